@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -204,7 +203,7 @@ impl AgentCluster {
 
     /// Whether there is a claim of an address.
     pub fn is_claimed(&self, address: IpAddr) -> bool {
-        let name = clusterip_failover::external_claims::name(address);
+        let name = clusterip_failover::claims::HolderClaim::lease_name(address);
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{name}", self.namespace);
         RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).is_some()
     }

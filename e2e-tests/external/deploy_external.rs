@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use clusterip_failover::external_claims::name;
+use clusterip_failover::claims::HolderClaim;
 use serde_json::{Value, json};
 
 use super::agent_cluster::{AgentCluster, AgentOptions, BEGIN, RUNTIME, within};
@@ -200,7 +200,7 @@ fn requested_address_is_assigned(
     within(BEGIN, "the former address to be released", || cluster.holder(former).is_none().then_some(()));
     within(BEGIN, "its claim to be deleted", || {
         let leases = plane_says(plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
-        let lease = format!("lease.coordination.k8s.io/{}", name(former));
+        let lease = format!("lease.coordination.k8s.io/{}", HolderClaim::lease_name(former));
         leases.lines().all(|other| other != lease).then_some(())
     });
     let file = "deploy/external/pools.yaml";

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use axum::http::Method;
 use clusterip_core::annotations::NODE_ANNOTATION;
-use clusterip_failover::{external_claims, heartbeat_state};
+use clusterip_failover::claims::{EXTERNAL, HolderClaim};
+use clusterip_failover::heartbeat_state;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -87,9 +88,9 @@ impl Audited {
 
     /// The claim of the agent on a node.
     async fn claim(&self, address: &str, node: &str) {
-        let name = external_claims::name(address.parse::<IpAddr>().unwrap());
+        let name = HolderClaim::lease_name(address.parse::<IpAddr>().unwrap());
         let spec = json!({"holderIdentity": format!("{node}_agent_1")});
-        self.lease(&name, external_claims::EXTERNAL, ("clusterip-policy/address", address), spec).await;
+        self.lease(&name, EXTERNAL, ("clusterip-policy/address", address), spec).await;
     }
 
     /// The exit status and the output.

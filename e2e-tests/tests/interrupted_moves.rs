@@ -2,7 +2,7 @@
 //! of rounds.
 
 use axum::http::Method;
-use clusterip::services::mover::outcome::{Outcome, Unmoved};
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use serde_json::{Value, json};
 
 use crate::support::fault_proxy::{Fault, Proxy};

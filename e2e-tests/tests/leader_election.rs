@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clusterip::leader::{Acquisition, Candidate, Leadership};
-use clusterip_failover::leases::election::{LEASE, Timing};
-use clusterip_failover::leases::identity::{Identity, Role};
+use clusterip_failover::leases::{Identity, LEASE, Role, Timing};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
@@ -22,12 +21,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A Lease that does not expire during a test.
 fn lasting() -> Timing {
-    Timing::new(600 * SECOND, 500 * SECOND, RETRY).unwrap()
+    Timing { lease: 600 * SECOND, deadline: 500 * SECOND, retry: RETRY }
 }
 
 /// A Lease that expires soon.
 fn short() -> Timing {
-    Timing::new(3 * SECOND, 2 * SECOND, RETRY).unwrap()
+    Timing { lease: 3 * SECOND, deadline: 2 * SECOND, retry: RETRY }
 }
 
 /// A candidate that runs.

@@ -3,11 +3,11 @@
 
 #![no_main]
 
-use clusterip::services::mover::journal::Journal;
-use clusterip::services::mover::step::{self, TargetAddresses, Without};
+use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{Moving, looks_half_moved};
-use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_moves::journal::Journal;
+use clusterip_moves::step::{TargetAddresses, Without, self};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

@@ -5,10 +5,8 @@
 
 use std::net::IpAddr;
 
-use clusterip_failover::external_claims::{self, HolderClaim};
-use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_failover::observer::Observer;
-use clusterip_failover::leases::claim_lease;
+use clusterip_failover::claims::{HolderClaim, ReplicaClaim};
+use clusterip_failover::holders::{HolderSnapshot, Observer};
 use k8s_openapi::api::coordination::v1::Lease;
 use libfuzzer_sys::fuzz_target;
 use tokio::time::Instant;
@@ -21,10 +19,10 @@ fuzz_target!(|bytes: &[u8]| {
         observer.apply(lease, now);
         holdings.apply(lease);
         if let Some(claim) = HolderClaim::of(lease) {
-            assert_eq!(name, Some(external_claims::name(claim.address).as_str()));
+            assert_eq!(name, Some(HolderClaim::lease_name(claim.address).as_str()));
         }
-        if let Some(claim) = claim_lease::ReplicaClaim::of(lease) {
-            assert_eq!(name, Some(claim_lease::name(claim.address).as_str()));
+        if let Some(claim) = ReplicaClaim::of(lease) {
+            assert_eq!(name, Some(ReplicaClaim::lease_name(claim.address).as_str()));
         }
     }
     let claimed = |address: IpAddr, node: &str| {

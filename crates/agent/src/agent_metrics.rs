@@ -3,7 +3,6 @@
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, Exposition, ScrapeLock, length, register_version};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -32,23 +31,13 @@ label_values! {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RenewalLabels {
-    result: Renewal,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StepLabels {
-    step: Step,
-}
-
 /// The metrics of an agent. Clones share the values.
 #[derive(Clone, Default)]
 pub struct AgentMetrics {
     held: Gauge,
     alive: Gauge,
-    renewals: Labelled<RenewalLabels, Counter>,
-    failures: Labelled<StepLabels, Counter>,
+    renewals: Labelled<[(&'static str, Renewal); 1], Counter>,
+    failures: Labelled<[(&'static str, Step); 1], Counter>,
     announcements: Counter,
     given_up: Counter,
 }
@@ -87,10 +76,10 @@ impl Component for AgentMetrics {
             self.given_up.clone(),
         );
         for &result in Renewal::ALL {
-            drop(self.renewals.get_or_create(&RenewalLabels { result }));
+            drop(self.renewals.get_or_create(&[("result", result)]));
         }
         for &step in Step::ALL {
-            drop(self.failures.get_or_create(&StepLabels { step }));
+            drop(self.failures.get_or_create(&[("step", step)]));
         }
     }
 }
@@ -108,12 +97,12 @@ impl AgentMetrics {
 
     /// Records an attempt to renew this agent's heartbeat.
     pub fn renewal(&self, result: Renewal) {
-        self.renewals.get_or_create(&RenewalLabels { result }).inc();
+        self.renewals.get_or_create(&[("result", result)]).inc();
     }
 
     /// Records a failed step on the network of this agent's node.
     pub fn failed(&self, step: Step) {
-        self.failures.get_or_create(&StepLabels { step }).inc();
+        self.failures.get_or_create(&[("step", step)]).inc();
     }
 
     /// Records an announcement of an address.

@@ -12,7 +12,6 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignment_watcher::AssignmentWatcher;
-use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::http::status::{Status, StatusServer};
 use clusterip_cluster::live_settings::start_following;
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource};
@@ -22,13 +21,14 @@ use clusterip_cluster::shutdown::{shutdown_signal, until};
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::Stores;
+use futures::FutureExt;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::agent_metrics::ExposedMetrics;
 use crate::event_loop::AddressAgent;
-use crate::health::{Health, unknown_node};
+use crate::heartbeat::{Health, unknown_node};
 use crate::linux::LinuxNetwork;
 
 /// The text at the end of `clusterip help agent`.
@@ -125,9 +125,11 @@ impl Agent {
         let (health, seen) = watch::channel(Health::new());
         tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
         let report = probe_status(&self.node, &seen, &stores, &metrics);
-        let served = tokio::spawn(status.run(report, until(stopped.clone())));
-        let followed = tokio::spawn(follower.run(until(stopped.clone())));
-        let reported = tokio::spawn(report_pools(settings.clone()));
+        let mut tasks = JoinSet::new();
+        let (end, of_follower) = (until(stopped.clone()), until(stopped.clone()));
+        tasks.spawn(async move { status.run(report, end).await.context("the server of probes and metrics") });
+        tasks.spawn(follower.run(of_follower).map(Ok));
+        tasks.spawn(report_pools(settings.clone()).map(Ok));
         stores.completed().await;
         if let Some(reason) = unknown_node(&self.node, &stores) {
             tracing::error!("{reason}");
@@ -135,14 +137,14 @@ impl Agent {
         let mut watcher = AssignmentWatcher { settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) =
             watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
-        let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));
+        tasks.spawn(watcher.run(tell, until(stopped.clone())).map(Ok));
         let heartbeat = self.cluster.client().await?;
         let node = self.node.clone();
         health.send_modify(|health| health.beat = Instant::now());
         let agent =
             AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics: metrics.agent.clone() };
         let held = tokio::spawn(agent.run(health, until(stopped)));
-        Ok(Running { stop, health: seen, served, held, others: [assigned, followed, reported] })
+        Ok(Running { stop, health: seen, held, tasks })
     }
 
     fn duties(&self, namespace: &str) -> Duties {
@@ -161,17 +163,16 @@ struct Running {
     /// Stops all tasks.
     stop: watch::Sender<bool>,
     health: watch::Receiver<Health>,
-    /// Serves probes and metrics.
-    served: JoinHandle<Result<(), ServerError>>,
     /// Holds the addresses.
     held: JoinHandle<()>,
-    others: [JoinHandle<()>; 3],
+    /// Serve probes and metrics, and follow the settings and the assignments.
+    tasks: JoinSet<anyhow::Result<()>>,
 }
 
 impl Running {
     /// Runs until `shutdown`, or until a task ends early. Then the addresses are released.
     async fn until(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { stop, health, mut served, mut held, others } = self;
+        let Self { stop, health, mut held, mut tasks } = self;
         let failed = tokio::select! {
             () = shutdown => {
                 match health.borrow().holding.is_empty() {
@@ -180,15 +181,16 @@ impl Running {
                 }
                 None
             }
-            ended = &mut served => Some(ended.context("the server of probes and metrics").and_then(|ended| Ok(ended?))),
+            // Without one of these tasks, the agent would hold what is not assigned any more.
+            Some(ended) = tasks.join_next() => Some(ended.context("a task of the agent stopped early").flatten()),
             ended = &mut held => Some(ended.context("the task that holds addresses")),
         };
         stop.send_replace(true);
         if !held.is_finished() {
             held.await?;
         }
-        for task in others {
-            task.await?;
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
         }
         tracing::info!("stopped");
         failed.unwrap_or(Ok(()))

@@ -1,46 +1,78 @@
 //! The loop that renews the heartbeat, the Lease that shows that an agent is alive.
 //!
+//! [`Health`] is what the probes of the agent report about it.
+//!
 //! [`HeartbeatState`] decides what to write and what an answer means; this loop sends the requests to the API server.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use anyhow::{Error, anyhow};
 use clusterip_cluster::api_error::error_message;
-pub use clusterip_failover::heartbeat_state::Term;
-use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
-use clusterip_failover::leases::identity::{Identity, Role};
-use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
+use clusterip_cluster::watch::stores::Stores;
+use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, Term, name};
+use clusterip_failover::leases::{Identity, Role};
+use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE, STALLED};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::{Error as KubeError, ResourceExt};
-use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::health::Health;
-use crate::agent_metrics::AgentMetrics;
-use crate::agent_metrics::Renewal;
+use crate::agent_metrics::{AgentMetrics, Renewal};
 
 /// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;
 
-/// Why a heartbeat was not renewed.
-#[derive(Debug, Error)]
-enum RenewError {
-    /// The API server did not answer a request in time.
-    #[error("no answer within {REQUEST_TIMEOUT:?}")]
-    NoAnswer(#[from] Elapsed),
-    /// The term ended before the API server answered.
-    #[error("no answer before the term ended")]
-    TermEnded,
-    /// The API server refused a request. Contains its message.
-    #[error("{0}")]
-    Request(String),
-    /// Other writers changed the Lease at every try.
-    #[error("other writers keep changing it")]
-    OtherWriters,
+/// The state of an agent that its probes report.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// The addresses that may be on the network of its node.
+    pub holding: BTreeSet<IpAddr>,
+    /// Whether the agent's heartbeat is renewed, so that it may hold addresses.
+    pub alive: bool,
+    /// When the loop that renews the heartbeat last began a round.
+    pub beat: Instant,
+}
+
+impl Health {
+    /// The state of an agent that is starting.
+    pub fn new() -> Self {
+        Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
+    }
+
+    /// Why the liveness probe fails: the renewal loop has not begun a round for at least 60 s. `None` if the agent is
+    /// alive, even if it may hold no address.
+    pub fn liveness_error(&self, now: Instant) -> Option<String> {
+        let still = now.saturating_duration_since(self.beat);
+        (still >= STALLED).then(|| format!("the loop of the agent has been stalled for {} s", still.as_secs()))
+    }
+
+    /// Why the readiness probe fails: the agent may hold no address. `None` if it may.
+    pub fn readiness_error(&self) -> Option<String> {
+        (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
+    }
+}
+
+/// Why the readiness probe fails: the cluster has no Node of this name, so that no address is ever assigned to the
+/// agent. `None` if it has one, and as long as the Nodes are not known.
+pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
+    if !stores.complete() {
+        return None;
+    }
+    let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+    let is_unknown = snapshot.get("v1", "Node", "", node).is_none();
+    is_unknown.then(|| format!("there is no Node {node:?}: --node must be the name of the Node that the agent runs on"))
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Renews the heartbeat of this agent.
@@ -78,7 +110,7 @@ impl Heartbeat {
                 // A renewal that is answered after the end of the term is useless.
                 Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
                     self.heartbeat_state.forget();
-                    Err(RenewError::TermEnded)
+                    Err(anyhow!("no answer before the term ended"))
                 }),
                 None => self.renew().await,
             };
@@ -134,7 +166,7 @@ impl Heartbeat {
     }
 
     /// Whether the heartbeat was renewed; `false` if another agent of this node may be alive.
-    async fn renew(&mut self) -> Result<bool, RenewError> {
+    async fn renew(&mut self) -> anyhow::Result<bool> {
         for _ in 0..TRIES {
             match self.heartbeat_state.next(Instant::now(), Timestamp::now()) {
                 NextAction::Wait => {
@@ -142,8 +174,9 @@ impl Heartbeat {
                     return Ok(false);
                 }
                 NextAction::Read => {
-                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await?;
-                    let lease = read.map_err(|error| RenewError::Request(error_message(&error)))?;
+                    let read =
+                        timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(|_| no_answer())?;
+                    let lease = read.map_err(|error| Error::msg(error_message(&error)))?;
                     self.heartbeat_state.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
                     self.publish();
@@ -159,7 +192,7 @@ impl Heartbeat {
                             None => self.leases.create(&parameters, &lease).await,
                         }
                     });
-                    match written.await? {
+                    match written.await.map_err(|_| no_answer())? {
                         Ok(lease) => {
                             self.heartbeat_state.wrote(lease, sent, Instant::now());
                             if self.heartbeat_state.until().is_some() {
@@ -169,12 +202,12 @@ impl Heartbeat {
                         // Another writer was faster, or an earlier request of this agent succeeded although it
                         // seemed to have failed, or the Lease was removed.
                         Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
-                        Err(error) => return Err(RenewError::Request(error_message(&error))),
+                        Err(error) => return Err(Error::msg(error_message(&error))),
                     }
                 }
             }
         }
-        Err(RenewError::OtherWriters)
+        Err(anyhow!("other writers keep changing it"))
     }
 
     fn publish(&self) {
@@ -204,6 +237,10 @@ impl Heartbeat {
     }
 }
 
+fn no_answer() -> Error {
+    anyhow!("no answer within {REQUEST_TIMEOUT:?}")
+}
+
 /// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
 fn is_missing(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
@@ -215,4 +252,58 @@ fn jitter() -> Duration {
     let random = RandomState::new().build_hasher().finish();
     let longest = u64::try_from(JITTER.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(random % longest.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_stalled_loop_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
+        let begin = Instant::now();
+        let health = |alive| Health { alive, beat: begin, ..Health::new() };
+        let (still, unready) = (
+            Some("the loop of the agent has been stalled for 60 s".to_owned()),
+            Some("the heartbeat is not renewed: no address may be held".to_owned()),
+        );
+        struct Case {
+            name: &'static str,
+            alive: bool,
+            /// The seconds since the last round.
+            after: u64,
+            liveness_error: Option<String>,
+            readiness_error: Option<String>,
+        }
+        let cases = [
+            Case { name: "alive", alive: true, after: 0, liveness_error: None, readiness_error: None },
+            Case {
+                name: "heartbeat not renewed",
+                alive: false,
+                after: 0,
+                liveness_error: None,
+                readiness_error: unready.clone(),
+            },
+            Case {
+                name: "59 s without a round",
+                alive: false,
+                after: 59,
+                liveness_error: None,
+                readiness_error: unready.clone(),
+            },
+            Case {
+                name: "60 s without a round",
+                alive: true,
+                after: 60,
+                liveness_error: still.clone(),
+                readiness_error: None,
+            },
+        ];
+        for Case { name, alive, after, liveness_error, readiness_error } in cases {
+            let health = health(alive);
+            let found = (health.liveness_error(begin + Duration::from_secs(after)), health.readiness_error());
+            assert_eq!(found, (liveness_error, readiness_error), "{name}");
+        }
+    }
 }

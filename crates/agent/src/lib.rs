@@ -10,10 +10,7 @@ pub mod agent_metrics;
 #[cfg(target_os = "linux")]
 pub mod command;
 pub mod event_loop;
-#[cfg(target_os = "linux")]
-mod firewall;
-pub mod health;
-mod heartbeat;
+pub mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod network;

@@ -1,16 +1,16 @@
 //! The network of a Linux node: adds addresses to an interface, announces them to the neighbours, and opens their
 //! ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::node_network::{Announcer, Error, Held as Found, Interface, Port, lenient_arp};
-use clusterip_failover::assignments::Protocol;
-use tokio::time::Instant;
+use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
+use tokio::time::{Instant, sleep};
 
-use super::firewall::NodeFirewall;
 use super::network::{HoldOutcome, Network};
+use crate::node_network::{Announcer, Error, Firewall, Held as Found, Interface, Port, lenient_arp};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
@@ -76,14 +76,9 @@ impl LinuxNetwork {
 impl Network for LinuxNetwork {
     type Error = Error;
 
-    async fn hold(
-        &self,
-        address: IpAddr,
-        ports: &BTreeSet<(Protocol, u16)>,
-        until: Instant,
-    ) -> Result<HoldOutcome, Self::Error> {
+    async fn hold(&self, address: IpAddr, ports: &BTreeSet<Port>, until: Instant) -> Result<HoldOutcome, Self::Error> {
         // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
-        self.firewall.set(address, Some(ports.iter().copied().map(port).collect())).await?;
+        self.firewall.set(address, Some(ports.clone())).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {
             Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,
@@ -115,11 +110,93 @@ impl Network for LinuxNetwork {
     }
 }
 
-fn port((protocol, number): (Protocol, u16)) -> Port {
-    let protocol = match protocol {
-        Protocol::Tcp => crate::node_network::Protocol::Tcp,
-        Protocol::Udp => crate::node_network::Protocol::Udp,
-        Protocol::Sctp => crate::node_network::Protocol::Sctp,
-    };
-    Port { protocol, number }
+/// The nftables table that only this program uses.
+const TABLE: &str = "clusterip_external";
+
+/// The open ports of all held addresses, and the nftables table that enforces them.
+struct NodeFirewall {
+    table: Firewall,
+    open: Mutex<Open>,
+    /// The state that the table enforces. Changes that were made while waiting for this lock are applied together.
+    applied: tokio::sync::Mutex<Applied>,
+    catching_up: AtomicBool,
+}
+
+/// The ports that are to be open, by address.
+#[derive(Clone, Default)]
+struct Open {
+    ports: BTreeMap<IpAddr, BTreeSet<Port>>,
+    /// The number of changes so far.
+    changes: u64,
+}
+
+/// The last change that the firewall enforces, and when it was written.
+struct Applied {
+    changes: u64,
+    at: Instant,
+}
+
+impl NodeFirewall {
+    /// Opens no port, and removes what an earlier process has left.
+    async fn begin() -> Result<Self, Error> {
+        let table = Firewall::new(TABLE);
+        table.remove().await?;
+        let applied = tokio::sync::Mutex::new(Applied { changes: 0, at: Instant::now() });
+        Ok(Self { table, open: Mutex::default(), applied, catching_up: AtomicBool::new(false) })
+    }
+
+    /// Opens exactly these ports of an address; `None` means that this node no longer holds the address.
+    ///
+    /// If nothing has changed, the firewall is still written again from time to time: a program that loads its own
+    /// ruleset may have emptied this table.
+    async fn set(&self, address: IpAddr, ports: Option<BTreeSet<Port>>) -> Result<(), Error> {
+        let own = {
+            let mut open = self.open();
+            if open.ports.get(&address) != ports.as_ref() {
+                match ports {
+                    Some(ports) => drop(open.ports.insert(address, ports)),
+                    None => drop(open.ports.remove(&address)),
+                }
+                open.changes += 1;
+            }
+            open.changes
+        };
+        self.apply(own).await
+    }
+
+    /// Retries in the background until the firewall enforces the current ports.
+    fn catch_up(self: Arc<Self>) {
+        if self.catching_up.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tokio::spawn(async move {
+            loop {
+                sleep(RETRY_PAUSE).await;
+                let changes = self.open().changes;
+                if self.apply(changes).await.is_ok() {
+                    self.catching_up.store(false, Ordering::Release);
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn apply(&self, changes: u64) -> Result<(), Error> {
+        let mut applied = self.applied.lock().await;
+        if applied.changes >= changes && applied.at.elapsed() < FIREWALL_REWRITE {
+            return Ok(());
+        }
+        let Open { ports, changes } = self.open().clone();
+        if ports.is_empty() {
+            self.table.remove().await?
+        } else {
+            self.table.replace(&ports).await?
+        }
+        *applied = Applied { changes, at: Instant::now() };
+        Ok(())
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

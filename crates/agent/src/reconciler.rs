@@ -10,16 +10,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clusterip_cluster::send_if_changed::send_if_changed;
-use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
+use clusterip_failover::state::{DesiredState, Hold, ObservedState};
 use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MAX_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::network::{HoldOutcome, Network};
-use crate::agent_metrics::AgentMetrics;
-use crate::agent_metrics::Step;
+use crate::agent_metrics::{AgentMetrics, Step};
 
 /// The number of addresses that are handled at once.
 const AT_ONCE: usize = 16;

@@ -10,7 +10,7 @@ use clusterip_core::external::Held;
 use clusterip_core::request::Request;
 use clusterip_core::response::Response;
 use clusterip_core::{Decision, InUse};
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;

@@ -1,6 +1,6 @@
 //! Limits the deletion of a Lease to one version of it.
 
-use clusterip_failover::leases::version::Version;
+use clusterip_failover::leases::Version;
 use kube::api::Preconditions;
 
 /// The preconditions with which the API server deletes this version of a Lease, and no other.

@@ -1,9 +1,28 @@
-//! The assignments: the external addresses to hold, and the Nodes that may hold each.
+//! The assignments: the external addresses to hold, the Nodes that may hold each, and the order in which these Nodes should
+//! take a free address.
+//!
+//! The order of a single address is that of rendezvous hashing: the weight of a node for an address is a hash of the two
+//! alone. Agents that know the same nodes therefore compute the same order, whatever they knew before, and a node that
+//! leaves does not change the order of the others. The hash is SipHash-2-4 with a key of zeros, over the number of octets
+//! of the address, the octets, and the node's name. Agents of several releases run side by side during an upgrade, so the
+//! hash must never change.
+//!
+//! Rendezvous hashing alone distributes addresses only as evenly as chance does: of 200 addresses on three nodes, one node
+//! may get 50 and another 80. Therefore no node is the first choice for more than its share, including the addresses that
+//! it already holds: any further address goes to its next choice. Shares are counted separately for each set of Nodes that
+//! may hold the same addresses.
+//!
+//! The result does not depend on how many of the addresses the preferred nodes have taken already: the remaining addresses
+//! keep their first choice. (A node that has its share when an address is considered also has it for the addresses that
+//! follow. A node that does not have its share yet reaches it only after it has taken all the addresses for which it is the
+//! first choice.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
 use std::net::IpAddr;
 
 use clusterip_core::service_key::ServiceKey;
+use siphasher::sip::SipHasher24;
 
 /// The assignments of all external addresses, by address.
 pub type Assignments = BTreeMap<IpAddr, Assignment>;
@@ -28,4 +47,245 @@ pub enum Protocol {
     Udp,
     /// `SCTP`
     Sctp,
+}
+
+/// The weight of a node for a key.
+fn weight(key: &[u8], node: &str) -> u64 {
+    let mut hasher = SipHasher24::new();
+    hasher.write(&(key.len() as u64).to_le_bytes());
+    hasher.write(key);
+    hasher.write(node.as_bytes());
+    hasher.finish()
+}
+
+fn by_weight<'a>(key: &[u8], nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut weighed: Vec<(u64, &str)> = nodes.into_iter().map(|node| (weight(key, node), node)).collect();
+    // The heaviest node comes first; equal weights are ordered by name.
+    weighed.sort_unstable_by(|(one, a), (other, b)| other.cmp(one).then_with(|| a.cmp(b)));
+    weighed.into_iter().map(|(_, node)| node).collect()
+}
+
+/// The nodes in their order of preference for this address.
+pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    match address {
+        IpAddr::V4(address) => by_weight(&address.octets(), nodes),
+        IpAddr::V6(address) => by_weight(&address.octets(), nodes),
+    }
+}
+
+/// The nodes in the order of their turns to write or remove the Lease with this name.
+pub(crate) fn order_for<'a>(name: &str, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    by_weight(name.as_bytes(), nodes)
+}
+
+/// The nodes of `live` that may hold each free address, in the order in which they should take it.
+///
+/// `holders` are the living holders of the addresses that are not free.
+pub fn preference_order<'a>(
+    assignments: &'a Assignments,
+    live: &BTreeSet<&'a str>,
+    holders: &BTreeMap<IpAddr, &'a str>,
+    free: &BTreeSet<IpAddr>,
+) -> BTreeMap<IpAddr, Vec<&'a str>> {
+    let mut groups: BTreeMap<&BTreeSet<String>, Vec<IpAddr>> = BTreeMap::new();
+    for (address, assignment) in assignments {
+        groups.entry(&assignment.nodes).or_default().push(*address);
+    }
+    let mut preferences = BTreeMap::new();
+    for (nodes, addresses) in groups {
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| live.contains(node)).collect();
+        if nodes.is_empty() || !addresses.iter().any(|address| free.contains(address)) {
+            continue;
+        }
+        let share = addresses.len().div_ceil(nodes.len());
+        let mut loads: BTreeMap<&str, usize> = BTreeMap::new();
+        for holder in addresses.iter().filter(|address| !free.contains(*address)).filter_map(|a| holders.get(a)) {
+            *loads.entry(holder).or_default() += 1;
+        }
+        for address in addresses.iter().filter(|address| free.contains(*address)) {
+            let mut order = order(*address, nodes.iter().copied());
+            let room = |node: &&str| loads.get(node).copied().unwrap_or_default() < share;
+            if let Some(first) = order.iter().position(room) {
+                order[..=first].rotate_right(1);
+            }
+            if let Some(first) = order.first() {
+                *loads.entry(first).or_default() += 1;
+            }
+            preferences.insert(*address, order);
+        }
+    }
+    preferences
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    mod rendezvous {
+        use std::collections::BTreeSet;
+
+        use proptest::prelude::*;
+
+        use super::super::*;
+
+        #[test]
+        fn order_never_changes() {
+            let nodes = ["node-1", "node-2", "node-3", "node-4"];
+            let rows = GOLDEN;
+            for (address, expected) in rows {
+                assert_eq!(order(address.parse().unwrap(), nodes), expected, "{address}");
+            }
+        }
+
+        const GOLDEN: [(&str, [&str; 4]); 3] = [
+            ("10.0.9.10", ["node-4", "node-3", "node-2", "node-1"]),
+            ("10.0.9.11", ["node-2", "node-4", "node-3", "node-1"]),
+            ("fd00::1", ["node-3", "node-1", "node-2", "node-4"]),
+        ];
+
+        proptest! {
+            #[test]
+            fn node_that_leaves_does_not_change_the_order_of_the_others(
+                address in any::<IpAddr>(),
+                nodes in prop::collection::btree_set("[a-z]{1,8}", 1..8),
+                leaving in any::<prop::sample::Index>(),
+            ) {
+                let all: Vec<&str> = nodes.iter().map(String::as_str).collect();
+                let whole = order(address, all.iter().copied());
+                prop_assert_eq!(&order(address, all.iter().rev().copied()), &whole, "the order of the input matters");
+                prop_assert_eq!(whole.iter().collect::<BTreeSet<_>>(), all.iter().collect::<BTreeSet<_>>());
+                let gone = all[leaving.index(all.len())];
+                let rest: Vec<&str> = whole.into_iter().filter(|node| *node != gone).collect();
+                prop_assert_eq!(order(address, all.iter().copied().filter(|node| *node != gone)), rest);
+            }
+        }
+    }
+
+    mod balance {
+        use std::net::Ipv4Addr;
+
+        use proptest::prelude::*;
+
+        use super::super::*;
+        use crate::assignments::Assignment;
+
+        fn assignments(count: u32, nodes: &BTreeSet<String>) -> Assignments {
+            let assignment = Assignment { nodes: nodes.clone(), ..Assignment::default() };
+            let address = |number: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0900 + number));
+            (0..count).map(|number| (address(number), assignment.clone())).collect()
+        }
+
+        fn names(nodes: &BTreeSet<String>) -> BTreeSet<&str> {
+            nodes.iter().map(String::as_str).collect()
+        }
+
+        /// The holders after every node took the addresses that it is the first choice for, in addition to `held`.
+        fn taken<'a>(
+            all: &'a Assignments,
+            live: &BTreeSet<&'a str>,
+            held: &BTreeMap<IpAddr, &'a str>,
+        ) -> BTreeMap<IpAddr, &'a str> {
+            let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
+            let preferences = preference_order(all, live, held, &free);
+            let first = preferences.iter().filter_map(|(address, order)| Some((*address, *order.first()?)));
+            held.clone().into_iter().chain(first).collect()
+        }
+
+        fn loads<'a>(held: &BTreeMap<IpAddr, &'a str>) -> BTreeMap<&'a str, usize> {
+            held.values().fold(BTreeMap::new(), |mut loads, node| {
+                *loads.entry(*node).or_default() += 1;
+                loads
+            })
+        }
+
+        proptest! {
+            #[test]
+            fn each_node_gets_its_share(nodes in prop::collection::btree_set("[a-z]{1,8}", 3), gone in 0..3_usize) {
+                let all = assignments(200, &nodes);
+                let mut live = names(&nodes);
+                let held = taken(&all, &live, &BTreeMap::new());
+                let even = |loads: &BTreeMap<&str, usize>, nodes: usize| {
+                    let share = 200.0 / nodes as f64;
+                    loads.len() == nodes && loads.values().all(|load| (*load as f64 - share).abs() <= 0.2 * share)
+                };
+                prop_assert!(even(&loads(&held), 3), "{:?}", loads(&held));
+
+                // If one node dies, only its addresses move, and the others share them.
+                let dead = *live.iter().nth(gone).unwrap();
+                live.remove(dead);
+                let left: BTreeMap<IpAddr, &str> = held.into_iter().filter(|(_, holder)| *holder != dead).collect();
+                let after = taken(&all, &live, &left);
+                prop_assert_eq!(after.len(), 200);
+                prop_assert!(left.iter().all(|(address, holder)| after[address] == *holder));
+                prop_assert!(even(&loads(&after), 2), "{:?}", loads(&after));
+            }
+
+            #[test]
+            fn taking_some_addresses_does_not_change_the_choice_for_the_rest(
+                nodes in prop::collection::btree_set("[a-z]{1,8}", 1..6),
+                count in 1..60_u32,
+                done in prop::collection::vec(any::<bool>(), 60),
+            ) {
+                let all = assignments(count, &nodes);
+                let live = names(&nodes);
+                let whole = taken(&all, &live, &BTreeMap::new());
+                let some: BTreeMap<IpAddr, &str> =
+                    whole.clone().into_iter().zip(done).filter(|(_, done)| *done).map(|(held, _)| held).collect();
+                prop_assert_eq!(taken(&all, &live, &some), whole);
+            }
+        }
+
+        #[test]
+        fn first_choice_with_room_takes_an_address() {
+            let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+            let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+            let all: Assignments = [("10.0.9.0", &["a", "b"][..]), ("10.0.9.1", &["a", "b"]), ("10.0.9.2", &["c"])]
+                .map(|(text, nodes)| (address(text), Assignment { nodes: set(nodes), ..Assignment::default() }))
+                .into();
+            let first = order(address("10.0.9.1"), ["a", "b"])[0];
+            let second = if first == "a" { "b" } else { "a" };
+            struct Case<'a> {
+                name: &'a str,
+                live: &'a [&'a str],
+                /// The addresses that are held, each with its holder.
+                held: &'a [(&'a str, &'a str)],
+                /// The free addresses, each with its order of preference.
+                expected: &'a [(&'a str, &'a [&'a str])],
+            }
+            let cases: [Case<'_>; 5] = [
+                Case { name: "no agent is alive", live: &[], held: &[], expected: &[] },
+                Case {
+                    name: "only one group of nodes has a live agent",
+                    live: &["c"],
+                    held: &[],
+                    expected: &[("10.0.9.2", &["c"])],
+                },
+                Case {
+                    name: "the first choice has room",
+                    live: &["a", "b"],
+                    held: &[("10.0.9.0", second)],
+                    expected: &[("10.0.9.1", &[first, second])],
+                },
+                Case {
+                    name: "the first choice has its share",
+                    live: &["a", "b"],
+                    held: &[("10.0.9.0", first)],
+                    expected: &[("10.0.9.1", &[second, first])],
+                },
+                Case {
+                    name: "the only live agent of a group takes all addresses",
+                    live: &["b"],
+                    held: &[("10.0.9.0", "b")],
+                    expected: &[("10.0.9.1", &["b"])],
+                },
+            ];
+            for Case { name, live, held, expected } in cases {
+                let live = live.iter().copied().collect();
+                let held: BTreeMap<IpAddr, &str> = held.iter().map(|(text, node)| (address(text), *node)).collect();
+                let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
+                let expected: BTreeMap<IpAddr, Vec<&str>> =
+                    expected.iter().map(|(text, nodes)| (address(text), nodes.to_vec())).collect();
+                assert_eq!(preference_order(&all, &live, &held, &free), expected, "{name}");
+            }
+        }
+    }
 }

@@ -4,9 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::leases::election::{self, ObservedLease, Step, step};
-use crate::leases::identity::{Identity, Role};
-use crate::leases::observed::Observed;
 use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -14,7 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::timing::HEARTBEAT;
+use crate::leases::{self, Identity, Observed, ObservedLease, Role, Step, step};
+use crate::timing::HEARTBEAT;
 
 /// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
@@ -214,7 +212,7 @@ impl HeartbeatState {
 
 /// The holder of a heartbeat; `None` if it was given back.
 pub fn holder(lease: &Lease) -> Option<&str> {
-    election::holder(lease.spec.as_ref()?)
+    leases::holder(lease.spec.as_ref()?)
 }
 
 /// The heartbeat without a holder.

@@ -3,12 +3,12 @@
 //!
 //! # How agents agree
 //! - Every agent has a Lease, its heartbeat ([`heartbeat_state`]), and renews it. Every address has another Lease, its
-//!   claim ([`external_claims`]), which names the holder. A claim is valid as long as the heartbeat of its holder is,
+//!   claim ([`claims::HolderClaim`]), which names the holder. A claim is valid as long as the heartbeat of its holder is,
 //!   so an address causes no writes until its holder changes.
 //! - A *term* is one unbroken period in which an agent is certainly alive. Each term has an identity of its own,
 //!   and a claim names that identity. A term that has lapsed never comes back: the agent must claim its addresses
 //!   again in its next term.
-//! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`balance`]). The preference only
+//! - Every agent computes the same preferred holder for an address ([`assignments`]). The preference only
 //!   decides which agent tries first; the claim alone says which agent holds the address.
 //!
 //! # Promises
@@ -41,22 +41,16 @@
 //!
 //! # Modules
 //! - [`heartbeat_state`] and [`state`] make all decisions: `heartbeat_state` about the agent's own heartbeat, `state`
-//!   about everything else. An [`agent_plan`] is a decision of `state`. In the folder of `state`, `takeover` takes
-//!   addresses over, `give_back` gives them back, and `cleanup` removes Leases that no agent needs any more.
-//! - [`peers`] tracks the heartbeats of the other agents.
-//! - [`leases`] decides which process holds which Lease, and which replica has claimed which address.
-//! - [`holder_snapshot`] and [`observer`] tell other programs which node holds which address.
+//!   about everything else.
+//! - `peers` tracks the heartbeats of the other agents, and [`assignments`] decides which agent tries first.
+//! - [`leases`] decides which process holds a Lease, and [`claims`] reads and writes the Leases that claim addresses.
+//! - [`holders`] tells other programs which node holds which address.
 
-pub mod agent_plan;
 pub mod assignments;
-pub mod balance;
-pub mod external_claims;
+pub mod claims;
 pub mod heartbeat_state;
-pub mod holder_snapshot;
+pub mod holders;
 pub mod leases;
-mod next_deadline;
-pub mod observer;
-pub mod peers;
-pub mod rendezvous;
+mod peers;
 pub mod state;
 pub mod timing;

@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::leases::identity::Identity;
-use crate::leases::observed::Observed;
-use crate::leases::version::Version;
 use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::heartbeat_state::{any_agent_of, holder, name};
 use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
+use crate::leases::{Identity, Observed, Version};
 
 /// The state of a term in which an agent claimed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TermState {
+pub(crate) enum TermState {
     /// The heartbeat was renewed in time.
     Alive,
     /// The heartbeat was not renewed for its whole duration. Any agent may end it.
@@ -53,30 +51,30 @@ fn silent_from(peer: &Observed<Peer>) -> Instant {
 
 /// A heartbeat that may be ended or removed, in the version that was observed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct StaleHeartbeat {
-    pub(super) node: String,
-    pub(super) lease: Box<Lease>,
+pub(crate) struct StaleHeartbeat {
+    pub(crate) node: String,
+    pub(crate) lease: Box<Lease>,
     /// When the heartbeat became stale.
-    pub(super) since: Instant,
+    pub(crate) since: Instant,
 }
 
 /// A heartbeat that is missing.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MissingHeartbeat {
-    pub(super) node: String,
+pub(crate) struct MissingHeartbeat {
+    pub(crate) node: String,
     /// The time by which its owner should have created the heartbeat again.
-    pub(super) since: Instant,
+    pub(crate) since: Instant,
 }
 
 /// The heartbeats of all nodes, by Node name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Peers {
+pub(crate) struct Peers {
     by_node: BTreeMap<String, Observed<Peer>>,
 }
 
 impl Peers {
     /// Adds or updates the heartbeat of a Lease.
-    pub(super) fn apply(&mut self, lease: &Lease, now: Instant) {
+    pub(crate) fn apply(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
         let version = Version::of(lease);
         if let Some(known) = self.by_node.get(node).and_then(|peer| peer.value.lease.as_ref()) {
@@ -101,7 +99,7 @@ impl Peers {
 
     /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
     /// be alive.
-    pub(super) fn delete(&mut self, lease: &Lease, now: Instant) {
+    pub(crate) fn delete(&mut self, lease: &Lease, now: Instant) {
         let Some(peer) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
         let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
         if peer.value.lease.as_ref().is_some_and(|known| same(known)) {
@@ -110,7 +108,7 @@ impl Peers {
     }
 
     /// Replaces the recorded heartbeats with a complete list of Leases.
-    pub(super) fn replace_all(&mut self, leases: &[Lease], now: Instant) {
+    pub(crate) fn replace_all(&mut self, leases: &[Lease], now: Instant) {
         for lease in leases {
             self.apply(lease, now);
         }
@@ -123,7 +121,7 @@ impl Peers {
     }
 
     /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
-    pub(super) fn expect(&mut self, node: &str, now: Instant) {
+    pub(crate) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
             let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE };
             self.by_node.insert(node.to_owned(), Observed::first(peer, now));
@@ -131,12 +129,12 @@ impl Peers {
     }
 
     /// Forgets the Nodes without a heartbeat, except for those for which `keep` returns true.
-    pub(super) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {
+    pub(crate) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {
         self.by_node.retain(|node, peer| peer.value.lease.is_some() || keep(node));
     }
 
     /// The state of the term with this identity on this node.
-    pub(super) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
+    pub(crate) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
         let Some(peer) = self.by_node.get(node) else { return TermState::Silent };
         match &peer.value.owner {
             Owner::Agent(owner) if owner != identity => TermState::Over,
@@ -147,13 +145,13 @@ impl Peers {
     }
 
     /// The nodes whose agents are alive.
-    pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
+    pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
         let lives = move |peer: &Observed<Peer>| matches!(peer.value.owner, Owner::Agent(_)) && now < silent_from(peer);
         self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
     }
 
     /// The heartbeats that are silent and that no agent has ended yet.
-    pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
+    pub(crate) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let silent = move |peer: &Observed<Peer>| {
             matches!(peer.value.owner, Owner::Agent(_) | Owner::Unknown) && now >= silent_from(peer)
         };
@@ -162,14 +160,14 @@ impl Peers {
 
     /// The heartbeats that are missing although their owners had time to create them again. Putting a heartbeat back
     /// does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
-    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
+    pub(crate) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
         let missing = move |peer: &Observed<Peer>| peer.value.owner == Owner::Missing && now >= silent_from(peer);
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
         these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: silent_from(peer) })
     }
 
     /// The heartbeats that have had no owner for so long that they can be removed.
-    pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
+    pub(crate) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let old = move |peer: &Observed<Peer>| peer.is_unchanged_for(HEARTBEAT_RETENTION, now);
         let forgotten = move |peer: &Observed<Peer>| peer.value.owner == Owner::Released && old(peer);
         self.stale(forgotten, |peer| peer.end(HEARTBEAT_RETENTION))
@@ -187,7 +185,7 @@ impl Peers {
     }
 
     /// When the next heartbeat becomes silent if it is not renewed, or becomes old enough to be removed.
-    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_change(&self, now: Instant) -> Option<Instant> {
         let change = |peer: &Observed<Peer>| match peer.value.owner {
             Owner::Released => peer.end(HEARTBEAT_RETENTION),
             Owner::Agent(_) | Owner::Missing | Owner::Unknown => silent_from(peer),
@@ -205,7 +203,7 @@ fn go(peer: &mut Observed<Peer>, now: Instant) {
 }
 
 /// The Node of a heartbeat; `None` if this program can't have written the Lease.
-pub(super) fn node_of(lease: &Lease) -> Option<&str> {
+pub(crate) fn node_of(lease: &Lease) -> Option<&str> {
     let node = lease.metadata.annotations.as_ref()?.get(NODE_ANNOTATION)?;
     (lease.metadata.name.as_deref()? == name(node)).then_some(node)
 }
@@ -213,7 +211,7 @@ pub(super) fn node_of(lease: &Lease) -> Option<&str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::leases::identity::Role;
+    use crate::leases::Role;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::jiff::Timestamp;
 

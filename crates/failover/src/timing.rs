@@ -1,9 +1,11 @@
-//! Time limits and intervals of the agents. All agents of a cluster use the same values; those that a promise
-//! depends on are also in the Leases.
+//! Time limits and intervals of the agents. All agents of a cluster use the same values; those that a promise depends on
+//! are also in the Leases.
 
 use std::time::Duration;
 
-use crate::leases::election::Timing;
+use tokio::time::Instant;
+
+use crate::leases::Timing;
 
 /// A heartbeat is valid for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the remaining
 /// 3 s are for releasing addresses, and for clocks that run at different speeds.
@@ -56,3 +58,26 @@ pub const STALLED: Duration = Duration::from_secs(60);
 /// The interval at which the firewall is written again although nothing has changed, because another program may have
 /// emptied it.
 pub const FIREWALL_REWRITE: Duration = Duration::from_secs(20);
+
+/// Collects the times at which there is something to do, and keeps the earliest one in the future.
+pub struct NextDeadline {
+    /// The time of the plan.
+    pub now: Instant,
+    /// The earliest deadline after `now`; `None` if there is none.
+    pub earliest: Option<Instant>,
+}
+
+impl NextDeadline {
+    /// Adds a deadline. A deadline that has passed is ignored.
+    pub fn add(&mut self, deadline: Instant) {
+        if deadline > self.now {
+            self.earliest = Some(self.earliest.map_or(deadline, |known| known.min(deadline)));
+        }
+    }
+
+    /// Whether a deadline has passed; adds it if it has not.
+    pub fn is_due(&mut self, deadline: Instant) -> bool {
+        self.add(deadline);
+        self.now >= deadline
+    }
+}

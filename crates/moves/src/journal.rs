@@ -9,8 +9,6 @@ use clusterip_core::annotations::MOVING_NAME;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::seamless::Plan;
-
 /// How a move releases the old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -74,6 +72,34 @@ impl Journal {
     pub fn external_name(&self) -> &str {
         self.seamless.as_ref().map_or(MOVING_NAME, |plan| &plan.external_name)
     }
+}
+
+/// What a journal contains for a seamless move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// The name of the temporary Service that has the new addresses first.
+    pub new: String,
+    /// The name of the temporary Service that keeps the old addresses for the grace period.
+    pub old: String,
+    /// The name of the temporary Service whose changes make kube-proxy wait for the swaps.
+    pub trigger: String,
+    /// The namespace of `trigger`: the server's namespace.
+    pub server_namespace: String,
+    /// The DNS name of `new`.
+    pub external_name: String,
+    /// For how many seconds after swap 1 `old` stays.
+    pub grace: i64,
+}
+
+/// The options of a seamless move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SeamlessOptions {
+    /// For how many seconds after the first swap the old address answers. DNS caches must forget it in this time.
+    pub grace_period: u32,
+    /// The domain of the cluster in DNS, such as `cluster.local`.
+    pub cluster_domain: String,
 }
 
 /// The annotation that the API server allows only on Services of type `LoadBalancer`.

@@ -5,16 +5,18 @@
 //! | --- | --- |
 //! | [`journal`] | the data that is needed to finish a move |
 //! | [`step`] | decides the next step of a move, and what it writes to the Service |
-//! | [`seamless`] | the steps of a move during which both addresses answer |
-//! | [`spec_merge`] | keeps what others changed in the spec meanwhile |
-//! | [`field_ownership`] | restores which manager owns which field |
-//! | [`refusal`] | interprets why the API server refused a request |
-//! | [`outcome`] | how a move ended |
+//! | [`seamless`] | the steps of a move during which both addresses answer, and their requests |
+//! | [`temporary`] | the temporary Services of such a move |
+//! | [`method`] | whether a Service can be moved like that |
+//! | [`corefile`] | how long DNS may answer with an old address |
+//! | `restore` | keeps what others changed meanwhile, and restores which manager owns which field |
+//! | [`outcome`] | how a move ended, and why the API server refused a request |
 
-pub mod field_ownership;
+pub mod corefile;
 pub mod journal;
+pub mod method;
 pub mod outcome;
-pub mod refusal;
+mod restore;
 pub mod seamless;
-pub mod spec_merge;
 pub mod step;
+pub mod temporary;

@@ -27,24 +27,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_core::annotations::MOVING_NAME;
-use clusterip_core::services::addresses;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use clusterip_core::annotations::{
+    MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, OS_ANNOTATION, POOL_ANNOTATION, SERVICE_ANNOTATION,
+    SWAPPED_ANNOTATION, TEMPORARY_LABEL, in_service_annotation,
+};
+use serde_json::{Map, Value, json};
 
-use crate::journal::Journal;
+use crate::journal::{Journal, Plan};
+use crate::outcome::Refusal;
 use crate::step::{self, Step};
-
-pub mod dns;
-pub mod endpoints;
-pub mod method;
-pub mod progress;
-pub mod quota;
-pub mod request;
-pub mod temporary;
-
-use self::progress::Progress;
-use self::temporary::{Role, Temporary, grace_end};
+use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, is_at};
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
@@ -55,24 +47,6 @@ pub const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
 /// change late still programs it before the swap, and one that receives the swap late still programs both halves of it
 /// together.
 pub const TRIGGER_LEAD: Duration = Duration::from_millis(450);
-
-/// What a journal contains for a seamless move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Plan {
-    /// The name of the temporary Service that has the new addresses first.
-    pub new: String,
-    /// The name of the temporary Service that keeps the old addresses for the grace period.
-    pub old: String,
-    /// The name of the temporary Service whose changes make kube-proxy wait for the swaps.
-    pub trigger: String,
-    /// The namespace of `trigger`: the server's namespace.
-    pub server_namespace: String,
-    /// The DNS name of `new`.
-    pub external_name: String,
-    /// For how many seconds after swap 1 `old` stays.
-    pub grace: i64,
-}
 
 /// The stored objects of a move. Each is `None` if it does not exist.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -235,7 +209,7 @@ fn before_swaps(
     if !step::may_still_begin(service, journal) {
         return temporaries.delete_all(moment);
     }
-    if progress.may_begin() && !moment.is_late {
+    if progress.recorded && progress.failure.is_none() && !moment.is_late {
         return prepare(temporaries, journal, progress, moment);
     }
     // A release that arrives late, or that another leader makes, would leave the name without an address once `new` is
@@ -260,11 +234,11 @@ fn prepare(
         _ if !old_is_released => return SeamlessStep::ReleaseOld,
         _ => {}
     }
-    if !progress.old_was_tried() {
+    if !progress.tried_old {
         return SeamlessStep::TryOld;
     }
     let has_trigger = trigger.is_ours();
-    let goes_without_trigger = progress.goes_without_trigger() || matches!(trigger, Temporary::Foreign);
+    let goes_without_trigger = progress.without_trigger || matches!(trigger, Temporary::Foreign);
     let needed = if has_trigger { TRIGGER_LEAD } else { PROXY_DELAY };
     if moment.since_write < needed {
         SeamlessStep::Wait(Wait::For(needed - moment.since_write))
@@ -293,10 +267,10 @@ fn between_swaps(
             SeamlessStep::Original(Step::Assign)
         };
     }
-    if old.is_released() && !progress.is_done_with_old() {
+    if old.is_released() && !(progress.without_old || progress.took_old) {
         return SeamlessStep::TakeOld;
     }
-    let needed = if progress.trigger_was_deleted() { TRIGGER_LEAD } else { BETWEEN_SWAPS };
+    let needed = if progress.deleted_trigger { TRIGGER_LEAD } else { BETWEEN_SWAPS };
     if moment.since_write < needed {
         SeamlessStep::Wait(Wait::For(needed - moment.since_write))
     } else if trigger.is_ours() {
@@ -331,21 +305,268 @@ impl Temporaries<'_> {
     }
 }
 
-/// Whether a Service has exactly these addresses.
-fn is_at(service: &Value, at: &[IpAddr]) -> bool {
-    let kind = service.pointer("/spec/type").and_then(Value::as_str);
-    kind != Some("ExternalName") && addresses(service) == at
-}
-
 /// Whether a Service is an alias of `new`.
 fn points_at(service: &Value, journal: &Journal) -> bool {
     service.pointer("/spec/externalName").and_then(Value::as_str) == Some(journal.external_name())
 }
 
-/// Whether a Service is an `ExternalName` that never resolves.
-fn is_released(service: &Value) -> bool {
-    let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
-    spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME)
+/// What one run of a move knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Progress {
+    /// Whether this run recorded the move. No other run creates temporary Services.
+    recorded: bool,
+    /// Why the preparation has failed.
+    failure: Option<String>,
+    tried_old: bool,
+    without_trigger: bool,
+    /// Whether `old` was refused the old addresses. Then, and after it took them, this run leaves `old` as it is: if
+    /// another client releases its addresses again and again, the move goes on without them.
+    without_old: bool,
+    took_old: bool,
+    deleted_trigger: bool,
+    /// What did not go as planned, as text for the outcome.
+    notes: Vec<String>,
+}
+
+/// What follows from the answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// Read the objects again, and go on.
+    GoOn,
+    /// Wait before the next try. The move fails if the request was refused, or takes too long.
+    TryAgain,
+}
+
+impl Progress {
+    /// The run that recorded the move.
+    pub fn of_first_run() -> Self {
+        Self { recorded: true, ..Self::default() }
+    }
+
+    /// A run that finishes what another one began.
+    pub fn of_later_run() -> Self {
+        Self::default()
+    }
+
+    /// Stops the preparation.
+    pub fn fail(&mut self, reason: String) {
+        if self.failure.is_none() {
+            self.notes.push(reason.clone());
+            self.failure = Some(reason);
+        }
+    }
+
+    /// Why the preparation has failed; `None` if it has not.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// What did not go as planned.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether this run recorded the move.
+    pub fn is_of_first_run(&self) -> bool {
+        self.recorded
+    }
+
+    /// Notes the answer to the request of a step, and returns what follows.
+    pub fn answered(&mut self, step: &SeamlessStep, answer: Result<(), &Refusal>) -> Reaction {
+        let refusal = match answer {
+            Ok(()) => {
+                self.tried_old |= *step == SeamlessStep::TryOld;
+                self.took_old |= *step == SeamlessStep::TakeOld;
+                self.deleted_trigger |= *step == SeamlessStep::Delete(Role::Trigger);
+                return Reaction::GoOn;
+            }
+            Err(refusal) => refusal,
+        };
+        let is_unanswered = matches!(refusal, Refusal::Trouble(_));
+        match (step, refusal) {
+            (SeamlessStep::Create(Role::Trigger), Refusal::Trouble(_)) => {}
+            // Another client has changed the object, or deleted it.
+            (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
+            (_, Refusal::Conflict) => {}
+            (
+                SeamlessStep::Delete(_) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld,
+                Refusal::Gone,
+            ) => {}
+            (SeamlessStep::Create(Role::Trigger), _) => self.without_trigger = true,
+            // As long as the Service has the old address, this is the expected answer.
+            (SeamlessStep::TryOld, Refusal::Address { .. } | Refusal::Port { .. }) => self.tried_old = true,
+            (SeamlessStep::TakeOld, _) if !is_unanswered => {
+                self.without_old = true;
+                self.notes.push(format!("its old address stopped answering at once: {refusal}"));
+            }
+            (
+                SeamlessStep::Create(Role::New | Role::Old)
+                | SeamlessStep::ReleaseOld
+                | SeamlessStep::TryOld
+                | SeamlessStep::Release,
+                _,
+            ) if !is_unanswered => self.fail(refusal.to_string()),
+            _ => return Reaction::TryAgain,
+        }
+        if is_unanswered { Reaction::TryAgain } else { Reaction::GoOn }
+    }
+}
+
+/// A request of a seamless move to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Create this Service.
+    Create {
+        /// Its namespace.
+        namespace: String,
+        /// The Service.
+        body: Value,
+    },
+    /// Replace the Service. The body names the UID and the version that it replaces.
+    Replace {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The Service.
+        body: Value,
+        /// Whether nothing is stored.
+        dry_run: bool,
+    },
+    /// Delete the Service, if it still has this UID and version.
+    Delete {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// Its version.
+        resource_version: String,
+    },
+}
+
+/// The fields of a spec that decide where and how its traffic goes.
+const COPIED: [&str; 9] = [
+    "internalTrafficPolicy",
+    "ipFamilies",
+    "ipFamilyPolicy",
+    "ports",
+    "publishNotReadyAddresses",
+    "selector",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "trafficDistribution",
+];
+
+/// The annotations that decide where the traffic goes, and which pool the policy chooses.
+const COPIED_ANNOTATIONS: [&str; 4] = [
+    OS_ANNOTATION,
+    POOL_ANNOTATION,
+    "service.kubernetes.io/topology-aware-hints",
+    "service.kubernetes.io/topology-mode",
+];
+
+/// The request of a step; `None` for a step that sends none, or whose object does not exist. `now` is the time in
+/// seconds since 1970.
+pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, plan: &Plan, now: i64) -> Option<Request> {
+    let replace = |(namespace, name): (&str, &str), body: Value, dry_run: bool| {
+        Some(Request::Replace { namespace: namespace.to_owned(), name: name.to_owned(), body, dry_run })
+    };
+    let service = (journal.namespace.as_str(), journal.name.as_str());
+    let old = plan.place(Role::Old, journal);
+    match step {
+        SeamlessStep::Create(role) => {
+            let (namespace, name) = plan.place(*role, journal);
+            let body = temporary(*role, name, namespace, seen, journal);
+            Some(Request::Create { namespace: namespace.to_owned(), body })
+        }
+        SeamlessStep::ReleaseOld => replace(old, without_address(seen.old.as_ref()?), false),
+        SeamlessStep::TryOld => replace(old, at_old_address(seen.old.as_ref()?, journal, now), true),
+        SeamlessStep::TakeOld => replace(old, at_old_address(seen.old.as_ref()?, journal, now), false),
+        SeamlessStep::Release => replace(service, step::released(seen.service.as_ref()?, journal), false),
+        SeamlessStep::PreventRelease => replace(service, step::marked(seen.service.as_ref()?, journal), false),
+        SeamlessStep::Delete(role) => {
+            let object = match role {
+                Role::New => &seen.new,
+                Role::Old => &seen.old,
+                Role::Trigger => &seen.trigger,
+            };
+            let metadata = object.as_ref()?.get("metadata")?;
+            let (namespace, name) = plan.place(*role, journal);
+            Some(Request::Delete {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                uid: metadata.get("uid")?.as_str()?.to_owned(),
+                resource_version: metadata.get("resourceVersion")?.as_str()?.to_owned(),
+            })
+        }
+        SeamlessStep::Original(_) | SeamlessStep::GiveUp(_) | SeamlessStep::Wait(_) | SeamlessStep::End => None,
+    }
+}
+
+/// A temporary Service as it is created.
+fn temporary(role: Role, name: &str, namespace: &str, seen: &Observed, journal: &Journal) -> Value {
+    let service = seen.service.as_ref();
+    let copied = |key: &&str| {
+        let value = service?.get("metadata")?.get("annotations")?.get(*key)?;
+        Some(((*key).to_owned(), value.clone()))
+    };
+    let mut annotations: Map<String, Value> = COPIED_ANNOTATIONS.iter().filter_map(copied).collect();
+    annotations.insert(MOVE_ANNOTATION.to_owned(), "never".into());
+    annotations.insert(SERVICE_ANNOTATION.to_owned(), in_service_annotation(&journal.namespace, &journal.name).into());
+    let mut metadata = json!({
+        "name": name,
+        "namespace": namespace,
+        "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, TEMPORARY_LABEL: role.as_str()},
+        "annotations": annotations,
+    });
+    let spec = match role {
+        Role::Trigger => json!({"type": "ClusterIP", "ports": [{"port": 1, "protocol": "TCP"}]}).as_object().cloned(),
+        Role::New => Some(spec_at(journal, &journal.to)),
+        Role::Old => Some(spec_at(journal, &[])),
+    };
+    if role != Role::Trigger {
+        metadata["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Service", "name": journal.name, "uid": journal.uid}]);
+    }
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec.unwrap_or_default()})
+}
+
+/// The spec of a temporary Service that sends traffic where the Service sends it, with these addresses.
+fn spec_at(journal: &Journal, addresses: &[IpAddr]) -> Map<String, Value> {
+    let copied = |key: &&str| Some(((*key).to_owned(), journal.spec.get(*key)?.clone()));
+    let mut spec: Map<String, Value> = COPIED.iter().filter_map(copied).collect();
+    spec.insert("type".to_owned(), "ClusterIP".into());
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for port in ports.filter_map(Value::as_object_mut) {
+        port.remove("nodePort");
+    }
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    if let Some(first) = texts.first() {
+        spec.insert("clusterIP".to_owned(), first.as_str().into());
+        spec.insert("clusterIPs".to_owned(), texts.into());
+    }
+    spec
+}
+
+/// `old` without an address.
+fn without_address(old: &Value) -> Value {
+    let mut old = step::bare(old);
+    if let Some(spec) = old.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("type".into(), "ExternalName".into());
+        spec.insert("externalName".into(), MOVING_NAME.into());
+    }
+    old
+}
+
+/// `old` with the old addresses, and with the time from which the grace period counts.
+fn at_old_address(old: &Value, journal: &Journal, now: i64) -> Value {
+    let mut old = step::bare(old);
+    old["spec"] = spec_at(journal, &journal.from).into();
+    step::annotate(&mut old, SWAPPED_ANNOTATION, Some(&now.to_string()));
+    step::annotate(&mut old, MOVING_ANNOTATION, None);
+    old
 }
 
 #[cfg(test)]

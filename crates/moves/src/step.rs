@@ -14,10 +14,9 @@ use clusterip_core::external::stored;
 use clusterip_core::services::{Service, addresses};
 use serde_json::{Map, Value, json};
 
-use crate::field_ownership;
 use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use crate::outcome::{Outcome, Unmoved};
-use crate::spec_merge;
+use crate::restore;
 
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +179,7 @@ pub struct Without {
 
 /// The Service as it was before, at its new addresses, still with the marker.
 pub fn assigned(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
-    let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
+    let mut spec = restore::merged_spec(&journal.spec, &journal.released, &spec(service));
     let to = match target {
         TargetAddresses::These(addresses) => addresses.as_slice(),
         TargetAddresses::AnyFree => &[],
@@ -263,7 +262,7 @@ pub fn may_restore_status(journal: &Journal, of_others: &[IpAddr]) -> bool {
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
 pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
     let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
-    let owners = field_ownership::restored(original, &managed_fields(service));
+    let owners = restore::owners(original, &managed_fields(service));
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, None);
     // If a request leaves the owners out, they stay as they are. An empty list would delete them for good.

@@ -5,11 +5,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
-use clusterip::services::misplaced::TargetCheckError;
-use clusterip::services::mover::outcome::{Outcome, Unmoved};
 use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use futures::future::{BoxFuture, ready};
 use kube::Client;
 use serde_json::{Map, Value, json};
@@ -45,7 +44,7 @@ impl Targets for These {
         Box::pin(ready(self.0.iter().any(|target| target == addresses)))
     }
 
-    fn check_with_policy<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), TargetCheckError>> {
+    fn check_with_policy<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
 

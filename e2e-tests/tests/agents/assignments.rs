@@ -1,7 +1,7 @@
 //! The addresses that agents hold follow their assignments, and the Leases follow the addresses.
 
 use clusterip_failover::assignments::Protocol;
-use clusterip_failover::external_claims::name;
+use clusterip_failover::claims::HolderClaim;
 use kube::api::ListParams;
 
 use super::support::{Agents, NODES, address, assigned};
@@ -37,7 +37,7 @@ async fn held_addresses_follow_the_assignments() {
     agents.assign(|all| drop(all.remove(&address(3))));
     eventually("two addresses to be released", async || (agents.network.holders().len() == 2).then_some(())).await;
     eventually("the claim to be deleted", async || {
-        agents.leases.get_opt(&name(address(3))).await.unwrap().is_none().then_some(())
+        agents.leases.get_opt(&HolderClaim::lease_name(address(3))).await.unwrap().is_none().then_some(())
     })
     .await;
     let claims = agents.claims().await;

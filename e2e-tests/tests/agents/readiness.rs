@@ -1,6 +1,6 @@
 //! Agents whose Node does not exist.
 
-use clusterip_agent::health::unknown_node;
+use clusterip_agent::heartbeat::unknown_node;
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::stores::Stores;

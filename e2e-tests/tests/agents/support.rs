@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use clusterip_agent::agent_metrics::AgentMetrics;
 use clusterip_agent::event_loop::AddressAgent;
-use clusterip_agent::health::Health;
+use clusterip_agent::heartbeat::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
-use clusterip_failover::external_claims::HolderClaim;
+use clusterip_failover::claims::HolderClaim;
 use clusterip_failover::heartbeat_state;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};

@@ -1,7 +1,7 @@
 //! The API server fails or refuses a request of a move.
 
 use axum::http::Method;
-use clusterip::services::mover::outcome::Outcome;
+use clusterip_moves::outcome::Outcome;
 use serde_json::json;
 
 use super::support::{again, moved};

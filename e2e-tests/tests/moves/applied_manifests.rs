@@ -1,7 +1,7 @@
 //! A GitOps controller or a user applies the manifest of a Service during its move.
 
-use clusterip::services::mover::outcome::Outcome;
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
+use clusterip_moves::outcome::Outcome;
 use serde_json::{Value, json};
 
 use super::support::{again, manifest, moved};

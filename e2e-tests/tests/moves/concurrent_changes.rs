@@ -1,8 +1,8 @@
 //! Other programs change a Service before or during its move, and their changes win.
 
 use axum::http::Method;
-use clusterip::services::mover::outcome::{Outcome, Unmoved};
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use kube::Client;
 use serde_json::{Value, json};
 

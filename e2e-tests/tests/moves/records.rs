@@ -1,7 +1,7 @@
 //! The record of a move is the only journal that counts: the contents of a Service can't forge or replay a move.
 
-use clusterip::services::mover::outcome::{Outcome, Unmoved};
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use serde_json::{Value, json};
 
 use super::support::{again, moved};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip::services::mover::outcome::Outcome;
+use clusterip_moves::outcome::Outcome;
 use kube::Client;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clusterip::services::mover::Limits;
-use clusterip::services::mover::outcome::Outcome;
+use clusterip_moves::outcome::Outcome;
 use serde_json::json;
 
 use super::support::again;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::Method;
 use clusterip::services::mover::MoveError;
-use clusterip::services::mover::outcome::{Outcome, Unmoved};
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use serde_json::json;
 
 use super::support::{again, manifest};

@@ -2,8 +2,8 @@
 
 use axum::http::Method;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
-use clusterip_failover::leases::claim_lease;
-use clusterip_failover::{external_claims, heartbeat_state};
+use clusterip_failover::claims::{CLAIM, EXTERNAL, HolderClaim, ReplicaClaim};
+use clusterip_failover::heartbeat_state;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn lease(name: String, label: &str, annotations: Value, holder: &str) -> Value {
 /// A claim of a replica of an address for a Service of this test.
 fn replica_claim(address: &str) -> Value {
     let annotations = json!({ADDRESS_ANNOTATION: address, SERVICE_ANNOTATION: "shop/late"});
-    lease(claim_lease::name(address.parse().unwrap()), claim_lease::CLAIM, annotations, "replica_serve_1")
+    lease(ReplicaClaim::lease_name(address.parse().unwrap()), CLAIM, annotations, "replica_serve_1")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +70,8 @@ async fn forged_claims_are_not_counted_by_an_audit() {
         Case {
             name: "an agent's claim",
             lease: lease(
-                external_claims::name(external.parse().unwrap()),
-                external_claims::EXTERNAL,
+                HolderClaim::lease_name(external.parse().unwrap()),
+                EXTERNAL,
                 json!({ADDRESS_ANNOTATION: external}),
                 "edge-1_agent_1",
             ),

@@ -12,6 +12,7 @@
 //! advertisements, seconds apart. So a caller repeats the announcement after a while.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -23,8 +24,7 @@ use smoltcp::wire::{
     Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
 };
 
-use crate::node_network::error::{Error, Result};
-use crate::node_network::interface::Interface;
+use super::interface::{Error, Interface, Result, remedy};
 
 /// Sends announcements in the network namespace in which it was opened. Keep it open, because closing the socket
 /// takes the kernel milliseconds.
@@ -37,12 +37,14 @@ impl Announcer {
     /// Opens the packet socket.
     ///
     /// # Errors
-    /// [`Error::NoPackets`] without `CAP_NET_RAW`.
+    /// Without `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol the socket receives nothing, so no task needs to read it.
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
-            .map_err(|reason| Error::NoPackets { reason: reason.into() })?;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|reason| {
+            let remedy = remedy(reason, "CAP_NET_RAW");
+            Error::other(format!("can't open a packet socket: {}{remedy}", io::Error::from(reason)))
+        })?;
         Ok(Self { socket })
     }
 
@@ -53,11 +55,11 @@ impl Announcer {
     /// If the interface is gone or down, is not an Ethernet interface, or accepts no more frames now.
     pub fn announce(&self, interface: &Interface, address: IpAddr) -> Result<()> {
         let refused = |reason: nix::Error| {
-            let interface = interface.name().to_owned();
-            Error::Announcement { address, interface, reason: reason.into() }
+            let (interface, reason) = (interface.name(), io::Error::from(reason));
+            Error::other(format!("can't announce {address} on interface {interface}: {reason}"))
         };
         let link = link(interface).map_err(refused)?.ok_or_else(|| Error::NoInterface(interface.name().to_owned()))?;
-        let hardware = EthernetAddress(link.addr().ok_or_else(|| Error::NotEthernet(interface.name().to_owned()))?);
+        let hardware = EthernetAddress(link.addr().ok_or_else(|| Error::not_ethernet(interface.name()))?);
         let frames = match address {
             IpAddr::V4(address) => arp(hardware, address),
             IpAddr::V6(address) => vec![neighbour_advertisement(hardware, address, forwards(interface.name()))],

@@ -19,6 +19,7 @@ use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::process::{Output, Stdio};
 
+use clusterip_failover::assignments::Protocol;
 use nftables::batch::Batch;
 use nftables::expr::{CT, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, SetItem};
 use nftables::schema::{Chain, NfListObject, Nftables, Rule, Set, SetType, SetTypeValue, Table};
@@ -28,14 +29,25 @@ use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::node_network::error::{Error, Result};
-use crate::node_network::port::Port;
+use super::interface::{Error, Result};
 
 /// Between the tracking of connections (-200) and the destination NAT of kube-proxy (-100).
 const PRIORITY: i32 = -150;
 /// The chain for all packets, and the chain for packets to held addresses.
 const EVERY_PACKET: &str = "prerouting";
 const FOR_HELD: &str = "held";
+
+/// A port of a protocol.
+pub type Port = (Protocol, u16);
+
+/// The number of the protocol in the header of a packet.
+fn number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+        Protocol::Sctp => 132,
+    }
+}
 
 /// A table of nftables of the family inet that only this process uses.
 #[derive(Clone, Debug)]
@@ -56,7 +68,7 @@ impl Firewall {
     /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
     ///
     /// # Errors
-    /// [`Error::Firewall`] if `nft` is missing or refuses.
+    /// If `nft` is missing or refuses.
     pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
         match held.is_empty() {
             true => self.remove().await,
@@ -67,13 +79,13 @@ impl Firewall {
     /// Removes the table, if it exists.
     ///
     /// # Errors
-    /// [`Error::Firewall`] if `nft` is missing or refuses.
+    /// If `nft` is missing or refuses.
     pub async fn remove(&self) -> Result<()> {
         self.apply("remove", self.cleared().to_nftables()).await
     }
 
     async fn apply(&self, verb: &'static str, ruleset: Nftables<'_>) -> Result<()> {
-        let failed = |reason| Error::Firewall { table: self.table.clone(), verb, reason };
+        let failed = |reason: String| Error::other(format!("can't {verb} table inet {}: {reason}", self.table));
         let output = nft(&ruleset).await.map_err(|error| match error.kind() {
             ErrorKind::NotFound => failed("the program nft is missing: install the package nftables".to_owned()),
             _ => failed(format!("nft: {error}")),
@@ -117,12 +129,12 @@ impl Firewall {
                     SetTypeValue::Concatenated(vec![family.address, SetType::InetProto, SetType::InetService].into()),
                     of_family()
                         .flat_map(|(address, ports)| ports.iter().map(move |port| (address, port)))
-                        .map(|(address, port)| {
+                        .map(|(address, (protocol, port))| {
                             concatenated([
                                 text(address.to_string()),
                                 // nft looks up names in /etc/protocols, which a small image does not have.
-                                Expression::Number(port.protocol.number().into()),
-                                Expression::Number(port.number.into()),
+                                Expression::Number(number(*protocol).into()),
+                                Expression::Number((*port).into()),
                             ])
                         })
                         .collect(),

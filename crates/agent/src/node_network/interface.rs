@@ -8,7 +8,6 @@
 //! and older kernels drop it silently. For readers of `ip address`, an IPv4 address also gets the label `NAME:cip` if
 //! it fits.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -19,7 +18,38 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, Lin
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
 
-use crate::node_network::error::{Error, Result};
+use thiserror::Error;
+
+/// The result of an operation on the node.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on the node failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The interface does not exist, or was deleted.
+    #[error("interface {0} does not exist: name one of those that `ip link` lists")]
+    NoInterface(String),
+    /// Anything else. Contains the full message, with the remedy if it is known.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    pub(super) fn other(message: impl Into<String>) -> Self {
+        Self::Other(message.into())
+    }
+
+    pub(super) fn not_ethernet(interface: &str) -> Self {
+        Self::other(format!(
+            "interface {interface} is not an Ethernet interface, so addresses can't be announced on it: name another"
+        ))
+    }
+}
+
+/// The missing capability, if the kernel refused an operation because of it.
+pub(super) fn remedy(reason: Errno, capability: &str) -> String {
+    if reason == Errno::EPERM { format!(": {capability} is needed") } else { String::new() }
+}
 
 /// The metric of addresses of this crate: "cip" in ASCII.
 const MARK: u32 = u32::from_be_bytes(*b"\0cip");
@@ -58,12 +88,15 @@ impl Interface {
     /// # Errors
     /// If there is no such interface, or if it is not an Ethernet interface.
     pub async fn find(name: Option<&str>) -> Result<Self> {
-        let (connection, handle, _) = new_connection().map_err(Error::Netlink)?;
+        let (connection, handle, _) =
+            new_connection().map_err(|error| Error::other(format!("can't open a netlink socket: {error}")))?;
         // The task ends when the last handle is dropped.
         tokio::spawn(connection);
         let wanted = match name {
             Some(name) => Wanted::Name(name),
-            None => Wanted::Index(index_of_default_route(&handle).await?.ok_or(Error::NoDefaultRoute)?),
+            None => Wanted::Index(index_of_default_route(&handle).await?.ok_or_else(|| {
+                Error::other("the main routing table has no default route for IPv4 or IPv6: name the interface")
+            })?),
         };
         let link = wanted.link(&handle).await?;
         let name = link
@@ -75,7 +108,7 @@ impl Interface {
             })
             .unwrap_or_else(|| wanted.to_string());
         if link.header.link_layer_type != LinkLayerType::Ether {
-            return Err(Error::NotEthernet(name));
+            return Err(Error::not_ethernet(&name));
         }
         Ok(Self { name, index: link.header.index, handle })
     }
@@ -100,7 +133,7 @@ impl Interface {
     /// Checks that the interface transmits frames: it is up, and so is its link.
     ///
     /// # Errors
-    /// [`Error::Down`] if it is down, [`Error::NoInterface`] if it is gone.
+    /// If it is down; [`Error::NoInterface`] if it is gone.
     pub async fn check_up(&self) -> Result<()> {
         let link = Wanted::Index(self.index).link(&self.handle).await;
         let link = link.map_err(|error| match error {
@@ -110,7 +143,7 @@ impl Interface {
         if link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp) {
             return Ok(());
         }
-        Err(Error::Down(self.name.clone()))
+        Err(Error::other(format!("interface {} or its link is down: it transmits no frames", self.name)))
     }
 
     /// Adds `address` to the interface for the duration `valid`. Then the kernel removes it, unless this function is
@@ -125,14 +158,21 @@ impl Interface {
     pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<Held> {
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address == Ipv4Addr::BROADCAST
         {
-            return Err(Error::NotHostAddress(address));
+            return Err(Error::other(format!("can't hold {address}: it is not the address of a single host")));
         }
         let seconds = u32::try_from(valid.as_secs()).ok().filter(|seconds| (1..FOREVER).contains(seconds));
-        let seconds = seconds.ok_or(Error::Lifetime { address, valid })?;
+        let seconds = seconds.ok_or_else(|| {
+            Error::other(format!("can't hold {address} for {valid:?}: a lifetime is between 1 second and 136 years"))
+        })?;
         let held = match self.messages().await?.iter().filter(|message| of(message) == Some(address)).collect() {
             Found::None => Held::Added,
             Found::Ours => Held::Renewed,
-            Found::Foreign => return Err(Error::Foreign { address, interface: self.name.clone() }),
+            Found::Foreign => {
+                return Err(Error::other(format!(
+                    "another program has added {address} to interface {}: remove it, or exclude it from the pool",
+                    self.name
+                )));
+            }
         };
         let mut request = self.handle.address().add(self.index, address, length(address)).replace();
         let mut lifetime = CacheInfo::default();
@@ -148,10 +188,11 @@ impl Interface {
         }
         match request.execute().await {
             Ok(()) => Ok(held),
-            Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => {
-                Err(Error::NoIpv6 { address, interface: self.name.clone() })
-            }
-            Err(error) => Err(self.refused(format!("add {address} to"), &error)),
+            Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => Err(Error::other(format!(
+                "can't add {address} to interface {0}: IPv6 is disabled there, see net.ipv6.conf.{0}.disable_ipv6",
+                self.name
+            ))),
+            Err(error) => Err(self.refused(&format!("add {address} to"), &error)),
         }
     }
 
@@ -168,7 +209,7 @@ impl Interface {
                 // The lifetime of the address has just ended.
                 Err(error) if errno(&error) == Errno::EADDRNOTAVAIL => {}
                 Err(error) => {
-                    return Err(self.refused(format!("remove {address} from"), &error));
+                    return Err(self.refused(&format!("remove {address} from"), &error));
                 }
             }
         }
@@ -189,13 +230,13 @@ impl Interface {
     /// All addresses of the interface, as the kernel lists them.
     async fn messages(&self) -> Result<Vec<AddressMessage>> {
         let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
-        messages.try_collect().await.map_err(|error| self.refused("list the addresses of".to_owned(), &error))
+        messages.try_collect().await.map_err(|error| self.refused("list the addresses of", &error))
     }
 
-    fn refused(&self, operation: String, error: &rtnetlink::Error) -> Error {
+    fn refused(&self, operation: &str, error: &rtnetlink::Error) -> Error {
         match errno(error) {
             Errno::ENODEV => Error::NoInterface(self.name.clone()),
-            _ => Error::Kernel { operation, interface: self.name.clone(), reason: reason(error) },
+            _ => kernel_error(operation, &self.name, error),
         }
     }
 }
@@ -248,11 +289,7 @@ impl Wanted<'_> {
             Err(error) if matches!(errno(&error), Errno::ENODEV | Errno::ERANGE | Errno::EINVAL) => {
                 Err(Error::NoInterface(self.to_string()))
             }
-            Err(error) => Err(Error::Kernel {
-                operation: "read the attributes of".to_owned(),
-                interface: self.to_string(),
-                reason: reason(&error),
-            }),
+            Err(error) => Err(kernel_error("read the attributes of", &self.to_string(), &error)),
         }
     }
 }
@@ -262,7 +299,10 @@ async fn index_of_default_route(handle: &Handle) -> Result<Option<u32>> {
     let ipv6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
     for family in [ipv4, ipv6] {
         let routes = handle.route().get(family).execute();
-        let routes: Vec<RouteMessage> = routes.try_collect().await.map_err(|error| Error::Routes(reason(&error)))?;
+        let routes: Vec<RouteMessage> = routes
+            .try_collect()
+            .await
+            .map_err(|error| Error::other(format!("can't list the routes of the kernel: {}", reason(&error))))?;
         let default = routes.iter().filter_map(default_route).min_by_key(|(metric, _)| *metric);
         if let Some((_, index)) = default {
             return Ok(Some(index));
@@ -319,9 +359,14 @@ fn errno(error: &rtnetlink::Error) -> Errno {
     }
 }
 
-fn reason(error: &rtnetlink::Error) -> io::Error {
+fn reason(error: &rtnetlink::Error) -> String {
     match error {
-        rtnetlink::Error::NetlinkError(message) => message.to_io(),
-        error => io::Error::other(error.clone()),
+        rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
+        error => error.to_string(),
     }
+}
+
+fn kernel_error(operation: &str, interface: &str, error: &rtnetlink::Error) -> Error {
+    let remedy = remedy(errno(error), "CAP_NET_ADMIN");
+    Error::other(format!("can't {operation} interface {interface}: {}{remedy}", reason(error)))
 }

@@ -17,15 +17,11 @@
 //! program `nft`.
 
 mod announce;
-mod error;
 mod firewall;
 mod interface;
-mod port;
 mod strict_arp;
 
 pub use announce::Announcer;
-pub use error::{Error, Result};
-pub use firewall::Firewall;
-pub use interface::{Held, Interface};
-pub use port::{Port, Protocol};
+pub use firewall::{Firewall, Port};
+pub use interface::{Error, Held, Interface, Result};
 pub use strict_arp::{LenientArp, lenient_arp};

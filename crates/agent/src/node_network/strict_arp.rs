@@ -10,7 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::node_network::error::{Error, Result};
+use super::interface::{Error, Result};
 
 /// The IPv4 settings of each interface.
 const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
@@ -66,7 +66,7 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
 
 /// The number in a file; `None` if the file does not exist.
 fn number(path: &Path) -> Result<Option<u8>> {
-    let unreadable = |reason| Error::Unreadable { path: path.display().to_string(), reason };
+    let unreadable = |reason: String| Error::other(format!("can't read {}: {reason}", path.display()));
     match fs::read_to_string(path) {
         Ok(text) => text.trim().parse().map(Some).map_err(|_| unreadable(format!("{:?} is not a number", text.trim()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

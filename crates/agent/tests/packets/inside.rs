@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clusterip_agent::node_network::{Announcer, Firewall, Held, Interface, Port, Protocol, lenient_arp};
+use clusterip_agent::node_network::{Announcer, Firewall, Held, Interface, Port, lenient_arp};
+use clusterip_failover::assignments::Protocol;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tokio::runtime::{Builder, Runtime};
 
@@ -159,7 +160,7 @@ fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
             "sctp" => Protocol::Sctp,
             other => panic!("{other}"),
         };
-        Port { protocol, number: number.parse().unwrap() }
+        (protocol, number.parse().unwrap())
     };
     (address.parse().unwrap(), ports.split(',').filter(|port| !port.is_empty()).map(port).collect())
 }

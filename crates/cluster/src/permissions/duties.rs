@@ -1,7 +1,7 @@
 //! The permissions that each duty of a process requires.
 
 use clusterip_api::Kind;
-use clusterip_failover::leases::election::LEASE;
+use clusterip_failover::leases::LEASE;
 use kube::api::ApiResource;
 
 use super::Need;

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
 use thiserror::Error;
 
 /// How long an address is reserved for a Service that has not been seen. After the webhook has answered, a request may

@@ -19,14 +19,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api_error::{error_chain, error_message};
-use crate::repeated_failures;
 use clusterip_core::annotations::LEASE_LABEL;
-use clusterip_failover::leases::claim_lease::{CLAIM, ReplicaClaim, name};
-use clusterip_failover::leases::lease_request::LeaseRequest;
-use clusterip_failover::leases::observed::Observed;
-use clusterip_failover::leases::owner::Owner;
-use clusterip_failover::leases::version::Version;
+use clusterip_failover::claims::{CLAIM, Owner, ReplicaClaim};
+use clusterip_failover::leases::{Observed, Version};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -40,8 +35,10 @@ use tokio::task::block_in_place;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::ledger::{Ledger, RESERVATION_TIME};
+use crate::api_error::{error_chain, error_message};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
 use crate::lease_preconditions::preconditions;
+use crate::repeated_failures;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
@@ -67,11 +64,11 @@ pub enum ClaimStore {
 
 /// It is unknown whether the address is claimed, because the API server gave no usable answer.
 #[derive(Clone, Debug, Error)]
-#[error("{address} can't be claimed: Lease {namespace}/{} can't be {request}: {reason}", name(*.address))]
+#[error("{address} can't be claimed: Lease {namespace}/{} can't be {request}: {reason}", ReplicaClaim::lease_name(*.address))]
 pub struct ClaimError {
     address: IpAddr,
     namespace: String,
-    request: LeaseRequest,
+    request: &'static str,
     reason: String,
 }
 
@@ -166,7 +163,7 @@ impl Claims {
     /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
-        let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
+        let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
                 let claim = lease.as_ref().and_then(ReplicaClaim::of);
@@ -252,7 +249,7 @@ impl Inner {
         let was_mine = was_mine.map(|(version, _)| version.clone());
         let wanted = lease.spec.clone();
         let params = PostParams::default();
-        let name = name(address);
+        let name = ReplicaClaim::lease_name(address);
         let sent = async {
             match before {
                 Some((version, _)) => {
@@ -283,9 +280,9 @@ impl Inner {
                 self.note_claim(&lease);
                 Ok(None)
             }
-            Ok(Ok(None)) => Err(failed(LeaseRequest::Write, reason)),
-            Ok(Err(error)) => Err(failed(LeaseRequest::Read, error_message(&error))),
-            Err(_) => Err(failed(LeaseRequest::Write, reason)),
+            Ok(Ok(None)) => Err(failed("written", reason)),
+            Ok(Err(error)) => Err(failed("read", error_message(&error))),
+            Err(_) => Err(failed("written", reason)),
         }
     }
 
@@ -299,7 +296,7 @@ impl Inner {
     /// Removes a claim of this version. If that fails and the claim is `mine`, the next sweep tries again.
     async fn remove(self: Arc<Self>, address: IpAddr, version: Version, mine: bool) {
         let params = DeleteParams { preconditions: Some(preconditions(&version)), ..DeleteParams::default() };
-        match self.leases.delete(&name(address), &params).await {
+        match self.leases.delete(&ReplicaClaim::lease_name(address), &params).await {
             Ok(_) => {}
             // Another replica has the claim now, or it is gone.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}

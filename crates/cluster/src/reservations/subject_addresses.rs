@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clusterip_core::lookups::{LookupError, Reserve};
 use clusterip_core::settings::Settings;
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
 use thiserror::Error;
 
 use super::ledger::{Ledger, Share, ShareExceeded, Shares};

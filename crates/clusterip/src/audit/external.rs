@@ -15,9 +15,9 @@ use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, ExternalSettings};
 use clusterip_failover::assignments::Assignments;
-use clusterip_failover::external_claims;
-use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::HolderClaim;
+use clusterip_failover::claims::Owner;
+use clusterip_failover::holders::HolderSnapshot;
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -330,7 +330,7 @@ fn of_holders(
         findings.push(external_finding(settings, Kind::NotHeld, subject, vec![*address], message, remedy));
     }
     for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
-        let lease = external_claims::name(address);
+        let lease = HolderClaim::lease_name(address);
         let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
         let remedy = "agents give it back within a minute; if no agent runs any more, delete the Lease";
         findings.push(Finding {

@@ -12,8 +12,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::model::{self, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, State, WithheldBlock};
-use crate::nodes::block_placement::{self, BlockPlacement, BlockStanding};
-use crate::nodes::held_blocks::HeldBlocks;
+use crate::nodes::blocks::{self, BlockPlacement, BlockStanding, HeldBlocks};
 use crate::text::joined;
 use crate::usage::Usage;
 
@@ -46,7 +45,7 @@ fn place_all(settings: &Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode
     let mut held = HeldBlocks::default();
     nodes.iter().for_each(|node| held.learn(name(node), blocks_of(node)));
     let placed = |node: &Value| {
-        let belonging = block_placement::belonging(settings, node);
+        let belonging = blocks::belonging(settings, node);
         let placement = belonging.placement(settings, name(node), &blocks_of(node), &held);
         PlacedNode { name: name(node).to_owned(), placement }
     };

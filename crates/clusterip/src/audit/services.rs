@@ -16,7 +16,7 @@ use clusterip_core::lookups::{LookupError, Reserve};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_core::{InUse, decide_value};
-use clusterip_moves::seamless::temporary::looks_temporary;
+use clusterip_moves::temporary::looks_temporary;
 use ipnet::IpNet;
 use serde_json::Value;
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::terminal::notice;
 use crate::service_selector::ServiceSelector;
 use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
-use crate::services::mover::SeamlessOptions;
+use clusterip_moves::journal::SeamlessOptions;
 
 /// The notice of a command whose `--selector` matches no Service.
 pub const NO_SUCH_LABELS: &str = "no Service has these labels";

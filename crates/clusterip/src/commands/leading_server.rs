@@ -9,9 +9,9 @@ use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::live_settings::{self, SettingsSource};
 use clusterip_cluster::permissions::Need;
 use clusterip_cluster::terminal::harmless;
-use clusterip_failover::leases::election::{self, LEASE, Timing};
-use clusterip_failover::leases::identity::{Identity, Role};
-use clusterip_failover::leases::observed::Observed;
+use clusterip_failover::leases::Observed;
+use clusterip_failover::leases::{self, LEASE, Timing};
+use clusterip_failover::leases::{Identity, Role};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -83,7 +83,7 @@ impl Servers {
         let mut servers = Self::default();
         for (namespace, stored) in stored {
             let spec = one_lease(client, &namespace).await?.and_then(|lease| lease.spec).unwrap_or_default();
-            let holder = election::holder(&spec);
+            let holder = leases::holder(&spec);
             match stored.into_iter().find(|in_use| holder == Some(in_use.leader.as_str())) {
                 Some(SettingsInUse { leader, agents_namespace, .. }) => {
                     let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
@@ -327,7 +327,7 @@ impl LeadingServer {
     /// The settings that the leader of this namespace uses; `None` if it has not stored them.
     async fn in_use(&self, client: &Client) -> anyhow::Result<Option<SettingsInUse>> {
         let lease = one_lease(client, &self.namespace).await?.and_then(|lease| lease.spec);
-        let Some(leader) = lease.as_ref().and_then(election::holder) else { return Ok(None) };
+        let Some(leader) = lease.as_ref().and_then(leases::holder) else { return Ok(None) };
         match settings_in_use::of_leader(client, &self.namespace, leader).await {
             Ok(in_use) => Ok(in_use),
             Err(error) => {
@@ -357,12 +357,12 @@ async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Ve
         for server in undecided {
             let Some(spec) = one_lease(client, &server.namespace).await?.and_then(|lease| lease.spec) else { continue };
             // The next leader stores its settings first.
-            if election::holder(&spec).map(Identity::of).as_ref() != Some(&server.holder) {
+            if leases::holder(&spec).map(Identity::of).as_ref() != Some(&server.holder) {
                 continue;
             }
             let now = Instant::now();
             let lease = Observed::next(Some(server.lease), spec, now);
-            let (changed, end) = (lease.changed, election::end(&lease, Timing::default()));
+            let (changed, end) = (lease.changed, leases::end(&lease, Timing::default()));
             let server = Server { lease, ..server };
             if changed || now >= begin + MAX_DOUBT {
                 alive.push(server);
@@ -393,7 +393,7 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
     };
     let only = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     let Ok(leases) = leases.list(&only).await else { return false };
-    let holders = leases.items.iter().filter_map(|lease| election::holder(lease.spec.as_ref()?));
+    let holders = leases.items.iter().filter_map(|lease| leases::holder(lease.spec.as_ref()?));
     holders.map(Identity::of).any(|holder| holder.role() == Some(Role::Serve))
 }
 

@@ -25,12 +25,12 @@ use kube::Client;
 use self::running::{Election, Listener, Running};
 use self::startup::{Inputs, Startup};
 use super::arguments::DnsArguments;
-use crate::services::mover::SeamlessOptions;
 use crate::webhook::admission::OnError;
 use crate::webhook::authority;
 use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::WebhookServer;
 use crate::webhook::tls::{Certificate, CertificateError, CertificateFiles};
+use clusterip_moves::journal::SeamlessOptions;
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\

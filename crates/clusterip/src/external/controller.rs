@@ -25,29 +25,28 @@ use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::{is_served, recorded, shown};
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::object::{Packed, service_path, text};
+use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
-use clusterip_failover::observer::Observer;
+use clusterip_failover::claims::Owner;
+use clusterip_failover::holders::Observer;
 use futures::StreamExt;
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-mod assign;
-
+use super::external_metrics::{AssignmentResult, ExternalMetrics};
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
-use crate::external::external_metrics::ExternalMetrics;
-use crate::leader::Leadership;
-use crate::leader::activation::wait_until_active;
-use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
+use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_service_event};
+use crate::leader::{Gate, GateChange};
 use crate::text::joined;
 use crate::usage;
 
@@ -57,23 +56,16 @@ const GATHER_TIME: Duration = Duration::from_millis(300);
 /// change.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// The control loop for external addresses.
 pub struct Controller {
-    /// Asks the policy about Services.
     pub evaluator: Evaluator,
-    /// The client that reads and writes Services.
     pub client: Client,
     /// The namespace of the agents' Leases.
     pub namespace: String,
-    /// The settings in force.
-    pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process leads. Only the leader handles external addresses.
-    pub leadership: watch::Receiver<Leadership>,
-    /// The metrics of external addresses.
+    /// Open while this process leads and the settings have pools of external addresses.
+    pub(crate) gate: Gate,
     pub metrics: ExternalMetrics,
 }
 
-/// The state of one term of leadership.
 #[derive(Default)]
 struct Term {
     observer: Observer,
@@ -100,21 +92,17 @@ impl Controller {
         }
     }
 
-    /// Runs until the settings or the leadership are not published any more.
     async fn work(&mut self) {
-        while wait_until_active(&mut self.settings, &mut self.leadership, has_pools).await {
-            let ended = self.term().await;
+        while let Some(settings) = self.gate.opened().await {
+            self.term(settings).await;
             // Only the leader reports these metrics.
             self.metrics.pools(&[]);
             self.metrics.waiting(0);
-            if ended {
-                return;
-            }
         }
     }
 
-    /// Runs while this process leads and the settings have pools. Returns whether to stop for good.
-    async fn term(&mut self) -> bool {
+    /// Runs while the gate is open.
+    async fn term(&mut self, mut settings: Arc<LiveSettings>) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
         let mut leases = pin!(watcher(leases, labels).backoff(RetryBackoff::default()));
@@ -128,17 +116,13 @@ impl Controller {
             let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now));
             let due = due.chain(term.holder_reports.next()).min();
             tokio::select! {
-                changed = self.leadership.changed() => {
-                    if changed.is_err() || !self.leadership.borrow_and_update().leads() {
-                        return changed.is_err();
+                change = self.gate.changed() => match change {
+                    GateChange::Settings(changed) => {
+                        settings = changed;
+                        term.waiting.clear();
                     }
-                }
-                Ok(()) = self.settings.changed() => {
-                    if !has_pools(&self.settings.borrow_and_update()) {
-                        return false;
-                    }
-                    term.waiting.clear();
-                }
+                    GateChange::NoWork | GateChange::NotLeading => return,
+                },
                 Some(event) = leases.next() => {
                     if !term.handle_lease_event(event) {
                         continue;
@@ -150,7 +134,7 @@ impl Controller {
             sleep(GATHER_TIME).await;
             if term.complete {
                 term.holders = term.observer.holders(Instant::now());
-                self.reconcile(&mut term).await;
+                self.reconcile(&settings, &mut term).await;
             }
         }
     }
@@ -181,10 +165,9 @@ impl Controller {
     }
 
     /// Writes the status of all Services, and assigns the addresses that they lack.
-    async fn reconcile(&self, term: &mut Term) {
-        let settings = Arc::clone(&self.settings.borrow());
+    async fn reconcile(&self, settings: &Arc<LiveSettings>, term: &mut Term) {
         let external = &settings.settings.external;
-        let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
+        let Some((services, assigned)) = self.assigned_addresses(settings).await else { return };
         let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let used: Vec<IpAddr> = assigned.keys().copied().collect();
@@ -229,9 +212,8 @@ impl Controller {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
-            let reference = object_reference(&assignment.service, report.uid());
-            publish_event(&self.client, reference, "Hold", EventContent { uid: report.uid(), warning, reason, note })
-                .await;
+            let content = EventContent { uid: report.uid(), warning, reason, note };
+            publish_service_event(&self.client, &assignment.service, "Hold", content, None).await;
         }
     }
 
@@ -323,7 +305,7 @@ impl Term {
     }
 }
 
-fn has_pools(settings: &LiveSettings) -> bool {
+pub(crate) fn has_pools(settings: &LiveSettings) -> bool {
     !settings.settings.external.pools.is_empty()
 }
 
@@ -331,27 +313,118 @@ fn record(service: &Value) -> String {
     text(service, &["metadata", "annotations", RECORD_ANNOTATION]).to_owned()
 }
 
-/// The reference to a Service for an Event.
-fn object_reference(id: &ServiceKey, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Service".to_owned()),
-        namespace: Some(id.namespace.clone()),
-        name: Some(id.name.clone()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
-    }
+/// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
+struct Without {
+    uid: Option<String>,
+    reason: String,
+    result: AssignmentResult,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Controller {
+    /// Asks the policy for the addresses of a Service, and records them.
+    async fn assign(&self, service: &Value, term: &mut Term) {
+        let id = ServiceKey::of(service);
+        let Without { uid, reason, result } = match self.decide(&id).await {
+            Ok(result) => {
+                if let Some(result) = result {
+                    self.metrics.assigned(result);
+                }
+                term.waiting.remove(&id);
+                return;
+            }
+            Err(without) => without,
+        };
+        let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, reason.clone()));
+        let said = before.is_some_and(|(_, before)| before == reason);
+        if !said || result == AssignmentResult::Failed {
+            self.metrics.assigned(result);
+        }
+        if said {
+            return;
+        }
+        tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
+        if let Some(uid) = uid {
+            self.report_unavailable(&id, &uid, reason).await;
+        }
+    }
 
-    #[test]
-    fn services_are_reconciled_when_the_first_list_of_leases_is_complete() {
-        let mut term = Term::default();
-        let events = [Event::Init, Event::InitDone, Event::Init, Event::InitDone];
-        let reconciles = events.map(|event| term.handle_lease_event(Ok(event)));
-        assert_eq!(reconciles, [false, true, false, false]);
+    async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
+        let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        publish_service_event(&self.client, id, "Assign", content, None).await;
+    }
+
+    /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was
+    /// nothing to do.
+    async fn decide(&self, id: &ServiceKey) -> Result<Option<AssignmentResult>, Without> {
+        let failed = |reason: String| Without { uid: None, reason, result: AssignmentResult::Failed };
+        let path = service_path(&id.namespace, &id.name);
+        let request = Request::get(&path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
+        let service: Value = match self.client.request(request).await {
+            Ok(service) => service,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            Err(error) => return Err(failed(error_message(&error))),
+        };
+        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
+        let object = service.clone();
+        let evaluated = background::run_long(move || {
+            let request = ServiceRequest {
+                uid: "external",
+                username: CONTROLLER,
+                object: &object,
+                old: Some(&object),
+                dry_run: false,
+            };
+            evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
+        });
+        let evaluation = evaluated.await.map_err(|error| failed(error.to_string()))?;
+        let evaluation = evaluation.map_err(|error| failed(error.to_string()))?;
+        let uid = text(&service, &["metadata", "uid"]).to_owned();
+        let decision = &evaluation.decision;
+        let warnings = decision.cut_warnings().join("; ");
+        let changed = decision.external.as_ref().filter(|external| external.changes());
+        let after = changed.map(|external| in_record(&external.addresses)).filter(|after| *after != record(&service));
+        let Some(after) = after else {
+            if !record(&service).is_empty() {
+                return Ok(None);
+            }
+            let message = decision.denial().map(|denial| denial.message.clone());
+            let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
+            let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
+            return Err(Without { uid: Some(uid), reason, result: AssignmentResult::Refused });
+        };
+        let version = text(&service, &["metadata", "resourceVersion"]);
+        let value = if after.is_empty() { Value::Null } else { after.clone().into() };
+        let annotations = json!({RECORD_ANNOTATION: value});
+        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        // Commit before the watch can deliver the Service with these addresses. Until an evaluation is committed, its
+        // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
+        // soon, they would stay reserved for a long time without an owner.
+        evaluation.commit(&[]);
+        match self.patch(&path, &patch).await {
+            Ok(_) => {
+                tracing::info!(
+                    namespace = id.namespace,
+                    name = id.name,
+                    addresses = after,
+                    "external addresses recorded"
+                );
+                if !warnings.is_empty() {
+                    // The Service does not get all that it asks for. Admission would have shown these warnings to its
+                    // author.
+                    tracing::warn!(
+                        namespace = id.namespace,
+                        name = id.name,
+                        warnings,
+                        "the Service does not get everything that it asks for"
+                    );
+                    self.report_unavailable(id, &uid, warnings).await;
+                }
+                // A record that was removed is not counted as given.
+                Ok((!after.is_empty()).then_some(AssignmentResult::Assigned))
+            }
+            // Another program changed the Service meanwhile. The watch delivers that change next.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(AssignmentResult::Conflict)),
+            Err(error) => Err(failed(error_message(&error))),
+        }
     }
 }

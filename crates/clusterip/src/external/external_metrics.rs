@@ -31,17 +31,11 @@ struct AddressLabels {
     state: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AssignmentLabels {
-    result: AssignmentResult,
-}
-
-/// The metrics of external addresses.
 #[derive(Clone, Default)]
 pub struct ExternalMetrics {
     lock: ScrapeLock,
     addresses: Labelled<AddressLabels, Number>,
-    assignments: Labelled<AssignmentLabels, Counter>,
+    assignments: Labelled<[(&'static str, AssignmentResult); 1], Counter>,
     takeovers: Counter,
     waiting: Gauge,
 }
@@ -70,7 +64,7 @@ impl Component for ExternalMetrics {
             self.waiting.clone(),
         );
         for &result in AssignmentResult::ALL {
-            drop(self.assignments.get_or_create(&AssignmentLabels { result }));
+            drop(self.assignments.get_or_create(&[("result", result)]));
         }
     }
 }
@@ -94,17 +88,14 @@ impl ExternalMetrics {
         }
     }
 
-    /// Records an attempt to assign external addresses to a Service.
     pub fn assigned(&self, result: AssignmentResult) {
-        self.assignments.get_or_create(&AssignmentLabels { result }).inc();
+        self.assignments.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Records that another node than before holds an external address.
     pub fn taken_over(&self) {
         self.takeovers.inc();
     }
 
-    /// Sets how many Services wait for an external address.
     pub fn waiting(&self, services: usize) {
         self.waiting.set(length(services));
     }

@@ -11,12 +11,9 @@ use tokio::time::Instant;
 /// 25 s. A node that could not hold the address gives it back sooner than that.
 pub const GRACE: Duration = Duration::from_secs(45);
 
-/// An assigned address and its current holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
-    /// The address.
     pub address: IpAddr,
-    /// The UID of the Service.
     pub uid: String,
     /// Whether the status of the Service contains the address. Then its holder was reported already.
     pub shown: bool,
@@ -24,30 +21,20 @@ pub struct Assigned {
     pub holder: Option<String>,
 }
 
-/// A change to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HolderReport {
     /// Another node holds the address than before.
     Held {
-        /// The address.
         address: IpAddr,
-        /// The UID of the Service.
         uid: String,
-        /// The node that holds the address.
         node: String,
         /// The node that held the address before; `None` if unknown.
         before: Option<String>,
     },
     /// No node has held the address for [`GRACE`].
-    NotHeld {
-        /// The address.
-        address: IpAddr,
-        /// The UID of the Service.
-        uid: String,
-    },
+    NotHeld { address: IpAddr, uid: String },
 }
 
-/// The holders that were reported for all addresses.
 #[derive(Debug, Default)]
 pub struct HolderReports {
     known: BTreeMap<IpAddr, Known>,
@@ -113,14 +100,12 @@ impl HolderReports {
 }
 
 impl HolderReport {
-    /// The address that the report is about.
     pub fn address(&self) -> IpAddr {
         match self {
             Self::Held { address, .. } | Self::NotHeld { address, .. } => *address,
         }
     }
 
-    /// The UID of the Service that the report is about.
     pub fn uid(&self) -> &str {
         match self {
             Self::Held { uid, .. } | Self::NotHeld { uid, .. } => uid,
@@ -135,7 +120,6 @@ impl HolderReport {
         }
     }
 
-    /// The full message.
     pub fn note(&self) -> String {
         match self {
             Self::Held { address, node, before: None, .. } => format!("{address} is held by node {node}"),

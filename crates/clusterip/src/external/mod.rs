@@ -4,7 +4,7 @@
 //!   `holder_reports` decides which changes of holders it reports.
 //! - [`plan_state`] collects the addresses of all Services for a plan.
 
-pub mod controller;
-pub mod external_metrics;
+pub(crate) mod controller;
+pub(crate) mod external_metrics;
 mod holder_reports;
-pub mod plan_state;
+pub(crate) mod plan_state;

@@ -72,7 +72,6 @@ impl PlanState {
         }
     }
 
-    /// The addresses that a Service has.
     pub fn used(&self) -> Vec<IpAddr> {
         self.has.iter().filter(|(_, owners)| !owners.is_empty()).map(|(address, _)| *address).collect()
     }

@@ -3,15 +3,12 @@
 use std::future::Future;
 use std::pin::pin;
 
+use anyhow::anyhow;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::lease_preconditions::preconditions;
 use clusterip_cluster::repeated_failures;
 use clusterip_cluster::send_if_changed::send_if_changed;
-use clusterip_failover::leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
-use clusterip_failover::leases::identity::Identity;
-use clusterip_failover::leases::lease_request::LeaseRequest;
-use clusterip_failover::leases::observed::Observed;
-use clusterip_failover::leases::version::Version;
+use clusterip_failover::leases::{Identity, LEASE, Observed, ObservedLease, Step, Timing, Version, end, holder, step};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -20,28 +17,8 @@ use kube::{Client, Error as KubeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::competing_server::CompetingServer;
-use super::contact::Contact;
-use super::leader_error::LeaderError;
-
-/// Whether this process leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leadership {
-    /// This process leads.
-    Leading,
-    /// This process does not lead.
-    Following {
-        /// The process that leads, as far as this process knows.
-        holder: Option<Identity>,
-    },
-}
-
-impl Leadership {
-    /// Whether this process leads.
-    pub fn leads(&self) -> bool {
-        *self == Self::Leading
-    }
-}
+use super::Leadership;
+use crate::leader::readiness::{CompetingServer, Contact};
 
 /// The result of [`Candidate::try_acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +108,8 @@ impl Candidate {
     /// taken.
     ///
     /// # Errors
-    /// [`LeaderError`] if the Lease can't be read.
-    pub async fn look(&mut self) -> Result<(), LeaderError> {
+    /// If the Lease can't be read.
+    pub async fn look(&mut self) -> anyhow::Result<()> {
         let found = self.read().await?;
         let now = Instant::now();
         self.seen = found.map(|lease| Observed::next(self.seen.take(), lease.spec.unwrap_or_default(), now));
@@ -143,8 +120,8 @@ impl Candidate {
     /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
     ///
     /// # Errors
-    /// [`LeaderError`] if the Lease can't be read or written.
-    pub async fn try_acquire(&mut self) -> Result<Acquisition, LeaderError> {
+    /// If the Lease can't be read or written.
+    pub async fn try_acquire(&mut self) -> anyhow::Result<Acquisition> {
         loop {
             self.attempt().await?;
             if self.leads(Instant::now()) {
@@ -228,7 +205,7 @@ impl Candidate {
     }
 
     /// Reads the Lease, and writes it if this process may take or renew it.
-    async fn attempt(&mut self) -> Result<(), LeaderError> {
+    async fn attempt(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
         let found = self.read().await?;
         let now = Instant::now();
@@ -259,9 +236,9 @@ impl Candidate {
     }
 
     /// Writes the Lease if it is still as it was `found`; returns `None` if it is not.
-    async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> Result<Option<Lease>, LeaderError> {
+    async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> anyhow::Result<Option<Lease>> {
         let parameters = PostParams::default();
-        let request = if found.is_some() { LeaseRequest::Update } else { LeaseRequest::Create };
+        let request = if found.is_some() { "updated" } else { "created" };
         let written = match found {
             Some(found) => {
                 let lease = Lease { spec: Some(spec), ..found };
@@ -276,7 +253,7 @@ impl Candidate {
         match written {
             Ok(lease) => Ok(Some(lease)),
             Err(error) if raced(&error) => Ok(None),
-            Err(error) => Err(self.failed(request, &error)),
+            Err(error) => Err(self.failed(request, error_message(&error))),
         }
     }
 
@@ -310,7 +287,7 @@ impl Candidate {
                     ..spec
                 };
                 if self.write(Some(lease), spec).await?.is_some() {
-                    return Ok::<(), LeaderError>(());
+                    return anyhow::Ok(());
                 }
             }
         });
@@ -324,9 +301,9 @@ impl Candidate {
     }
 
     /// Deletes the Lease if it is still as it was read.
-    async fn delete(&self, lease: &Lease) -> Result<Deletion, LeaderError> {
+    async fn delete(&self, lease: &Lease) -> anyhow::Result<Deletion> {
         let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
-        match self.bounded(LeaseRequest::Delete, self.leases.delete(LEASE, &parameters)).await? {
+        match self.bounded("deleted", self.leases.delete(LEASE, &parameters)).await? {
             Ok(_) => Ok(Deletion::Done),
             Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
                 let error = error_message(&error);
@@ -334,12 +311,12 @@ impl Candidate {
                 Ok(Deletion::Refused)
             }
             Err(error) if raced(&error) => Ok(Deletion::Raced),
-            Err(error) => Err(self.failed(LeaseRequest::Delete, &error)),
+            Err(error) => Err(self.failed("deleted", error_message(&error))),
         }
     }
 
-    async fn read(&self) -> Result<Option<Lease>, LeaderError> {
-        let request = LeaseRequest::Read;
+    async fn read(&self) -> anyhow::Result<Option<Lease>> {
+        let request = "read";
         let read = self.bounded(request, self.leases.get_opt(LEASE)).await?;
         // A refusal is an answer, too. An API server without etcd answers with an error of the server.
         match &read {
@@ -347,17 +324,17 @@ impl Candidate {
             Ok(_) | Err(KubeError::Api(_)) => drop(self.contact.send_replace(Contact::now())),
             Err(_) => self.contact.send_modify(|contact| contact.refused += 1),
         }
-        read.map_err(|error| self.failed(request, &error))
+        read.map_err(|error| self.failed(request, error_message(&error)))
     }
 
-    async fn bounded<T>(&self, request: LeaseRequest, sent: impl Future<Output = T>) -> Result<T, LeaderError> {
+    async fn bounded<T>(&self, request: &str, sent: impl Future<Output = T>) -> anyhow::Result<T> {
         let waited = self.timing.request();
-        let late = |_| LeaderError::NoAnswer { namespace: self.namespace.clone(), request, waited };
-        timeout(waited, sent).await.map_err(late)
+        timeout(waited, sent).await.map_err(|_| self.failed(request, format!("no answer within {waited:?}")))
     }
 
-    fn failed(&self, request: LeaseRequest, error: &KubeError) -> LeaderError {
-        LeaderError::Request { namespace: self.namespace.clone(), request, reason: error_message(error) }
+    fn failed(&self, request: &str, reason: String) -> anyhow::Error {
+        let namespace = &self.namespace;
+        anyhow!("Lease {namespace}/{LEASE} can't be {request}: {reason}; without it nothing is moved or assigned")
     }
 
     fn publish_competing_server(&self, now: Instant) {

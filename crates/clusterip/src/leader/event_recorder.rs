@@ -7,55 +7,52 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 /// The `reportingController` of all Events.
-pub const CONTROLLER: &str = "clusterip";
+pub(crate) const CONTROLLER: &str = "clusterip";
 /// The longest note of an Event that the API server accepts, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// The content of an Event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventContent<'e> {
-    /// The UID of the object.
-    pub uid: &'e str,
+pub(crate) struct EventContent<'e> {
+    pub(crate) uid: &'e str,
     /// Whether the Event is of type `Warning`, because the object needs attention.
-    pub warning: bool,
+    pub(crate) warning: bool,
     /// The reason, in one word such as `AddressMoved`.
-    pub reason: &'e str,
+    pub(crate) reason: &'e str,
     /// The full message. It is cut to 1024 bytes.
-    pub note: String,
+    pub(crate) note: String,
 }
 
-/// Writes an Event about a Service. `request` is the request that the Event answers, if there is one. Events are for
-/// people, and no decision depends on them, so a failure is only logged.
-pub async fn publish_service_event(
+/// Writes an Event about a Service. `action` names what was done or tried. `request` is the request that the Event
+/// answers, if there is one.
+pub(crate) async fn publish_service_event(
     client: &Client,
     id: &ServiceKey,
+    action: &str,
     content: EventContent<'_>,
     request: Option<ObjectReference>,
 ) {
-    let about = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Service".to_owned()),
-        namespace: Some(id.namespace.clone()),
-        name: Some(id.name.clone()),
-        uid: Some(content.uid.to_owned()),
-        ..ObjectReference::default()
-    };
-    publish(client, about, "Move", content, request).await;
+    publish_event(client, ("v1", "Service"), (Some(&id.namespace), &id.name), action, content, request).await;
 }
 
-/// Writes an Event about any object. `action` names what was done or tried.
-pub async fn publish_event(client: &Client, about: ObjectReference, action: &str, content: EventContent<'_>) {
-    publish(client, about, action, content, None).await;
-}
-
-async fn publish(
+/// Writes an Event about the object of this API version and kind, with this namespace and name. Events are for people,
+/// and no decision depends on them, so a failure is only logged.
+pub(crate) async fn publish_event(
     client: &Client,
-    about: ObjectReference,
+    (api_version, kind): (&str, &str),
+    (namespace, name): (Option<&str>, &str),
     action: &str,
     content: EventContent<'_>,
     secondary: Option<ObjectReference>,
 ) {
-    let EventContent { warning, reason, mut note, .. } = content;
+    let EventContent { uid, warning, reason, mut note } = content;
+    let about = ObjectReference {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    };
     while note.len() > MAX_NOTE_BYTES {
         note.pop();
     }
@@ -70,11 +67,6 @@ async fn publish(
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
     if let Err(error) = recorder.publish(&event, &about).await {
-        tracing::warn!(
-            namespace = about.namespace,
-            name = about.name,
-            error = error_message(&error),
-            "an event was not written"
-        );
+        tracing::warn!(namespace, name, error = error_message(&error), "an event was not written");
     }
 }

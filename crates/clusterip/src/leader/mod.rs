@@ -14,17 +14,111 @@
 //!
 //! # Modules
 //! - [`Candidate`] takes part in the election, and tells whether this process leads.
-//! - [`contact`] tells whether the API server answers.
-//! - [`competing_server`] finds out from the leader's Lease whether another server is running.
-//! - [`activation`] waits until a controller has something to do: the controllers work only while this process leads.
+//! - [`Gate`] lets a controller work only while this process leads and the settings have work for it.
+//! - [`readiness`] finds out from the leader's Lease whether the API server answers, and whether another server runs.
 //! - [`event_recorder`] writes the Events of all controllers.
 
-pub mod activation;
-mod candidate;
-pub mod competing_server;
-pub mod contact;
-pub mod event_recorder;
-mod leader_error;
+use std::sync::Arc;
 
-pub use self::candidate::{Acquisition, Candidate, Leadership};
-pub use self::leader_error::LeaderError;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_failover::leases::Identity;
+use tokio::sync::watch;
+
+mod candidate;
+pub(crate) mod event_recorder;
+pub(crate) mod readiness;
+
+pub use self::candidate::{Acquisition, Candidate};
+
+/// Whether this process leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leadership {
+    /// This process leads.
+    Leading,
+    /// This process does not lead.
+    Following {
+        /// The process that leads, as far as this process knows.
+        holder: Option<Identity>,
+    },
+}
+
+impl Leadership {
+    /// Whether this process leads.
+    pub fn leads(&self) -> bool {
+        *self == Self::Leading
+    }
+}
+
+/// Lets a controller work only while this process leads and the settings have work for it.
+pub(crate) struct Gate {
+    settings: watch::Receiver<Arc<LiveSettings>>,
+    leadership: watch::Receiver<Leadership>,
+    has_work: fn(&LiveSettings) -> bool,
+}
+
+/// What has changed while a [`Gate`] was open.
+pub(crate) enum GateChange {
+    /// Other settings are in force, which have work, too.
+    Settings(Arc<LiveSettings>),
+    /// The settings have no work any more.
+    NoWork,
+    /// This process does not lead any more.
+    NotLeading,
+}
+
+impl Gate {
+    pub(crate) fn new(
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        leadership: watch::Receiver<Leadership>,
+        has_work: fn(&LiveSettings) -> bool,
+    ) -> Self {
+        Self { settings, leadership, has_work }
+    }
+
+    /// Waits until the gate is open, and returns the settings. `None` if it never opens again, because the task that
+    /// publishes the settings or the leadership has ended. Then the last value must not count for ever.
+    pub(crate) async fn opened(&mut self) -> Option<Arc<LiveSettings>> {
+        loop {
+            let settings = Arc::clone(&self.settings.borrow_and_update());
+            let leads = self.leadership.borrow_and_update().leads();
+            if self.settings.has_changed().is_err() || self.leadership.has_changed().is_err() {
+                return None;
+            }
+            if leads && (self.has_work)(&settings) {
+                return Some(settings);
+            }
+            let changed = tokio::select! {
+                changed = self.settings.changed() => changed,
+                changed = self.leadership.changed() => changed,
+            };
+            changed.ok()?;
+        }
+    }
+
+    /// Waits for a change while the gate is open.
+    pub(crate) async fn changed(&mut self) -> GateChange {
+        loop {
+            tokio::select! {
+                biased;
+                changed = self.leadership.changed() => {
+                    if changed.is_err() || !self.leadership.borrow_and_update().leads() {
+                        return GateChange::NotLeading;
+                    }
+                }
+                changed = self.settings.changed() => {
+                    let settings = Arc::clone(&self.settings.borrow_and_update());
+                    return match (changed, (self.has_work)(&settings)) {
+                        (Err(_), _) => GateChange::NotLeading,
+                        (Ok(()), false) => GateChange::NoWork,
+                        (Ok(()), true) => GateChange::Settings(settings),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Waits until the gate closes, whatever the settings become meanwhile.
+    pub(crate) async fn closed(&mut self) {
+        while let GateChange::Settings(_) = self.changed().await {}
+    }
+}

@@ -14,21 +14,72 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-mod check_blocks;
-mod stage;
-
-use self::stage::Stage;
-use super::held_blocks::HeldBlocks;
-use super::patch::{BlockWrite, WriteOutcome};
-use super::watched_node::WatchedNode;
+use crate::nodes::blocks::{BlockStanding, HeldBlocks};
 use crate::nodes::node_metrics::Misplaced;
+use crate::nodes::node_writer::{BlockWrite, WatchedNode, WriteOutcome};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The Node has blocks, or does not need any.
+    Settled,
+    Queued,
+    Asked,
+    Patching,
+    Later(Instant),
+    /// The pool with this name has no free block for the Node.
+    Full(String),
+    NoMatchingPool,
+}
+
+impl Stage {
+    fn waits(&self) -> bool {
+        !matches!(self, Self::Settled | Self::NoMatchingPool)
+    }
+}
+
+impl AllocationState {
+    pub(super) fn pause(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
+        entry.failures = entry.failures.saturating_add(1);
+        self.set(name, Stage::Later(now + pause));
+    }
+
+    pub(super) fn set(&mut self, name: &str, stage: Stage) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let before = std::mem::replace(&mut entry.stage, stage.clone());
+        match &before {
+            Stage::Later(due) => {
+                self.later.remove(&(*due, name.to_owned()));
+            }
+            Stage::Full(pool) => {
+                if let Some(waiting) = self.full.get_mut(pool) {
+                    waiting.remove(&(entry.since, name.to_owned()));
+                }
+                self.full.retain(|_, waiting| !waiting.is_empty());
+            }
+            _ => {}
+        }
+        match &stage {
+            Stage::Queued if before != Stage::Queued => self.queue.push_back(name.to_owned()),
+            Stage::Later(due) => {
+                self.later.insert((*due, name.to_owned()));
+            }
+            Stage::Full(pool) => {
+                self.full.entry(pool.clone()).or_default().insert((entry.since, name.to_owned()));
+            }
+            Stage::Patching | Stage::Settled => entry.since = 0,
+            _ => {}
+        }
+        self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
+    }
+}
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause before a Node is tried again.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// The state of all Nodes of a cluster.
 #[derive(Default)]
 pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
@@ -58,28 +109,21 @@ struct Entry {
     reported: Option<String>,
 }
 
-/// The next task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
-    /// Ask the policy for blocks for this Node.
     Ask(Box<WatchedNode>),
     /// Write these blocks, which were assigned to the Node before.
     Write(Box<BlockWrite>),
 }
 
-/// The policy's answer about a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The Node gets these blocks.
     Blocks(Vec<IpNet>),
-    /// The pool of the Node is full.
     Full {
-        /// The name of the pool.
         pool: String,
         /// The range that is full, and what to do about it.
         message: String,
     },
-    /// No pool matches the Node. Contains the policy's reason.
     NoMatchingPool(String),
     /// The policy failed, or its answer can't be carried out. Contains the error.
     Failed(String),
@@ -91,27 +135,14 @@ impl AllocationState {
         &self.held
     }
 
-    /// The number of Nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are no Nodes.
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
-    /// The names of all Nodes.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.nodes.keys().map(String::as_str)
-    }
-
-    /// The number of Nodes that wait for blocks.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Adds or updates a Node.
     pub fn apply(&mut self, seen: WatchedNode) {
         let name = seen.name.clone();
         if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
@@ -198,7 +229,6 @@ impl AllocationState {
         }
     }
 
-    /// Whether [`Self::next_task`] may return a task.
     pub fn has_task(&self) -> bool {
         !self.queue.is_empty() || !self.open.is_empty()
     }
@@ -261,7 +291,6 @@ impl AllocationState {
         None
     }
 
-    /// Records the outcome of a write.
     pub fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome, now: Instant) {
         let name = write.node.name.as_str();
         // If the watch has already delivered the change, the outcome is outdated.
@@ -350,6 +379,51 @@ impl AllocationState {
     }
 }
 
+impl AllocationState {
+    /// The next Node whose blocks have to be compared with its pool. Report the result with
+    /// [`Self::set_standings`].
+    pub fn next_to_check(&mut self) -> Option<WatchedNode> {
+        loop {
+            let name = self.unchecked.pop_first()?;
+            if let Some(entry) = self.nodes.get(&name).filter(|entry| !entry.node.blocks.is_empty()) {
+                return Some(entry.node.clone());
+            }
+            self.misplaced.remove(&name);
+        }
+    }
+
+    /// Whether there are Nodes whose blocks have to be compared with their pools.
+    pub fn has_unchecked(&self) -> bool {
+        !self.unchecked.is_empty()
+    }
+
+    pub fn set_standings(&mut self, name: &str, standings: &[BlockStanding]) {
+        let reasons: BTreeSet<Misplaced> = standings
+            .iter()
+            .filter_map(|standing| match standing {
+                BlockStanding::InPlace => None,
+                BlockStanding::Shared(_) => Some(Misplaced::Shared),
+                BlockStanding::WrongPool(_) => Some(Misplaced::WrongPool),
+                BlockStanding::Withheld(_) => Some(Misplaced::Withheld),
+                BlockStanding::Outside => Some(Misplaced::Outside),
+            })
+            .collect();
+        if reasons.is_empty() {
+            self.misplaced.remove(name);
+        } else {
+            self.misplaced.insert(name.to_owned(), reasons);
+        }
+    }
+
+    pub fn misplaced(&self) -> BTreeMap<Misplaced, u64> {
+        let mut counts = BTreeMap::new();
+        for reason in self.misplaced.values().flatten() {
+            *counts.entry(*reason).or_insert(0) += 1;
+        }
+        counts
+    }
+}
+
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 mod tests;

@@ -17,16 +17,14 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::held_blocks::{HeldBlocks, fields_of};
+use super::blocks::{HeldBlocks, fields_of};
 use crate::usage::Usage;
 
-/// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRow {
     /// The name of the Node. If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
-    /// The decision.
     pub decision: Verdict,
     /// The pool of the Node; `None` if no pool matches it.
     pub pool: Option<String>,
@@ -35,24 +33,17 @@ pub struct NodeRow {
     /// The blocks of the Node after the plan.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNet>,
-    /// Warnings for the author of the Node.
     pub warnings: Vec<String>,
-    /// Why the Node stays unchanged or is denied.
     pub message: Option<String>,
 }
 
-/// How the blocks of a range are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeUsage {
-    /// The name of the pool.
     pub pool: String,
-    /// The range.
     pub cidr: IpNet,
-    /// How many blocks are in which state.
     pub usage: Usage,
 }
 
-/// The planned results for all Nodes.
 #[derive(Clone, Debug, Default)]
 pub struct NodePlan {
     /// A row for each Node, in the order of the manifests.
@@ -69,7 +60,6 @@ struct ExistingNode {
     origin: Option<Origin>,
 }
 
-/// Plans blocks for Nodes.
 pub struct NodePlanner<'m> {
     settings: &'m Settings,
     snapshot: &'m RwLock<Snapshot>,

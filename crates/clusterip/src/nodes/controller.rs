@@ -10,12 +10,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::io;
+use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::thread;
+use std::{io, thread};
 
-use clusterip_cluster::host_metrics::EvaluationMetrics;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
@@ -31,37 +30,54 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use super::allocation_state::{AllocationState, Decision, Task};
-use super::block_placement::Belonging;
-use super::node_events::{EventQueue, Reason};
-use super::patch::{BlockWrite, WriteOutcome, Writer};
-use super::watched_node::WatchedNode;
-use crate::leader::Leadership;
-use crate::leader::activation::wait_until_active;
-use crate::nodes::node_metrics::NodeMetrics;
-use crate::nodes::node_metrics::{Assignment, Misplaced};
+use super::blocks::Belonging;
+use super::node_metrics::{Assignment, Misplaced, NodeMetrics};
+use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
+use crate::leader::event_recorder::{EventContent, publish_event};
+use crate::leader::{Gate, GateChange};
 use crate::text::joined;
+
+/// The number of Events that may wait to be written. Further Events are dropped; the log contains all of them.
+const MAX_WAITING: usize = 1000;
+
+/// Writes Events about Nodes that have no blocks, one after the other, without delaying its callers.
+struct EventQueue(mpsc::Sender<(WatchedNode, &'static str, String)>);
+
+impl EventQueue {
+    /// Starts a task that writes Events with `client`. It ends when the queue is dropped and all Events are written.
+    fn start(client: Client) -> Self {
+        let (sender, mut queue) = mpsc::channel::<(WatchedNode, &str, String)>(MAX_WAITING);
+        tokio::spawn(async move {
+            while let Some((node, reason, note)) = queue.recv().await {
+                let content = EventContent { uid: &node.uid, warning: true, reason, note };
+                publish_event(&client, ("v1", "Node"), (None, &node.name), "Assign", content, None).await;
+            }
+        });
+        Self(sender)
+    }
+
+    /// Queues an Event about a Node. `reason` is named as the controller manager of Kubernetes names it. If too many
+    /// Events wait, this one is dropped and a warning is logged.
+    fn tell(&self, node: &WatchedNode, reason: &'static str, note: &str) {
+        if self.0.try_send((node.clone(), reason, note.to_owned())).is_err() {
+            tracing::warn!(node = node.name, "too many events wait to be written: this one is dropped");
+        }
+    }
+}
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
 /// 60 at once save nothing further.
 const MAX_PARALLEL_WRITES: usize = 60;
 
-/// Gives Nodes their blocks.
 pub struct Controller {
-    /// The stores that watch the Nodes.
     pub stores: Stores,
-    /// The client that writes to the API server.
     pub client: Client,
-    /// The settings in force.
-    pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process leads. Only the leader gives blocks.
-    pub leadership: watch::Receiver<Leadership>,
+    /// Open while this process leads and the settings have pools of Nodes.
+    pub(crate) gate: Gate,
     /// Until when this process leads without another renewal; `None` while it does not lead.
     pub term: watch::Receiver<Option<Instant>>,
-    /// The metrics that count assignments.
     pub metrics: NodeMetrics,
-    /// The metrics of evaluations.
-    pub evaluation: EvaluationMetrics,
 }
 
 impl Controller {
@@ -87,15 +103,12 @@ impl Controller {
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
-            tokio::select! {
+            let opened = tokio::select! {
                 () = &mut shutdown => return,
-                active = wait_until_active(&mut self.settings, &mut self.leadership, has_pools) => {
-                    if !active {
-                        return;
-                    }
-                }
-            }
-            let stop = self.term(shutdown.as_mut()).await;
+                opened = self.gate.opened() => opened,
+            };
+            let Some(settings) = opened else { return };
+            let stop = self.term(settings, shutdown.as_mut()).await;
             self.metrics.none_waiting();
             if stop {
                 return;
@@ -103,9 +116,12 @@ impl Controller {
         }
     }
 
-    /// Runs while this process leads and the settings have pools of Nodes. Returns whether to stop for good.
-    async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
-        let mut settings = Arc::clone(&self.settings.borrow_and_update());
+    /// Runs while the gate is open. Returns whether `shutdown` has completed.
+    async fn term(
+        &mut self,
+        mut settings: Arc<LiveSettings>,
+        mut shutdown: Pin<&mut impl Future<Output = ()>>,
+    ) -> bool {
         let mut watch = self.listen();
         let mut term = Term {
             allocation_state: AllocationState::default(),
@@ -124,23 +140,26 @@ impl Controller {
             tokio::select! {
                 biased;
                 () = shutdown.as_mut() => break true,
-                changed = self.leadership.changed() => {
-                    if changed.is_err() || !self.leadership.borrow_and_update().leads() {
+                change = self.gate.changed() => match change {
+                    GateChange::Settings(changed) => {
+                        settings = changed;
+                        term.allocation_state.settings_changed();
+                    }
+                    GateChange::NoWork => break false,
+                    GateChange::NotLeading => {
                         // Writes in flight are aborted, because another process may lead soon.
                         writes.abort_all();
-                        break changed.is_err();
-                    }
-                }
-                Ok(()) = self.settings.changed() => {
-                    settings = Arc::clone(&self.settings.borrow_and_update());
-                    if !has_pools(&settings) {
                         break false;
                     }
-                    term.allocation_state.settings_changed();
-                }
+                },
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
                     Ok((write, outcome)) => term.written(&write, outcome),
-                    Err(error) => tracing::error!(%error, "the task that writes the blocks of a Node failed"),
+                    // Without this, the Node would wait for the result for ever. The panic ends the process.
+                    Err(error) => {
+                        if let Ok(panic) = error.try_into_panic() {
+                            resume_unwind(panic);
+                        }
+                    }
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -195,11 +214,10 @@ fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     })
 }
 
-fn has_pools(settings: &LiveSettings) -> bool {
+pub(crate) fn has_pools(settings: &LiveSettings) -> bool {
     !settings.settings.nodes.pools.is_empty()
 }
 
-/// The state of one term of leadership.
 struct Term {
     allocation_state: AllocationState,
     /// The Nodes of a list that is still being received; `None` between two lists.
@@ -282,7 +300,7 @@ impl Term {
                 if self.allocation_state.is_news(name, message) {
                     self.metrics.assigned(Assignment::Full);
                     tracing::warn!(node = name, reason = message, "no pod CIDR");
-                    self.events.tell(node, Reason::NotAvailable, message);
+                    self.events.tell(node, "CIDRNotAvailable", message);
                 }
             }
             Decision::NoMatchingPool(reason) => {
@@ -320,7 +338,7 @@ impl Term {
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
                 tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
                 if self.allocation_state.is_news(name, reason) {
-                    self.events.tell(&write.node, Reason::Failed, &note);
+                    self.events.tell(&write.node, "CIDRAssignmentFailed", &note);
                 }
             }
             WriteOutcome::Unclear { reason, .. } => {

@@ -49,23 +49,12 @@ struct BlockLabels {
     state: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AssignmentLabels {
-    result: Assignment,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MisplacedLabels {
-    reason: Misplaced,
-}
-
-/// The metrics of Nodes.
 #[derive(Clone, Default)]
 pub struct NodeMetrics {
     lock: ScrapeLock,
     blocks: Labelled<BlockLabels, Number>,
-    assignments: Labelled<AssignmentLabels, Counter>,
-    misplaced: Labelled<MisplacedLabels, Gauge>,
+    assignments: Labelled<[(&'static str, Assignment); 1], Counter>,
+    misplaced: Labelled<[(&'static str, Misplaced); 1], Gauge>,
     waiting: Gauge,
 }
 
@@ -88,7 +77,7 @@ impl Component for NodeMetrics {
             self.waiting.clone(),
         );
         for &result in Assignment::ALL {
-            drop(self.assignments.get_or_create(&AssignmentLabels { result }));
+            drop(self.assignments.get_or_create(&[("result", result)]));
         }
         self.misplaced(&BTreeMap::new());
     }
@@ -112,9 +101,8 @@ impl NodeMetrics {
         }
     }
 
-    /// Records an attempt to assign blocks to a Node.
     pub fn assigned(&self, result: Assignment) {
-        self.assignments.get_or_create(&AssignmentLabels { result }).inc();
+        self.assignments.get_or_create(&[("result", result)]).inc();
     }
 
     /// Sets the number of Nodes with wrong blocks by reason. Reasons that are not in the list become zero.
@@ -122,11 +110,10 @@ impl NodeMetrics {
         let _lock = self.lock.hold();
         for &reason in Misplaced::ALL {
             let count = nodes.get(&reason).copied().unwrap_or_default();
-            self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
+            self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));
         }
     }
 
-    /// Sets how many Nodes wait for blocks.
     pub fn waiting(&self, nodes: usize) {
         self.waiting.set(length(nodes));
     }

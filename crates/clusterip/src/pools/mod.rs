@@ -6,4 +6,4 @@
 
 mod counts;
 mod desired_status;
-pub mod status_writer;
+pub(crate) mod status_writer;

@@ -9,18 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_api::{Compilation, Kind, ObjectKey};
 use clusterip_cluster::api_error::error_message;
-use clusterip_cluster::background;
 use clusterip_cluster::list_pages::visit_pages;
-use clusterip_cluster::repeated_failures;
-use futures::StreamExt;
-use futures::stream;
-use k8s_openapi::api::core::v1::ObjectReference;
+use clusterip_cluster::{background, repeated_failures};
+use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
@@ -30,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::{counts, desired_status};
-use crate::leader::Leadership;
+use crate::leader::Gate;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::controller::reconcile::Reconciler;
 
@@ -41,42 +37,37 @@ const READ_AGAIN: Duration = Duration::from_secs(60);
 /// How many objects are written at a time.
 const AT_ONCE: usize = 4;
 
-/// Writes the status of pool objects.
 pub struct StatusWriter {
-    /// The client that writes.
     pub client: Client,
     /// Knows the cluster, the settings, and the misplaced Services.
     pub reconciler: Arc<Reconciler>,
     /// What the settings were compiled from; `None` if they do not come from objects.
     pub compilation: watch::Receiver<Option<Arc<Compilation>>>,
-    /// Whether this process leads.
-    pub leadership: watch::Receiver<Leadership>,
 }
 
 impl StatusWriter {
-    /// Writes until `shutdown`.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = pin!(shutdown);
-        loop {
-            let mut leadership = self.leadership.clone();
-            let leads = async move { leadership.wait_for(Leadership::leads).await.is_ok() };
-            tokio::select! {
-                () = &mut shutdown => return,
-                leads = leads => if !leads { return },
+    /// Writes while `gate` is open, until `shutdown`.
+    pub(crate) async fn run(self, mut gate: Gate, shutdown: impl Future<Output = ()>) {
+        let work = async {
+            while gate.opened().await.is_some() {
+                tokio::select! {
+                    () = gate.closed() => {}
+                    () = self.lead() => {}
+                }
             }
-            tokio::select! {
-                () = &mut shutdown => return,
-                () = self.lead() => {}
-            }
+        };
+        tokio::select! {
+            () = shutdown => {}
+            () = work => {}
         }
     }
 
-    /// Writes until this process leads no more.
-    async fn lead(&mut self) {
+    /// Writes for ever.
+    async fn lead(&self) {
         let mut written: Option<Written> = None;
         let mut read_at = Instant::now();
-        while self.leadership.borrow().leads() {
-            let compilation = self.compilation.borrow_and_update().clone();
+        loop {
+            let compilation = self.compilation.borrow().clone();
             if let Some(compilation) = compilation {
                 if written.is_none() || read_at.elapsed() > READ_AGAIN {
                     written = self.read().await.or(written);
@@ -153,16 +144,9 @@ impl StatusWriter {
     async fn publish(&self, key: &ObjectKey, uid: Option<&str>, problems: Vec<Condition>) {
         let resource = key.kind.api_resource();
         for Condition { reason, message, .. } in problems {
-            let about = ObjectReference {
-                api_version: Some(resource.api_version.clone()),
-                kind: Some(resource.kind.clone()),
-                name: Some(key.name.clone()),
-                uid: uid.map(str::to_owned),
-                ..ObjectReference::default()
-            };
-            let uid = uid.unwrap_or_default();
-            let content = EventContent { uid, warning: true, reason: &reason, note: message };
-            publish_event(&self.client, about, "Check", content).await;
+            let content = EventContent { uid: uid.unwrap_or_default(), warning: true, reason: &reason, note: message };
+            let kind = (resource.api_version.as_str(), resource.kind.as_str());
+            publish_event(&self.client, kind, (None, &key.name), "Check", content, None).await;
         }
     }
 

@@ -12,9 +12,9 @@ use thiserror::Error;
 use super::columns::{self, Layout, paint};
 use crate::services::controller::hand_over::HandOverError;
 use crate::services::mover::MoveError;
-use crate::services::mover::outcome::Outcome;
-use crate::services::mover::seamless::method::Method;
 use crate::text::joined;
+use clusterip_moves::method::Method;
+use clusterip_moves::outcome::Outcome;
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::services::mover::seamless::method::WhyPlain;
+    use clusterip_moves::method::WhyPlain;
 
     #[test]
     fn document_shows_every_service_with_the_result_of_its_move() {

@@ -1,10 +1,9 @@
 //! How long clients may know an old address from DNS, and under which domain Services have names.
 
-use clusterip_moves::seamless::dns;
+use clusterip_moves::corefile;
+use clusterip_moves::journal::SeamlessOptions;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-
-use super::mover::SeamlessOptions;
 
 /// The namespace and name of the ConfigMap with the configuration of CoreDNS.
 pub const CONFIGURATION: (&str, &str) = ("kube-system", "coredns");
@@ -20,8 +19,8 @@ const DEFAULT_DOMAIN: &str = "cluster.local";
 /// The options of seamless moves: those that are given, and otherwise what the configuration of CoreDNS says.
 pub async fn options(client: &Client, grace_period: Option<u32>, domain: Option<&str>) -> SeamlessOptions {
     let facts = match (grace_period, domain) {
-        (Some(_), Some(_)) => dns::DnsFacts::default(),
-        _ => dns::read(&corefile(client).await),
+        (Some(_), Some(_)) => corefile::DnsFacts::default(),
+        _ => corefile::read(&corefile(client).await),
     };
     SeamlessOptions {
         grace_period: grace_period.unwrap_or_else(|| default_grace_period(facts.cached_for)),

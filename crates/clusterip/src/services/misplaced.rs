@@ -2,26 +2,24 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::background::BackgroundError;
 use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::service_request::ServiceRequest;
-use clusterip_cluster::reservations::replica_claims::ClaimError;
 use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
 use clusterip_core::settings::{Pool, Settings};
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
+use clusterip_moves::journal::Journal;
+use clusterip_moves::method::{Method, method};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::controller::requests::Request;
 use super::endpoints;
-use super::mover::journal::Journal;
-use super::mover::seamless::method::{Method, method};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, might_be_right, skip_reason};
 use crate::services::service_metrics::StayReason;
 
@@ -38,7 +36,6 @@ pub struct Allowed {
     pub load_balancers: bool,
 }
 
-/// The result of [`inspect`].
 pub enum Inspection {
     /// The Service is in place, or is ignored.
     InPlace,
@@ -50,11 +47,8 @@ pub enum Inspection {
 
 /// A Service that belongs elsewhere.
 pub struct Misplaced {
-    /// The namespace of the Service.
     pub namespace: String,
-    /// The name of the Service.
     pub name: String,
-    /// The UID of the Service.
     pub uid: String,
     /// The present addresses, primary first.
     pub from: Vec<IpAddr>,
@@ -101,9 +95,7 @@ pub enum Impact {
 pub enum Verdict {
     /// The Service moves, once [`reserve_targets`] has reserved addresses for it.
     Move,
-    /// The Service stays.
     Report {
-        /// The reason, as a label of the metric.
         reason: StayReason,
         /// The reason in full, for messages.
         detail: String,
@@ -235,10 +227,10 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
 /// # Errors
 /// [`NoTarget`] if there are no addresses for it.
 pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
-    let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
+    let evaluation = ask(evaluator, service, false).map_err(|error| NoTarget::Unknown(error.to_string()))?;
     match (place(&evaluation), evaluation.decision.allocated()) {
         (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), new), evaluation)),
-        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::NotClaimed(reason)),
+        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::Unknown(reason.to_string())),
         _ => Err(NoTarget::Full(evaluation.decision.verdict.reason().unwrap_or_default().to_owned())),
     }
 }
@@ -249,15 +241,9 @@ pub enum NoTarget {
     /// The pool has no free address. Contains the policy's reason.
     #[error("{0}")]
     Full(String),
-    /// It is unknown which addresses are free, because the API server did not answer the claim of one.
-    #[error(transparent)]
-    NotClaimed(ClaimError),
-    /// The policy does not answer.
-    #[error(transparent)]
-    Unanswered(EvaluationError),
-    /// The evaluation gave no result.
-    #[error(transparent)]
-    Interrupted(BackgroundError),
+    /// It is unknown which addresses are free: the policy, or the API server at the claim of an address, did not answer.
+    #[error("{0}")]
+    Unknown(String),
 }
 
 /// Whether the policy would give these addresses to a Service, which is given as it was before its move. `false` if
@@ -273,31 +259,17 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
     })
 }
 
-/// Why the policy does not agree with a Service as it would be written.
-#[derive(Debug, Error)]
-pub enum TargetCheckError {
-    /// The policy refuses the Service. Contains its reason.
-    #[error("{0}")]
-    Refused(String),
-    /// The policy does not answer.
-    #[error(transparent)]
-    Unanswered(EvaluationError),
-    /// The evaluation gave no result.
-    #[error(transparent)]
-    Interrupted(BackgroundError),
-}
-
 /// Asks the policy about a Service as it would be written, with all its addresses.
 ///
 /// # Errors
-/// [`TargetCheckError`] if the policy refuses the Service or does not answer.
-pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), TargetCheckError> {
+/// Why the policy refuses the Service, or does not answer.
+pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let decision = evaluator.evaluate(&request, &subject).map_err(TargetCheckError::Unanswered)?.decision;
-    decision.denial().map_or(Ok(()), |denial| Err(TargetCheckError::Refused(denial.message.clone())))
+    let decision = evaluator.evaluate(&request, &subject).map_err(|error| error.to_string())?.decision;
+    decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.

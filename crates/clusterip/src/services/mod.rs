@@ -10,10 +10,10 @@
 //! | [`own_revisions`] | writes, lists and deletes the `ControllerRevision` objects in the server's namespace |
 //! | [`service_metrics`] | the metrics of Services |
 
-pub mod cluster_dns;
+pub(crate) mod cluster_dns;
 pub mod controller;
-pub mod endpoints;
-pub mod misplaced;
+pub(crate) mod endpoints;
+pub(crate) mod misplaced;
 pub mod mover;
-pub mod own_revisions;
-pub mod service_metrics;
+pub(crate) mod own_revisions;
+pub(crate) mod service_metrics;

@@ -59,43 +59,22 @@ label_values! {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReplicaLabels {
-    settings: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolFamilyLabels {
     pool: String,
     family: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolLabels {
-    pool: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MoveLabels {
-    result: MoveResult,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MisplacedLabels {
-    reason: StayReason,
-}
-
-/// The metrics of Services.
 #[derive(Clone, Default)]
 pub struct ServiceMetrics {
     lock: ScrapeLock,
     usable: Labelled<PoolFamilyLabels, Number>,
     used: Labelled<PoolFamilyLabels, Number>,
     free: Labelled<PoolFamilyLabels, Number>,
-    unmatched: Labelled<PoolLabels, Gauge>,
+    unmatched: Labelled<[(&'static str, String); 1], Gauge>,
     ledger: Gauge,
-    replicas: Labelled<ReplicaLabels, Gauge>,
-    moves: Labelled<MoveLabels, Counter>,
-    misplaced: Labelled<MisplacedLabels, Gauge>,
+    replicas: Labelled<[(&'static str, &'static str); 1], Gauge>,
+    moves: Labelled<[(&'static str, MoveResult); 1], Counter>,
+    misplaced: Labelled<[(&'static str, StayReason); 1], Gauge>,
     leader: Gauge,
     other_webhooks: Gauge,
 }
@@ -116,7 +95,7 @@ impl ServiceMetrics {
         self.unmatched.clear();
         for PoolUsage { pool, family, usage } in pools {
             let unmatched = unmatched.get(pool).copied().unwrap_or_default();
-            self.unmatched.get_or_create(&PoolLabels { pool: pool.clone() }).set(whole(unmatched));
+            self.unmatched.get_or_create(&[("pool", pool.clone())]).set(whole(unmatched));
             let labels = PoolFamilyLabels { pool: pool.clone(), family: family.to_string() };
             self.usable.get_or_create(&labels).set(usage.usable as f64);
             self.used.get_or_create(&labels).set(usage.occupied() as f64);
@@ -124,7 +103,6 @@ impl ServiceMetrics {
         }
     }
 
-    /// Sets how many addresses the ledger has reserved.
     pub fn ledger(&self, addresses: usize) {
         self.ledger.set(length(addresses));
     }
@@ -134,13 +112,12 @@ impl ServiceMetrics {
     pub fn replicas(&self, same: usize, other: usize) {
         let _lock = self.lock.hold();
         for (settings, count) in [("same", same), ("other", other)] {
-            self.replicas.get_or_create(&ReplicaLabels { settings }).set(length(count));
+            self.replicas.get_or_create(&[("settings", settings)]).set(length(count));
         }
     }
 
-    /// Records a move that ended.
     pub fn moved(&self, result: MoveResult) {
-        self.moves.get_or_create(&MoveLabels { result }).inc();
+        self.moves.get_or_create(&[("result", result)]).inc();
     }
 
     /// Sets the number of misplaced Services by reason. Reasons that are not in the list become zero.
@@ -148,7 +125,7 @@ impl ServiceMetrics {
         let _lock = self.lock.hold();
         for &reason in StayReason::ALL {
             let count = services.iter().filter(|(why, _)| *why == reason).map(|(_, count)| count).sum();
-            self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
+            self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));
         }
     }
 
@@ -157,7 +134,6 @@ impl ServiceMetrics {
         self.other_webhooks.set(length(configurations));
     }
 
-    /// Sets whether this process is the leader.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
@@ -204,7 +180,7 @@ impl Component for ServiceMetrics {
             self.other_webhooks.clone(),
         );
         for &result in MoveResult::ALL {
-            drop(self.moves.get_or_create(&MoveLabels { result }));
+            drop(self.moves.get_or_create(&[("result", result)]));
         }
         self.misplaced(&[]);
         self.replicas(1, 0);

@@ -12,7 +12,7 @@ use clusterip_core::annotations::REASON_ANNOTATION;
 use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, Verdict};
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
 use serde_json::Value;
 
 use super::no_decision::NoDecision;

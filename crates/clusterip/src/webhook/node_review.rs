@@ -10,7 +10,7 @@ use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Verdict};
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
 use serde_json::Value;
 
 use super::no_decision::NoDecision;

@@ -1,15 +1,16 @@
+//! Tests of `state`.
+
 use std::time::Duration;
 
-use crate::leases::identity::{Identity, Role};
 use clusterip_core::annotations::LEASE_LABEL;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::assignments::Assignment;
-use super::super::external_claims::{EXTERNAL, lease};
-use super::super::heartbeat_state::put_back;
-use super::super::rendezvous::order;
-use super::super::timing::HEARTBEAT;
 use super::*;
+use crate::assignments::{Assignment, order};
+use crate::claims::{EXTERNAL, holder_lease};
+use crate::heartbeat_state::put_back;
+use crate::leases::{Identity, Role};
+use crate::timing::HEARTBEAT;
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
 
@@ -78,7 +79,7 @@ impl Test {
     fn apply_claim(&mut self, holder: Option<&str>, at: u64) {
         self.version += 1;
         let holder = holder.map(identity);
-        let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
+        let mut lease = stored(holder_lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
         lease.metadata.uid = Some("uid".to_owned());
         self.state.apply(&lease, self.at(at));
     }
@@ -137,8 +138,12 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
             name: "the second choice, one turn after the last claim of the first choice",
             is_first_choice: false,
             setup: |test| {
-                let busy =
-                    lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
+                let busy = holder_lease(
+                    IpAddr::from([10, 0, 9, 99]),
+                    Some(&identity(test.other)),
+                    None,
+                    Timestamp::UNIX_EPOCH,
+                );
                 test.state.apply(&stored(busy, 50), test.at(4000));
             },
             claims_at: Some(6000),
@@ -169,7 +174,7 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
             name: "a claim of another program",
             is_first_choice: true,
             setup: |test| {
-                let lease = lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
+                let lease = holder_lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
                 test.state.apply(&stored(lease, 50), test.at(0));
             },
             claims_at: Some(3000),
@@ -185,7 +190,7 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
             is_first_choice: true,
             setup: |test| {
                 test.apply_claim(Some(test.other), 0);
-                let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
+                let gone = stored(holder_lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
                 let gone = Lease { metadata: ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
                 test.state.delete(&gone, test.at(0));
             },

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_failover::agent_plan::{ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::heartbeat_state::{self, NextAction};
+use clusterip_failover::state::{ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, MAX_FAILURES, RETRY_PAUSE};
 
 use super::api_server::{Answer, Request};

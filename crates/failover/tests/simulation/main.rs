@@ -12,12 +12,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState};
 use clusterip_failover::assignments::{Assignment, Assignments};
-use clusterip_failover::external_claims::HolderClaim;
+use clusterip_failover::claims::HolderClaim;
 use clusterip_failover::heartbeat_state::HeartbeatState;
-use clusterip_failover::leases::identity::{Identity, Role};
-use clusterip_failover::state::AgentState;
+use clusterip_failover::leases::{Identity, Role};
+use clusterip_failover::state::{AgentState, DesiredState, LeaseWrite, ObservedState};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;

@@ -1,6 +1,6 @@
 //! Sends requests and watch events with delays, and loses some of them.
 
-use clusterip_failover::agent_plan::LeaseWrite;
+use clusterip_failover::state::LeaseWrite;
 use clusterip_failover::timing::REQUEST_TIMEOUT;
 
 use super::api_server::Request;

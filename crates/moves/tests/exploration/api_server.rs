@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use clusterip_core::services::addresses;
-use clusterip_moves::refusal::Refusal;
-use clusterip_moves::seamless::request::Request;
+use clusterip_moves::outcome::Refusal;
+use clusterip_moves::seamless::Request;
 use serde_json::{Value, json};
 
 use super::world::{Object, World};

@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
-use clusterip_moves::journal::Journal;
-use clusterip_moves::seamless::progress::Progress;
-use clusterip_moves::seamless::temporary::Role;
-use clusterip_moves::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, next};
+use clusterip_moves::journal::{Journal, Plan};
+use clusterip_moves::seamless::{Moment, Observed, Progress, SeamlessStep, Wait, next};
 use clusterip_moves::step::{self, Step};
+use clusterip_moves::temporary::Role;
 
 use super::api_server::{SHOWN_BY_ONE, is_alias};
 use super::kube_proxy::{LONG, NAME_RESOLVES, NEW_ANSWERS, OLD_ANSWERS};

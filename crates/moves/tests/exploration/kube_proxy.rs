@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::services::addresses;
-use clusterip_moves::seamless::temporary::Role;
+use clusterip_moves::temporary::Role;
 use serde_json::Value;
 
 use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};

@@ -5,13 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_moves::journal::Journal;
-use clusterip_moves::refusal::Refusal;
-use clusterip_moves::seamless::progress::Progress;
-use clusterip_moves::seamless::request::{Request, request};
-use clusterip_moves::seamless::temporary::Role;
-use clusterip_moves::seamless::{Moment, Plan, SeamlessStep, Wait};
+use clusterip_moves::journal::{Journal, Plan};
+use clusterip_moves::outcome::Refusal;
+use clusterip_moves::seamless::{Moment, Progress, Request, SeamlessStep, Wait, request};
 use clusterip_moves::step::{self, Step, TargetAddresses, Without};
+use clusterip_moves::temporary::Role;
 use serde_json::Value;
 
 use super::api_server::{NEW, OLD, SERVICE, TRIGGER};

@@ -9,12 +9,10 @@ use std::sync::LazyLock;
 
 use clusterip_core::annotations::MOVING_ANNOTATION;
 use clusterip_core::services::addresses;
-use clusterip_moves::journal::Journal;
-use clusterip_moves::seamless::progress::Progress;
-use clusterip_moves::seamless::request::Request;
-use clusterip_moves::seamless::temporary::{Role, Temporary};
-use clusterip_moves::seamless::{Observed, Plan};
+use clusterip_moves::journal::{Journal, Plan};
+use clusterip_moves::seamless::{Observed, Progress, Request};
 use clusterip_moves::step;
+use clusterip_moves::temporary::{Role, Temporary};
 use serde_json::{Value, json};
 
 use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};

@@ -12,8 +12,8 @@ use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::leases::election::Timing;
-use clusterip_failover::leases::identity::{Identity, Role};
+use clusterip_failover::leases::Timing;
+use clusterip_failover::leases::{Identity, Role};
 use futures::StreamExt;
 use futures::future::{self, Either};
 use kube::Client;
@@ -31,10 +31,11 @@ use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::requests::Request;
 use crate::services::misplaced::Misplaced;
-use crate::services::mover::journal::Journal;
-use crate::services::mover::outcome::{Outcome, Unmoved};
-use crate::services::mover::{MoveError, SeamlessOptions};
+use crate::services::mover::MoveError;
 use crate::text::joined;
+use clusterip_moves::journal::Journal;
+use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::outcome::{Outcome, Unmoved};
 
 /// How often the records of the moves are looked up until the server has deleted them.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -237,7 +238,7 @@ impl Run {
 
     /// Waits until the server has finished the seamless move of a Service, and so deleted its record.
     async fn wait_for_server(&self, uid: &str) -> Result<(), NotMoved> {
-        let unread = |reason| MoveError::Record { service: format!("the Service with UID {uid}"), reason };
+        let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
         let grace = self.seamless.as_ref().map_or(0, |options| options.grace_period);
         let deadline = Instant::now() + Duration::from_secs(u64::from(grace)) + MAX_AFTER_GRACE;
         while self.reconciler.recorded(uid).await.map_err(unread)?.is_some() {

@@ -17,9 +17,9 @@ use crate::report::moves::Row;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::endpoints;
 use crate::services::misplaced::{self, Inspection, Verdict};
-use crate::services::mover::outcome::Unmoved;
-use crate::services::mover::seamless::method::{Method, WhyPlain, method};
 use crate::services::service_metrics::StayReason;
+use clusterip_moves::method::{Method, WhyPlain, method};
+use clusterip_moves::outcome::Unmoved;
 
 impl MoveArguments {
     /// The misplaced Services in order, and the moves that are possible.

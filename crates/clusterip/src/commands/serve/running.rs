@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, Error};
 use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::shutdown::until;
 use tokio::sync::watch;
@@ -11,8 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use super::LOG_TARGET;
-use crate::leader::competing_server::CompetingServer;
-use crate::leader::contact::Contact;
+use crate::leader::readiness::{CompetingServer, Contact};
 use crate::leader::{Candidate, Leadership};
 use crate::webhook::server::{Backend, WebhookServer};
 use crate::webhook::tls::Certificate;
@@ -96,10 +95,9 @@ impl Tasks {
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.
 pub(super) struct Election {
-    /// Keeps the Lease of this replica; `None` if addresses in flight are recorded in memory only.
-    pub(super) replica: Option<JoinHandle<()>>,
-    /// Keeps the leader's Lease whenever possible.
-    candidate: JoinHandle<()>,
+    /// Keep the leader's Lease whenever possible, and the Lease of this replica, unless addresses in flight are recorded
+    /// in memory only.
+    pub(super) tasks: JoinSet<()>,
     /// Until when this process leads without another renewal.
     pub(super) term: watch::Receiver<Option<Instant>>,
     /// Whether another server is at work.
@@ -117,16 +115,24 @@ impl Election {
         let (end, ended) = watch::channel(false);
         let (leadership, competing_server) = (candidate.subscribe(), candidate.competing_server());
         let (term, contact) = (candidate.term(), candidate.contact());
-        let candidate = tokio::spawn(candidate.run(until(ended.clone())));
-        Self { replica: None, candidate, term, competing_server, contact, leadership, ended, end }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(candidate.run(until(ended.clone())));
+        Self { tasks, term, competing_server, contact, leadership, ended, end }
     }
 
     /// Gives the leader's Lease back, and removes that of the replica.
-    pub(super) async fn leave(self) {
+    pub(super) async fn leave(mut self) {
         self.end.send_replace(true);
-        let _ = self.candidate.await;
-        if let Some(replica) = self.replica {
-            let _ = replica.await;
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Waits until a task ends before [`Self::leave`], and returns the error with which the server has to end: nothing
+    /// keeps the Leases any more.
+    async fn ended_early(&mut self) -> Error {
+        let stopped = "the leader election stopped early";
+        match self.tasks.join_next().await {
+            Some(Err(panic)) => Error::new(panic).context(stopped),
+            Some(Ok(())) | None => Error::msg(stopped),
         }
     }
 }
@@ -158,7 +164,7 @@ impl Running {
     /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
     /// leadership last.
     pub(super) async fn until_shutdown(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { mut tasks, listener: Listener { mut server, close }, election, unregisters } = self;
+        let Self { mut tasks, listener: Listener { mut server, close }, mut election, unregisters } = self;
         let mut failed = tokio::select! {
             () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");
@@ -166,6 +172,7 @@ impl Running {
             }
             ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
             Some(ended) = tasks.next_ended() => Some(ended),
+            error = election.ended_early() => Some(Err(error)),
         };
         tasks.stop();
         // A registration by URL is removed before the server stops.

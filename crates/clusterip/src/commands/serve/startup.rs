@@ -12,8 +12,8 @@ use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::{Change, Stores};
-use clusterip_failover::leases::election::Timing;
-use clusterip_failover::leases::identity::{Identity, Role};
+use clusterip_failover::leases::Timing;
+use clusterip_failover::leases::{Identity, Role};
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 
@@ -21,7 +21,7 @@ use super::running::{Election, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments, cluster_warnings};
 use crate::audit::live_audit::LiveAudit;
 use crate::external;
-use crate::leader::Candidate;
+use crate::leader::{Candidate, Gate};
 use crate::map_server::{Limits, MapServer};
 use crate::nodes;
 use crate::pools::status_writer::StatusWriter;
@@ -171,10 +171,14 @@ impl<'a> Startup<'a> {
         let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
         let reconciler = reconciler.agreeing(replicas.subscribe());
         let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
-        election.replica = Some(tokio::spawn(replicas.run(move || leadership.borrow().leads(), ended)));
+        election.tasks.spawn(replicas.run(move || leadership.borrow().leads(), ended));
         let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
         self.tasks.spawn(async move { claims.run(|| leadership.borrow().leads(), end).await });
         reconciler
+    }
+
+    fn gate(&self, election: &Election, has_work: fn(&LiveSettings) -> bool) -> Gate {
+        Gate::new(self.settings.clone(), election.leadership.clone(), has_work)
     }
 
     /// Gives Nodes their pod CIDRs, with a client of its own.
@@ -182,11 +186,9 @@ impl<'a> Startup<'a> {
         let controller = nodes::controller::Controller {
             stores: self.stores.clone(),
             client,
-            settings: self.settings.clone(),
-            leadership: election.leadership.clone(),
+            gate: self.gate(election, nodes::controller::has_pools),
             term: election.term.clone(),
             metrics: self.metrics.nodes.clone(),
-            evaluation: self.metrics.evaluation.clone(),
         };
         let ended = controller.run_in_thread(self.tasks.until_stop())?;
         self.tasks.try_spawn(async move { ended.await.context("the node CIDR controller") });
@@ -199,8 +201,7 @@ impl<'a> Startup<'a> {
             evaluator: self.evaluator.clone(),
             client: self.client.clone(),
             namespace: self.agents_namespace.clone(),
-            settings: self.settings.clone(),
-            leadership: election.leadership.clone(),
+            gate: self.gate(election, external::controller::has_pools),
             metrics: self.metrics.external.clone(),
         };
         let end = self.tasks.until_stop();
@@ -209,14 +210,10 @@ impl<'a> Startup<'a> {
 
     /// Writes the status of the objects that the settings consist of, if they do.
     pub(super) fn write_status(&mut self, reconciler: Arc<Reconciler>, election: &Election) {
-        let writer = StatusWriter {
-            client: self.client.clone(),
-            reconciler,
-            compilation: self.compilation.clone(),
-            leadership: election.leadership.clone(),
-        };
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { writer.run(end).await });
+        let (client, compilation) = (self.client.clone(), self.compilation.clone());
+        let writer = StatusWriter { client, reconciler, compilation };
+        let (gate, end) = (self.gate(election, |_| true), self.tasks.until_stop());
+        self.tasks.spawn(async move { writer.run(gate, end).await });
     }
 
     pub(super) fn move_services(

@@ -15,8 +15,8 @@ use super::running::Election;
 use super::startup::Startup;
 use super::{CLAIMING_THREADS, LOG_TARGET};
 use crate::leader::Leadership;
-use crate::leader::competing_server::CompetingServer;
-use crate::leader::contact::{self, Contact, MAX_SILENCE};
+use crate::leader::readiness::CompetingServer;
+use crate::leader::readiness::{Contact, MAX_SILENCE};
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::Reconciler;
 use crate::usage;
@@ -124,7 +124,7 @@ impl Startup<'_> {
             reviewer: Arc::new(Admission::new(evaluator, metrics, self.arguments.on_error)),
             not_ready: Arc::new(move || {
                 let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
-                let silent = contact::problem(*last_contact.borrow(), Instant::now());
+                let silent = last_contact.borrow().problem(Instant::now());
                 let competing = competing_server.as_ref().and_then(|found| found.borrow().problem());
                 lagging.chain(silent).chain(competing).collect()
             }),

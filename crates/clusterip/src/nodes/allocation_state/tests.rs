@@ -1,7 +1,9 @@
+//! Tests of `allocation_state`.
+
 use clusterip_core::nodes::Node;
 
-use super::super::block_placement::BlockStanding;
 use super::*;
+use crate::nodes::blocks::BlockStanding;
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()

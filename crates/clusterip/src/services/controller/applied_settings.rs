@@ -4,7 +4,7 @@
 //! settings.
 
 use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION;
-use clusterip_failover::leases::election::LEASE;
+use clusterip_failover::leases::LEASE;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};

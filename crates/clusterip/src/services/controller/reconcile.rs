@@ -27,9 +27,10 @@ use super::brakes::Brakes;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
-use crate::services::mover::outcome::{MAX_SERVICE_BYTES, Unmoved};
-use crate::services::mover::{Mover, SeamlessOptions};
+use crate::services::mover::Mover;
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
+use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::outcome::{MAX_SERVICE_BYTES, Unmoved};
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clusterip_cluster::api_error::error_chain;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::journal::SeamlessOptions;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -17,7 +18,6 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Error as KubeError, Resource as _};
 use serde::{Deserialize, Serialize};
 
-use crate::services::mover::SeamlessOptions;
 use crate::services::own_revisions;
 
 /// The value of [`MOVE_OBJECT_LABEL`] on a request.

@@ -10,7 +10,7 @@
 //! while they wait for `clusterip move`.
 
 use clusterip_cluster::live_settings::SettingsSource;
-use clusterip_failover::leases::identity::Identity;
+use clusterip_failover::leases::Identity;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, PostParams};
 use kube::{Client, Error as KubeError};
@@ -162,7 +162,7 @@ fn is_name(name: &str) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_failover::leases::identity::Role;
+    use clusterip_failover::leases::Role;
     use serde_json::{Value, json};
 
     use super::*;

@@ -4,66 +4,46 @@
 //! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
 //! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
 //! written, and a role that grants access to it grants nothing else in that namespace.
+//! [`UnfinishedMoves`] are the seamless moves that this process knows and that have not ended. Their records stay until
+//! their last temporary Service is deleted.
 //!
 //! # Guarantees
 //! - A record is written before the first change of its Service, and deleted after the last one. So there is a record
 //!   of every move that has left something on its Service, and the record tells how to finish the move.
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::object;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
-use http::{Method, Request};
+use clusterip_moves::journal::Journal;
+use clusterip_moves::outcome::Refusal;
+use clusterip_moves::temporary::Role;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Client, Error as KubeError, ResourceExt as _};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::api_requests::refusal_of;
-use super::journal::Journal;
-use super::refusal::Refusal;
 use crate::services::own_revisions;
 
 /// The label of records, see [`own_revisions::object`].
-pub const RECORD: &str = "record";
+const RECORD: &str = "record";
 /// The beginning of the names of records. The UID of the Service follows.
 const PREFIX: &str = "clusterip-move-";
 
 /// A record can't be read or deleted.
 #[derive(Debug, Error)]
-pub enum RecordError {
-    /// The API server refuses the request, or can't be reached.
-    #[error("the records of moves in namespace {namespace} can't be read: {reason}")]
-    Request {
-        /// The server's namespace.
-        namespace: String,
-        /// The message of the API server.
-        reason: String,
-        /// Whether the API server did not answer, or answered that the request may be tried again.
-        passing: bool,
-    },
-    /// The data of the object is not a journal.
-    #[error("ControllerRevision {namespace}/{name} is not the record of a move: {reason}")]
-    Malformed {
-        /// The server's namespace.
-        namespace: String,
-        /// The name of the object.
-        name: String,
-        /// What is wrong with the data.
-        reason: String,
-    },
-}
-
-/// The request that creates a record can't be built.
-#[derive(Debug, Error)]
-pub enum CreationError {
-    /// The journal can't be written as JSON.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// The parts of the HTTP request are invalid.
-    #[error(transparent)]
-    Http(#[from] http::Error),
+#[error("{message}")]
+pub struct RecordError {
+    /// The full message.
+    pub message: String,
+    /// Whether the API server did not answer, or answered that the request may be tried again.
+    pub passing: bool,
 }
 
 /// The records in one namespace. Cheap to clone.
@@ -75,7 +55,7 @@ pub struct Records {
 
 impl Records {
     /// The records in `namespace`, the server's namespace.
-    pub fn new(client: Client, namespace: &str) -> Self {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
@@ -92,7 +72,7 @@ impl Records {
     /// are not read, because a Service may be large.
     ///
     /// # Errors
-    /// [`RecordError::Request`] if the records can't be listed.
+    /// [`RecordError`] if the records can't be listed.
     pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
         let records = own_revisions::list(&self.api, RECORD).await.map_err(|error| self.request(&error))?;
         let service = |record: &PartialObjectMeta<ControllerRevision>| {
@@ -106,7 +86,7 @@ impl Records {
     /// Deletes the record of the Service with this UID, if there is one.
     ///
     /// # Errors
-    /// [`RecordError::Request`] if the API server refuses the deletion, or can't be reached.
+    /// [`RecordError`] if the API server refuses the deletion, or can't be reached.
     pub async fn delete(&self, uid: &str) -> Result<(), RecordError> {
         let found = self.api.get_metadata_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
         let Some(found) = found else { return Ok(()) };
@@ -120,44 +100,123 @@ impl Records {
         }
     }
 
-    /// The request that creates a record.
-    ///
-    /// # Errors
-    /// [`CreationError`] if the journal can't be written as JSON, or the HTTP request can't be built.
-    pub fn creation(&self, journal: &Journal) -> Result<Request<Vec<u8>>, CreationError> {
+    /// The path and the body of the request that creates a record.
+    pub(super) fn creation(&self, journal: &Journal) -> (String, Value) {
         let mut record = own_revisions::object(&name(&journal.uid), RECORD, journal);
         let service = in_service_annotation(&journal.namespace, &journal.name);
         record["metadata"]["annotations"] = json!({SERVICE_ANNOTATION: service});
-        let body = serde_json::to_vec(&record)?;
-        let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace);
-        let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
-        Ok(request.body(body)?)
+        (format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace), record)
     }
 
     /// The server's namespace.
-    pub fn namespace(&self) -> &str {
+    pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
     fn journal(&self, found: ControllerRevision) -> Result<Journal, RecordError> {
         let object = found.metadata.name.unwrap_or_default();
-        let malformed =
-            |reason: String| RecordError::Malformed { namespace: self.namespace.clone(), name: object.clone(), reason };
         let data = found.data.map_or(Value::Null, |data| data.0);
-        let journal: Journal = serde_json::from_value(data).map_err(|error| malformed(error.to_string()))?;
-        match object == name(&journal.uid) {
-            true => Ok(journal),
-            false => Err(malformed(format!("it is about the UID {}", journal.uid))),
-        }
+        let reason = match serde_json::from_value::<Journal>(data) {
+            Ok(journal) if object == name(&journal.uid) => return Ok(journal),
+            Ok(journal) => format!("it is about the UID {}", journal.uid),
+            Err(error) => error.to_string(),
+        };
+        let message = format!("ControllerRevision {}/{object} is not the record of a move: {reason}", self.namespace);
+        Err(RecordError { message, passing: false })
     }
 
     fn request(&self, error: &KubeError) -> RecordError {
-        let passing = matches!(refusal_of(error), Refusal::Trouble(_));
-        RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error), passing }
+        let (namespace, reason) = (&self.namespace, error_message(error));
+        RecordError {
+            message: format!("the records of moves in namespace {namespace} can't be read: {reason}"),
+            passing: matches!(refusal_of(error), Refusal::Trouble(_)),
+        }
+    }
+}
+
+/// Interprets the error of a request for a Service.
+pub(super) fn refusal_of(error: &kube::Error) -> Refusal {
+    match error {
+        kube::Error::Api(status) => Refusal::answer(status.code, &status.message),
+        other => Refusal::Trouble(error_message(other)),
     }
 }
 
 /// The name of the record of the Service with this UID.
-pub fn name(uid: &str) -> String {
+fn name(uid: &str) -> String {
     format!("{PREFIX}{uid}")
+}
+
+/// How long a request without an answer may still be carried out: longer than an API server works on one.
+const REQUEST_LASTS: Duration = Duration::from_secs(90);
+
+/// The moves by the UID of their Service. Cheap to clone: all clones share the moves.
+#[derive(Clone, Default)]
+pub struct UnfinishedMoves(Arc<Mutex<BTreeMap<String, Entry>>>);
+
+struct Entry {
+    id: ServiceKey,
+    /// When a request of the move was last left without an answer; `None` if none was.
+    last_unanswered: Option<Instant>,
+    /// When to go on with the move.
+    due: Instant,
+}
+
+impl UnfinishedMoves {
+    /// Adds a move, if it is not known yet. If another process has recorded the move, requests of that process may
+    /// still be carried out.
+    pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
+        let now = Instant::now();
+        let last_unanswered = (!recorded_here).then_some(now);
+        let entry = || Entry { id: id.clone(), last_unanswered, due: now };
+        self.lock().entry(uid.to_owned()).or_insert_with(entry);
+    }
+
+    /// Forgets all moves but those of these Services.
+    pub fn retain(&self, ids: &BTreeSet<ServiceKey>) {
+        self.lock().retain(|_, entry| ids.contains(&entry.id));
+    }
+
+    /// When to go on with the move of the Service with this UID; `None` if none is unfinished.
+    pub fn due(&self, uid: &str) -> Option<Instant> {
+        self.lock().get(uid).map(|entry| entry.due)
+    }
+
+    /// Whether a Service is a temporary Service of one of the moves.
+    pub fn has_temporary(&self, service: &Value) -> bool {
+        let (namespace, name) = (object::namespace(service), object::name(service));
+        self.lock().iter().any(|(uid, entry)| {
+            let is_beside = entry.id.namespace == namespace;
+            // The trigger is in the server's namespace.
+            is_beside && (Role::New.name(uid) == name || Role::Old.name(uid) == name) || Role::Trigger.name(uid) == name
+        })
+    }
+
+    /// How long to wait until no request of the move may still be carried out.
+    pub(super) fn until_requests_end(&self, uid: &str) -> Duration {
+        let since = self.lock().get(uid).and_then(|entry| entry.last_unanswered);
+        since.map_or(Duration::ZERO, |since| REQUEST_LASTS.saturating_sub(since.elapsed()))
+    }
+
+    /// Notes that a request of the move got no answer.
+    pub(super) fn unanswered(&self, uid: &str) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.last_unanswered = Some(Instant::now());
+        }
+    }
+
+    pub(super) fn go_on_after(&self, uid: &str, pause: Duration) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.due = Instant::now() + pause;
+        }
+    }
+
+    /// Forgets a move that has ended.
+    pub fn remove(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -1,30 +1,29 @@
-//! Carries out the steps of a seamless move.
+//! The steps of a seamless move: finds out whether it can be prepared, and carries it out.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_cluster::object::{service_path, text};
+use clusterip_cluster::permissions;
 use clusterip_core::address_set_by_hand::MANAGER;
+use clusterip_core::annotations::TEMPORARY_LABEL;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::journal::{Journal, Plan};
+use clusterip_moves::method::{self, Method, method};
+use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};
+use clusterip_moves::seamless::{Moment, Observed, Reaction, Request, SeamlessStep, Wait, next, request};
+use clusterip_moves::step::{self, Step};
+use clusterip_moves::temporary::{Role, Temporary, is_being_deleted};
 use futures::future;
 use http::Method as HttpMethod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::attempt::Attempt;
-use super::finish::OriginalSteps;
-use super::journal::Journal;
-use super::move_error::MoveError;
-use super::outcome::{Outcome, Unmoved};
-use super::refusal::Refusal;
-use super::seamless::progress::Reaction;
-use super::seamless::request::{Request, request};
-use super::seamless::temporary::{Role, Temporary, is_being_deleted};
-use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next};
-use super::step::{self, Step};
-use super::targets::Targets;
-use super::{FIRST_PAUSE, Run};
+use super::plain_run::OriginalSteps;
+use super::run::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
+use super::targets::{Attempt, Targets};
 
 /// How long the preparation may take. After that, the move is undone.
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
@@ -34,6 +33,55 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 const SLICES_PER_PAGE: usize = 4;
 
 impl Run<'_> {
+    /// Chooses how to make the ordered move: with these temporary Services, or `None` for a plain move, because no seamless
+    /// one was ordered, or because the Service can't move seamlessly. Changes no Service.
+    pub(super) async fn plan_method(
+        &mut self,
+        service: &Value,
+        to: &[IpAddr],
+        order: &MoveOrder,
+    ) -> Result<Option<Plan>, Stop> {
+        let Some(options) = &order.seamless else { return Ok(None) };
+        let ready = self.ready_endpoints(self.name).await?;
+        if method(service, to, !ready.is_empty()) != Method::Seamless {
+            return Ok(None);
+        }
+        let prevented = |reason| Err(Stop::Unmoved(Unmoved::NotPrepared { reason }));
+        if let Err(error) = permissions::require(&self.shared.client, &permissions::seamless_moves()).await {
+            return prevented(error.to_string());
+        }
+        let quotas = format!("/api/v1/namespaces/{}/resourcequotas", self.namespace);
+        if let Some(reason) = method::without_room(&self.list(&quotas).await?.1) {
+            return prevented(reason);
+        }
+        let server = self.shared.records.namespace();
+        let grace = i64::from(options.grace_period);
+        let plan = Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace);
+        match self.refusal_of_new(service, to, &plan).await {
+            Some(reason) => prevented(reason),
+            None => Ok(Some(plan)),
+        }
+    }
+
+    /// Why the API server refuses the temporary Service with the new addresses; `None` if it accepts the Service, or if
+    /// it may accept the Service later.
+    async fn refusal_of_new(&self, service: &Value, to: &[IpAddr], plan: &Plan) -> Option<String> {
+        let seen = Observed { service: Some(service.clone()), ..Observed::default() };
+        let journal = step::beginning(service, to, "");
+        let creation = request(&SeamlessStep::Create(Role::New), &seen, &journal, plan, 0);
+        let Some(Request::Create { namespace, body }) = creation else { return None };
+        let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All&fieldManager={MANAGER}");
+        match self.request(HttpMethod::POST, &path, Some(&body)).await {
+            Err(Refusal::Refused(reason)) => Some(format!(
+                "the API server refuses the temporary Service {namespace}/{}: {reason}; it has the label \
+                 {TEMPORARY_LABEL}, and none of the labels of the Service: exempt Services with this label from the \
+                 policy that refuses it, or move without --seamless",
+                plan.new
+            )),
+            _ => None,
+        }
+    }
+
     /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is
     /// to be done before the end of the grace period. `service` is the Service if it was just read.
     pub(super) async fn finish_seamless(
@@ -46,7 +94,7 @@ impl Run<'_> {
         // From here on, only the last step deletes the record.
         (self.recorded, self.unanswered) = (None, false);
         let id = ServiceKey::new(self.namespace.to_owned(), self.name.to_owned());
-        self.mover.unfinished.add(self.uid, &id, self.progress.is_of_first_run());
+        self.shared.unfinished.add(self.uid, &id, self.progress.is_of_first_run());
         let mut original = OriginalSteps::new(journal);
         let mut last_write = Instant::now();
         let mut seen = match service {
@@ -64,7 +112,7 @@ impl Run<'_> {
                     return Ok(self.rest(Duration::from_secs(rest), original, &seen));
                 }
                 SeamlessStep::Wait(Wait::Requests) => {
-                    return Ok(self.rest(self.mover.unfinished.until_requests_end(self.uid), original, &seen));
+                    return Ok(self.rest(self.shared.unfinished.until_requests_end(self.uid), original, &seen));
                 }
                 // Another leader may have written since the objects were read.
                 SeamlessStep::End if !is_fresh => {
@@ -119,7 +167,7 @@ impl Run<'_> {
             since_write: last_write.elapsed(),
             endpoints_match: false,
             is_late: self.since.elapsed() > MAX_PREPARATION,
-            requests_ended: self.mover.unfinished.until_requests_end(self.uid).is_zero(),
+            requests_ended: self.shared.unfinished.until_requests_end(self.uid).is_zero(),
         };
         let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
         let step = next(seen, journal, plan, &self.progress, &moment, &target);
@@ -157,7 +205,7 @@ impl Run<'_> {
         };
         tracing::debug!(service = %self.label(), ?step, refused = ?answer.as_ref().err(), "seamless move");
         if matches!(answer, Err(Refusal::Trouble(_))) {
-            self.mover.unfinished.unanswered(self.uid);
+            self.shared.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
             // The API server keeps a Service that has a finalizer. The run waits for the removal of the finalizer, and ends
@@ -226,15 +274,6 @@ impl Run<'_> {
         false
     }
 
-    /// Reads an object; `None` if it does not exist.
-    async fn get(&self, path: &str) -> Result<Option<Value>, Refusal> {
-        match self.request(HttpMethod::GET, path, None).await {
-            Ok(object) => Ok(Some(object)),
-            Err(Refusal::Gone) => Ok(None),
-            Err(refusal) => Err(refusal),
-        }
-    }
-
     /// Whether the EndpointSlices of the temporary Services list the endpoints of the Service. Those of `old` are not
     /// updated while it has no address.
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
@@ -253,10 +292,10 @@ impl Run<'_> {
     }
 
     /// The ready endpoints of a Service in the namespace of the move.
-    pub(super) async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
+    async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
         let mut ready = BTreeSet::new();
         let add = |slices: &[Value]| {
-            ready.append(&mut endpoints::ready(slices));
+            ready.append(&mut method::ready_endpoints(slices));
             false
         };
         self.find_in_slices(service, add).await?;
@@ -283,21 +322,26 @@ impl Run<'_> {
                  {service}&limit={SLICES_PER_PAGE}&continue={token}",
                 self.namespace
             );
-            let mut page = self.list(&path).await?;
-            if found(&items(&mut page)) {
+            let (next, page) = self.list(&path).await?;
+            if found(&page) {
                 return Ok(true);
             }
-            match text(&page, &["metadata", "continue"]) {
-                "" => return Ok(false),
-                next => token = next.to_owned(),
+            if next.is_empty() {
+                return Ok(false);
             }
+            token = next;
         }
     }
 
-    pub(super) async fn list(&mut self, path: &str) -> Result<Value, MoveError> {
+    /// The token of the next page, and the objects of a page of a list.
+    async fn list(&mut self, path: &str) -> Result<(String, Vec<Value>), MoveError> {
         loop {
             match self.request(HttpMethod::GET, path, None).await {
-                Ok(list) => return Ok(list),
+                Ok(mut page) => {
+                    let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take);
+                    let token = text(&page, &["metadata", "continue"]).to_owned();
+                    return Ok((token, items.unwrap_or_default()));
+                }
                 Err(refusal) => self.wait("look up", &refusal).await?,
             }
         }
@@ -313,7 +357,7 @@ impl Run<'_> {
 
     /// Leaves the rest of the move to [`Mover::resume`](super::Mover::resume).
     fn rest(&self, pause: Duration, original: OriginalSteps, seen: &Observed) -> Outcome {
-        self.mover.unfinished.go_on_after(self.uid, pause);
+        self.shared.unfinished.go_on_after(self.uid, pause);
         self.outcome(original, seen)
     }
 
@@ -332,15 +376,10 @@ impl Run<'_> {
     /// Deletes the record of a move that has ended. A record that stays is deleted by the next resumption.
     async fn end_seamless(&mut self) -> Result<(), MoveError> {
         let deleted = self.discard().await;
-        deleted.map_err(|reason| MoveError::Record { service: self.label(), reason })?;
-        self.mover.unfinished.remove(self.uid);
+        deleted.map_err(|reason| MoveError::Record(self.label(), reason))?;
+        self.shared.unfinished.remove(self.uid);
         Ok(())
     }
-}
-
-/// Takes the objects out of a list.
-pub(super) fn items(list: &mut Value) -> Vec<Value> {
-    list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
 }
 
 /// Whether the Service has released its address, and is to get one.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use clusterip_cluster::object::text;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use serde_json::Value;
 
 use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
-use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::mover::records::RecordError;
 use crate::services::service_metrics::StayReason;
 

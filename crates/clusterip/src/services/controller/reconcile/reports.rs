@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::outcome::{Outcome, Unmoved};
 use serde_json::Value;
 
 use super::{Found, Next, REPORTED, Reconciler, WATCHED};
@@ -12,7 +13,6 @@ use crate::leader::event_recorder::{EventContent, publish_service_event};
 use crate::services::controller::brakes::{Brake, Why};
 use crate::services::misplaced::{AskedBy, Misplaced};
 use crate::services::mover::MoveError;
-use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::service_metrics::{MoveResult, StayReason};
 
 impl Reconciler {
@@ -64,7 +64,7 @@ impl Reconciler {
 
     /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
     pub(super) async fn publish_event(&self, id: &ServiceKey, content: EventContent<'_>) {
-        publish_service_event(&self.client, id, content, self.requests.considered(id)).await;
+        publish_service_event(&self.client, id, "Move", content, self.requests.considered(id)).await;
     }
 
     /// Tells the administrator who requested a move why nothing was done. Without a request, nothing is written.

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::outcome::{Outcome, Unmoved};
 
 use super::{Next, REPORTED, Reconciler, SILENCE, STALE, UNFINISHED};
 use crate::services::misplaced::{AskedBy, Impact, Misplaced};
 use crate::services::mover::MoveError;
-use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::service_metrics::StayReason;
 
 /// The longest pause between two tries of a move that fails.

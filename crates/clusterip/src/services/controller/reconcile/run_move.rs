@@ -11,17 +11,17 @@ use clusterip_cluster::object::text;
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::claims::Owner;
+use clusterip_moves::journal::{Journal, SeamlessOptions};
+use clusterip_moves::outcome::Outcome;
+use clusterip_moves::temporary::looks_temporary;
 use serde_json::Value;
 
 use super::{Movable, Reconciler};
 use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
-use crate::services::mover::journal::Journal;
-use crate::services::mover::outcome::Outcome;
 use crate::services::mover::records::RecordError;
-use crate::services::mover::seamless::temporary::looks_temporary;
 use crate::services::mover::targets::Alternatives;
-use crate::services::mover::{MoveError, MoveOrder, SeamlessOptions};
+use crate::services::mover::{MoveError, MoveOrder};
 
 impl Reconciler {
     /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.
@@ -39,7 +39,8 @@ impl Reconciler {
     pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
         let this = Arc::clone(self);
         let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
-        let (to, evaluation) = background::run(reserve).await.map_err(NoTarget::Interrupted)??;
+        let (to, evaluation) =
+            background::run(reserve).await.map_err(|error| NoTarget::Unknown(error.to_string()))??;
         Ok((to, Box::new(evaluation)))
     }
 
@@ -120,7 +121,7 @@ impl Reconciler {
     pub async fn wait_for_end(&self, uid: &str) -> Result<(), MoveError> {
         while let Some(due) = self.due(uid) {
             tokio::time::sleep_until(due.into()).await;
-            let unread = |reason| MoveError::Record { service: format!("the Service with UID {uid}"), reason };
+            let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
             match self.recorded(uid).await.map_err(unread)? {
                 Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal).await?),
                 _ => return Ok(()),

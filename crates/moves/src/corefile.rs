@@ -162,7 +162,7 @@ mod tests {
         }
         let case = |name, corefile, domain, cached_for| Case { name, corefile, domain, cached_for };
         let usual = ".:53 {\n    errors\n    kubernetes cluster.local in-addr.arpa ip6.arpa {\n        pods insecure\n        \
-                     ttl 30\n    }\n    cache 30 {\n        disable success cluster.local\n    }\n    loop\n}\n";
+                 ttl 30\n    }\n    cache 30 {\n        disable success cluster.local\n    }\n    loop\n}\n";
         let cases = [
             case("of kubeadm", usual, Some("cluster.local"), Some(30)),
             case(

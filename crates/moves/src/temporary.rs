@@ -1,16 +1,15 @@
-//! The temporary Services of a seamless move: their names, and whether an object is one of them.
+//! The temporary Services of a seamless move: their names, whether an object is one of them, and what they contain.
 
 use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{SWAPPED_ANNOTATION, TEMPORARY_LABEL};
+use clusterip_core::annotations::{MOVING_NAME, SWAPPED_ANNOTATION, TEMPORARY_LABEL};
 use clusterip_core::services::addresses;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
 
-use super::Plan;
-use crate::journal::Journal;
+use crate::journal::{Journal, Plan};
 
 /// The value of the label `app.kubernetes.io/managed-by` on temporary Services.
 pub const MANAGED_BY: &str = "clusterip";
@@ -105,7 +104,7 @@ impl<'v> Temporary<'v> {
 
     /// Whether the object is ours, and has exactly these addresses.
     pub fn is_at(&self, at: &[IpAddr]) -> bool {
-        matches!(self, Self::Ours(object) if super::is_at(object, at) && !is_being_deleted(object))
+        matches!(self, Self::Ours(object) if is_at(object, at) && !is_being_deleted(object))
     }
 
     /// Whether the object is ours, and has one of these addresses.
@@ -115,7 +114,7 @@ impl<'v> Temporary<'v> {
 
     /// Whether the object is ours, and has released its address.
     pub fn is_released(&self) -> bool {
-        matches!(self, Self::Ours(object) if super::is_released(object))
+        matches!(self, Self::Ours(object) if is_released(object))
     }
 }
 
@@ -165,4 +164,16 @@ pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
     let earliest = journal.recorded_at;
     let valid = earliest..=earliest.saturating_add(MAX_UNTIL_SWAP);
     written.filter(|time| valid.contains(time)).unwrap_or(earliest).saturating_add(plan.grace)
+}
+
+/// Whether a Service has exactly these addresses.
+pub(crate) fn is_at(service: &Value, at: &[IpAddr]) -> bool {
+    let kind = service.pointer("/spec/type").and_then(Value::as_str);
+    kind != Some("ExternalName") && addresses(service) == at
+}
+
+/// Whether a Service is an `ExternalName` that never resolves.
+fn is_released(service: &Value) -> bool {
+    let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
+    spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME)
 }

@@ -1,4 +1,4 @@
-//! Writes the blocks of one Node with a patch, and handles the answer or its absence.
+//! A watched Node, and the requests that write its blocks.
 //!
 //! # Guarantees
 //! - No request takes effect when another process may lead already. Each request ends, here and in the API server,
@@ -10,7 +10,9 @@
 use std::time::Duration;
 
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::object::blocks_in;
 use clusterip_cluster::watch::partial_object::PartialObject;
+use clusterip_core::nodes::Node;
 use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;
@@ -19,9 +21,39 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::held_blocks::fields_of;
-use super::watched_node::WatchedNode;
 use crate::leader::event_recorder::CONTROLLER;
+use crate::nodes::blocks::fields_of;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct WatchedNode {
+    pub name: String,
+    /// The UID of the Node. A later Node may have the same name.
+    pub uid: String,
+    /// The `resourceVersion`, which changes with every change of the Node.
+    pub version: String,
+    pub deleting: bool,
+    /// The blocks of the Node; empty if it has none yet.
+    pub blocks: Vec<IpNet>,
+    /// The fields that a decision reads, without blocks.
+    pub unassigned: Node,
+}
+
+impl WatchedNode {
+    /// Reads a Node; `None` if it has no name.
+    pub fn of(object: &PartialObject) -> Option<Self> {
+        let PartialObject { metadata, data, .. } = object;
+        let name = metadata.name.clone()?;
+        let labels = metadata.labels.clone().unwrap_or_default();
+        Some(Self {
+            unassigned: Node { name: name.clone(), labels, blocks: Vec::new() },
+            name,
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            blocks: blocks_in(data.get("spec")),
+        })
+    }
+}
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
 /// another process may lead.
@@ -34,24 +66,19 @@ const TRIES: usize = 5;
 /// The blocks to write to a Node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockWrite {
-    /// The Node as it was observed.
     pub node: WatchedNode,
-    /// The blocks to write.
     pub blocks: Vec<IpNet>,
     /// The version at which an earlier request without an answer may still be carried out; `None` if there is no such
     /// request.
     pub doubt: Option<String>,
 }
 
-/// The result of writing blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
-    /// The Node has the blocks.
     Written,
     /// The Node has changed: another program gave it blocks, or changed a field that the policy gets. The Node does not
     /// have these blocks, and will not get them.
     Changed(Box<WatchedNode>),
-    /// The Node does not exist any more.
     Gone,
     /// The API server refuses the request. The Node does not have the blocks, and will not get them.
     Refused(String),
@@ -59,7 +86,6 @@ pub enum WriteOutcome {
     Unclear {
         /// The version at which the request may still be carried out; `None` if it can't be carried out any more.
         doubt: Option<String>,
-        /// What went wrong.
         reason: String,
     },
     /// The term of this process ends too soon. Nothing was sent.
@@ -91,7 +117,6 @@ impl Writer {
         Self { client, nodes, term }
     }
 
-    /// Writes the blocks of one Node.
     pub async fn write(&self, write: &BlockWrite) -> WriteOutcome {
         let BlockWrite { node, blocks, doubt } = write;
         let (mut version, mut doubt) = (node.version.clone(), doubt.clone());

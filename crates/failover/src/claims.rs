@@ -1,0 +1,308 @@
+//! Claims: the Leases that keep an address for one replica ([`ReplicaClaim`]), or that say which agent holds an external
+//! address ([`HolderClaim`]).
+//!
+//! The name of a claim contains the address, so creating the Lease is a lock. `kubectl get leases` shows the claims.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clusterip_core::annotations::{
+    ADDRESS_ANNOTATION, LEASE_LABEL, SERVICE_ANNOTATION, in_service_annotation, service_of,
+};
+use clusterip_core::service_key::ServiceKey;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::leases::{Identity, Version};
+
+/// The Service that an address is reserved for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// The Service with this namespace and name.
+    Named(ServiceKey),
+    /// A Service whose name is not generated yet. Only the request UID distinguishes two such requests.
+    Unnamed {
+        /// The namespace of the Service.
+        namespace: String,
+        /// The UID of the admission request.
+        uid: String,
+    },
+}
+
+impl Owner {
+    /// The owner for the object of a request; `name` is empty if it is not generated yet.
+    pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
+        if name.is_empty() {
+            Self::Unnamed { namespace: namespace.to_owned(), uid: uid.to_owned() }
+        } else {
+            Self::Named(ServiceKey::new(namespace, name))
+        }
+    }
+
+    /// Namespace and name of the Service. The name is empty if it is not generated yet.
+    pub fn id(&self) -> (&str, &str) {
+        match self {
+            Self::Named(service) => (&service.namespace, &service.name),
+            Self::Unnamed { namespace, .. } => (namespace, ""),
+        }
+    }
+
+    /// The namespace of the Service.
+    pub fn namespace(&self) -> &str {
+        self.id().0
+    }
+}
+
+/// The value of the label for claims of replicas.
+pub const CLAIM: &str = "claim";
+
+/// The unabbreviated address, with dashes. The name of a Lease may contain it.
+fn dashed(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string().replace('.', "-"),
+        IpAddr::V6(address) => address.segments().map(|group| format!("{group:04x}")).join("-"),
+    }
+}
+
+/// The claim of one replica of an address that is in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaClaim {
+    /// The claimed address.
+    pub address: IpAddr,
+    /// The Service that the address is for.
+    pub owner: Owner,
+    /// The identity of the replica that claims the address.
+    pub holder: String,
+    /// How long the claim is valid without a change.
+    pub duration: Duration,
+}
+
+impl ReplicaClaim {
+    /// The name of the Lease that claims the address.
+    pub fn lease_name(address: IpAddr) -> String {
+        format!("ip-{}", dashed(address))
+    }
+
+    /// The Lease of this claim, made at this time. The time is informative: no replica trusts the clock of another.
+    pub fn lease(&self, namespace: &str, at: Timestamp) -> Lease {
+        // Truncated to microseconds, as the API server returns it.
+        let at = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
+        let (service_namespace, service) = self.owner.id();
+        let annotations = [
+            (ADDRESS_ANNOTATION.to_owned(), self.address.to_string()),
+            (SERVICE_ANNOTATION.to_owned(), in_service_annotation(service_namespace, service)),
+        ];
+        Lease {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(Self::lease_name(self.address)),
+                labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), CLAIM.to_owned())])),
+                annotations: Some(annotations.into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.holder.clone()),
+                lease_duration_seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
+                acquire_time: Some(MicroTime(at)),
+                renew_time: Some(MicroTime(at)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// The claim of a Lease; `None` if the Lease is not a claim that this program can have written.
+    pub fn of(lease: &Lease) -> Option<Self> {
+        let annotations = lease.metadata.annotations.as_ref()?;
+        let address = annotations.get(ADDRESS_ANNOTATION)?.parse().ok()?;
+        if lease.metadata.name.as_deref() != Some(Self::lease_name(address).as_str()) {
+            return None;
+        }
+        let (namespace, service) = service_of(annotations.get(SERVICE_ANNOTATION)?)?;
+        let spec = lease.spec.as_ref()?;
+        let uid = lease.metadata.uid.as_deref().unwrap_or_default();
+        Some(Self {
+            address,
+            owner: Owner::new(namespace, service, uid),
+            holder: spec.holder_identity.clone()?,
+            duration: Duration::from_secs(u64::try_from(spec.lease_duration_seconds?).ok()?),
+        })
+    }
+}
+
+/// The value of the label for claims of agents.
+pub const EXTERNAL: &str = "external";
+
+/// The content of the claim that names the holder of an external address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderClaim {
+    /// The claimed address.
+    pub address: IpAddr,
+    /// The agent term that holds the address as long as its heartbeat names the same identity; `None` if the
+    /// address was given back.
+    pub holder: Option<Identity>,
+}
+
+impl HolderClaim {
+    /// The name of the Lease that claims the address.
+    pub fn lease_name(address: IpAddr) -> String {
+        format!("clusterip-external-{}", dashed(address))
+    }
+
+    /// Reads a claim; `None` if the Lease is not a claim or can't have been written by this program.
+    pub fn of(lease: &Lease) -> Option<Self> {
+        let address = lease.metadata.annotations.as_ref()?.get(ADDRESS_ANNOTATION)?.parse().ok()?;
+        if lease.metadata.name.as_deref() != Some(Self::lease_name(address).as_str()) {
+            return None;
+        }
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        let holder = (!holder.is_empty()).then(|| Identity::of(holder));
+        Some(Self { address, holder })
+    }
+
+    /// The node that holds the address according to this claim.
+    pub fn node(&self) -> Option<&str> {
+        self.holder.as_ref().and_then(Identity::agent_node)
+    }
+}
+
+/// The claim (never renewed: it is valid as long as the term that it names) that gives the address to `holder`, or to no agent, and replaces the Lease `before`.
+pub(crate) fn holder_lease(
+    address: IpAddr,
+    holder: Option<&Identity>,
+    before: Option<&Lease>,
+    clock: Timestamp,
+) -> Lease {
+    let transitions = before.map(|lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0));
+    let mut lease = Lease {
+        metadata: ObjectMeta {
+            name: Some(HolderClaim::lease_name(address)),
+            labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())])),
+            annotations: Some(BTreeMap::from([(ADDRESS_ANNOTATION.to_owned(), address.to_string())])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(holder.map(ToString::to_string).unwrap_or_default()),
+            acquire_time: Some(MicroTime(clock)),
+            lease_transitions: Some(transitions.map_or(0, |transitions| transitions.saturating_add(1))),
+            ..LeaseSpec::default()
+        }),
+    };
+    if let Some(before) = before {
+        Version::of(before).replace_with(&mut lease);
+    }
+    lease
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    mod claim_lease {
+        use super::super::*;
+
+        #[test]
+        fn lease_name_contains_the_unabbreviated_address() {
+            let rows = [
+                ("172.21.0.5", "ip-172-21-0-5"),
+                ("fd00::1", "ip-fd00-0000-0000-0000-0000-0000-0000-0001"),
+                ("::", "ip-0000-0000-0000-0000-0000-0000-0000-0000"),
+            ];
+            for (address, expected) in rows {
+                assert_eq!(ReplicaClaim::lease_name(address.parse().unwrap()), expected);
+            }
+        }
+
+        #[test]
+        fn claim_survives_writing_and_reading() {
+            for (address, service) in [("172.21.0.5", "web"), ("fd00::1", "web"), ("172.21.0.6", "")] {
+                let claim = ReplicaClaim {
+                    address: address.parse().unwrap(),
+                    owner: Owner::new("shop", service, "uid-1"),
+                    holder: "pod_serve_1".into(),
+                    duration: Duration::from_secs(70),
+                };
+                let mut lease = claim.lease("own", Timestamp::UNIX_EPOCH);
+                lease.metadata.uid = Some("uid-1".into());
+                assert_eq!(ReplicaClaim::of(&lease), Some(claim), "{address} {service}");
+            }
+        }
+
+        #[test]
+        fn lease_that_is_not_a_claim_is_ignored() {
+            let claim = ReplicaClaim {
+                address: IpAddr::from([172, 21, 0, 5]),
+                owner: Owner::new("shop", "web", ""),
+                holder: "pod_serve_1".into(),
+                duration: Duration::from_secs(70),
+            };
+            let whole = claim.lease("own", Timestamp::UNIX_EPOCH);
+            let annotate = |lease: &mut Lease, key: &str, value: &str| {
+                lease.metadata.annotations.as_mut().unwrap().insert(key.into(), value.into());
+            };
+            type Break = Box<dyn Fn(&mut Lease)>;
+            let rows: [(&str, Break); 6] = [
+                ("no annotations", Box::new(|lease| lease.metadata.annotations = None)),
+                ("another name", Box::new(|lease| lease.metadata.name = Some("ip-172-21-0-6".into()))),
+                ("no address", Box::new(move |lease| annotate(lease, ADDRESS_ANNOTATION, "172.21.0.500"))),
+                ("no service", Box::new(move |lease| annotate(lease, SERVICE_ANNOTATION, "web"))),
+                ("no holder", Box::new(|lease| lease.spec.as_mut().unwrap().holder_identity = None)),
+                ("no duration", Box::new(|lease| lease.spec.as_mut().unwrap().lease_duration_seconds = Some(-1))),
+            ];
+            for (name, spoil) in rows {
+                let mut lease = whole.clone();
+                spoil(&mut lease);
+                assert_eq!(ReplicaClaim::of(&lease), None, "{name}");
+            }
+        }
+    }
+
+    mod external_claims {
+        use super::super::*;
+        use crate::leases::Role;
+
+        #[test]
+        fn claim_is_read_as_it_was_written() {
+            let me = Identity::with("node-1", Role::Agent, 1);
+            for (address, expected) in [
+                ("10.0.9.10", "clusterip-external-10-0-9-10"),
+                ("fd00::1", "clusterip-external-fd00-0000-0000-0000-0000-0000-0000-0001"),
+            ] {
+                let address = address.parse().unwrap();
+                for holder in [None, Some(&me)] {
+                    let lease = holder_lease(address, holder, None, Timestamp::UNIX_EPOCH);
+                    assert_eq!(lease.metadata.name.as_deref(), Some(expected));
+                    let claim = HolderClaim::of(&lease);
+                    assert_eq!(claim, Some(HolderClaim { address, holder: holder.cloned() }));
+                    assert_eq!(claim.unwrap().node(), holder.map(|_| "node-1"));
+                }
+            }
+        }
+
+        #[test]
+        fn leases_that_are_not_claims_are_ignored() {
+            let whole = || holder_lease(IpAddr::from([10, 0, 9, 10]), None, None, Timestamp::UNIX_EPOCH);
+            let mut named = whole();
+            named.metadata.name = Some("clusterip-external-10-0-9-11".into());
+            let mut bare = whole();
+            bare.metadata.annotations = None;
+            let mut wrong = whole();
+            wrong.metadata.annotations.as_mut().unwrap().insert(ADDRESS_ANNOTATION.into(), "10.0.9".into());
+            for (name, lease) in [("another name", named), ("no annotations", bare), ("no address", wrong)] {
+                assert_eq!(HolderClaim::of(&lease), None, "{name}");
+            }
+        }
+
+        #[test]
+        fn claim_that_changes_hands_is_the_next_version_of_the_same_lease() {
+            let (address, me) = (IpAddr::from([10, 0, 9, 10]), Identity::with("node-1", Role::Agent, 1));
+            let mut before = holder_lease(address, Some(&me), None, Timestamp::UNIX_EPOCH);
+            before.metadata.uid = Some("uid".into());
+            before.metadata.resource_version = Some("7".into());
+            let after = holder_lease(address, None, Some(&before), Timestamp::UNIX_EPOCH);
+            let found = (after.metadata.uid.as_deref(), after.metadata.resource_version.as_deref());
+            assert_eq!(found, (Some("uid"), Some("7")));
+            assert_eq!(after.spec.unwrap().lease_transitions, Some(1));
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Leases of Kubernetes: who holds a Lease, how long it has been unchanged, and when a process may take it. This module
+//! sends no requests and reads no clock.
+//!
+//! No clock of another process is trusted: a Lease counts as abandoned only after this process has seen it unchanged for
+//! its whole duration, on a clock that never jumps ([`Observed`]). Every write names the [`Version`] that it replaces.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+/// The maximum number of characters in the identity of another process. A Lease may contain any text. A host name has
+/// at most 253 characters, which the longest role and the random part follow.
+const MAX_LENGTH: usize = 253 + "_agent_0123456789abcdef".len();
+
+/// The command that a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// `clusterip serve`
+    Serve,
+    /// `clusterip move`
+    Move,
+    /// `clusterip agent`
+    Agent,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Serve => "serve",
+            Self::Move => "move",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// The holder of a Lease, as `HOST_ROLE_RANDOM`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity(String);
+
+impl Identity {
+    /// A new identity for this process. No other process has the same, not even one that runs in the same Pod later.
+    pub fn new(role: Role) -> Self {
+        let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Self::on(&host, role)
+    }
+
+    /// As [`Self::new`], on a host whose name the caller knows. It may differ from the host name of the process.
+    pub fn on(host: &str, role: Role) -> Self {
+        // The standard library seeds every `RandomState` from the randomness of the system.
+        Self::with(host, role, RandomState::new().build_hasher().finish())
+    }
+
+    /// The identity with this random part.
+    pub fn with(host: &str, role: Role, random: u64) -> Self {
+        Self(format!("{host}_{}_{random:016x}", role.word()))
+    }
+
+    /// The identity of another process, as it is written in a Lease; at most its first 276 characters.
+    pub fn of(holder: &str) -> Self {
+        Self(holder.chars().take(MAX_LENGTH).collect())
+    }
+
+    /// The role of the process; `None` if the holder is not one of our processes.
+    pub fn role(&self) -> Option<Role> {
+        let mut parts = self.0.rsplit('_').skip(1);
+        let word = parts.next()?;
+        parts.next()?;
+        [Role::Serve, Role::Move, Role::Agent].into_iter().find(|role| role.word() == word)
+    }
+
+    /// The node of an agent; `None` if this is not the identity of an agent.
+    pub(crate) fn agent_node(&self) -> Option<&str> {
+        self.host().filter(|_| self.role() == Some(Role::Agent))
+    }
+
+    /// The host that the process runs on; `None` if the holder is not one of our processes.
+    pub fn host(&self) -> Option<&str> {
+        self.role()?;
+        self.0.rsplitn(3, '_').nth(2)
+    }
+
+    /// The random part, which no other process has.
+    pub fn random(&self) -> &str {
+        self.0.rsplit('_').next().unwrap_or_default()
+    }
+
+    /// The identity as it is written in a Lease.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A value that another process renews, and since when this process has seen it unchanged.
+///
+/// No clock of the other process is trusted: the value counts as abandoned only after this process has seen it
+/// unchanged for its whole duration, on a clock that never jumps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed<T> {
+    /// The value as it was seen last.
+    pub value: T,
+    /// When the value was first seen like this.
+    pub since: Instant,
+    /// Whether the value was seen to change, which proves that its holder is alive.
+    pub changed: bool,
+}
+
+impl<T> Observed<T> {
+    /// A value that is seen for the first time.
+    pub fn first(value: T, now: Instant) -> Self {
+        Self { value, since: now, changed: false }
+    }
+
+    /// Combines what was just read with what was seen before.
+    pub fn next(before: Option<Self>, value: T, now: Instant) -> Self
+    where
+        T: PartialEq,
+    {
+        match before {
+            Some(before) if before.value == value => before,
+            before => Self { value, since: now, changed: before.is_some() },
+        }
+    }
+
+    /// When the value will have been unchanged for this long.
+    pub fn end(&self, duration: Duration) -> Instant {
+        self.since + duration
+    }
+
+    /// Whether the value has been unchanged for this long.
+    pub fn is_unchanged_for(&self, duration: Duration, now: Instant) -> bool {
+        now >= self.end(duration)
+    }
+
+    /// Counts the value as unchanged for exactly `duration`, so that what is done after a longer time is done again
+    /// only later.
+    pub fn restart(&mut self, duration: Duration, now: Instant) {
+        self.since = now.checked_sub(duration).unwrap_or(now);
+    }
+}
+
+/// UID and resource version of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The UID.
+    pub uid: String,
+    /// The resource version.
+    pub resource_version: String,
+}
+
+impl Version {
+    /// The version of this Lease; empty texts where it has none.
+    pub fn of(lease: &Lease) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self { uid: text(&lease.metadata.uid), resource_version: text(&lease.metadata.resource_version) }
+    }
+
+    /// Whether this version is certainly older than another one. A watch may deliver a version that is older than the
+    /// answer to a write. An agent that used the older version would be wrong for a moment, though never unsafe.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        let number = |version: &Self| version.resource_version.parse::<u64>().ok();
+        matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
+    }
+
+    /// A Lease that replaces this version, and no other: the API server refuses it otherwise.
+    pub fn replace_with(&self, lease: &mut Lease) {
+        lease.metadata.uid = Some(self.uid.clone());
+        lease.metadata.resource_version = Some(self.resource_version.clone());
+    }
+}
+
+/// The name of the leader's Lease.
+pub const LEASE: &str = "clusterip-leader";
+
+/// The durations of a leader election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long the Lease is taken for.
+    pub lease: Duration,
+    /// How long after its last renewal a process still leads.
+    pub deadline: Duration,
+    /// How often the Lease is read and renewed.
+    pub retry: Duration,
+}
+
+impl Timing {
+    /// How long a request may take: short enough to repeat it before the deadline.
+    pub fn request(self) -> Duration {
+        self.deadline / 2
+    }
+
+    /// The duration that is written to the Lease: in whole seconds, rounded up, so that it is never shorter than
+    /// ours.
+    fn seconds(self) -> i32 {
+        let seconds = self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0);
+        i32::try_from(seconds).unwrap_or(i32::MAX)
+    }
+}
+
+impl Default for Timing {
+    /// 15 s, 10 s and 2 s, as in Kubernetes' own controllers.
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+/// The Lease of an election, as it was seen.
+pub type ObservedLease = Observed<LeaseSpec>;
+
+/// The holder of a Lease; `None` if it was given back.
+pub fn holder(spec: &LeaseSpec) -> Option<&str> {
+    spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
+/// When a Lease ends, if its holder does not renew it.
+pub fn end(seen: &ObservedLease, timing: Timing) -> Instant {
+    let seconds = seen.value.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    seen.end(seconds.map_or(timing.lease, Duration::from_secs))
+}
+
+/// What to do about a Lease.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Another process holds the Lease.
+    Wait,
+    /// This process holds the Lease, or may take it: write this spec.
+    Write(LeaseSpec),
+}
+
+/// Decides what to do about the Lease; `None` if there is none. `now` measures durations, `clock` is written to the
+/// Lease.
+pub fn step(seen: Option<&ObservedLease>, me: &Identity, timing: Timing, now: Instant, clock: Timestamp) -> Step {
+    let taken = |spec: LeaseSpec, transitions| {
+        Step::Write(LeaseSpec {
+            holder_identity: Some(me.to_string()),
+            lease_duration_seconds: Some(timing.seconds()),
+            acquire_time: Some(MicroTime(clock)),
+            renew_time: Some(MicroTime(clock)),
+            lease_transitions: Some(transitions),
+            ..spec
+        })
+    };
+    let Some(seen) = seen else { return taken(LeaseSpec::default(), 0) };
+    let next = seen.value.lease_transitions.unwrap_or(0).saturating_add(1);
+    match holder(&seen.value) {
+        Some(found) if found == me.as_str() => Step::Write(LeaseSpec {
+            lease_duration_seconds: Some(timing.seconds()),
+            renew_time: Some(MicroTime(clock)),
+            ..seen.value.clone()
+        }),
+        None => taken(seen.value.clone(), next),
+        Some(_) => {
+            if now < end(seen, timing) {
+                Step::Wait
+            } else {
+                taken(seen.value.clone(), next)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::unwrap_used)]
+mod tests {
+    mod identity {
+        use super::super::*;
+
+        #[test]
+        fn identities_tell_role_and_host() {
+            let rows = [
+                (Identity::with("node-1", Role::Serve, 0xab), Some((Role::Serve, "node-1"))),
+                (Identity::with("my_own_host", Role::Move, 0), Some((Role::Move, "my_own_host"))),
+                (Identity::with("", Role::Move, 0), Some((Role::Move, ""))),
+                (Identity::with("node-1.example", Role::Agent, 1), Some((Role::Agent, "node-1.example"))),
+                (Identity::of("serve"), None),
+                (Identity::of("serve_1"), None),
+                (Identity::of("node-1_3f2c"), None),
+            ];
+            for (identity, told) in rows {
+                assert_eq!(identity.role(), told.map(|(role, _)| role), "{identity}");
+                assert_eq!(identity.host(), told.map(|(_, host)| host), "{identity}");
+            }
+            assert_ne!(Identity::new(Role::Serve), Identity::new(Role::Serve));
+        }
+
+        #[test]
+        fn identity_of_another_process_is_bounded() {
+            let long = "é".repeat(300);
+            assert_eq!(Identity::of(&long).as_str().chars().count(), 276);
+            let longest = Identity::with(&"n".repeat(253), Role::Agent, 1);
+            assert_eq!(Identity::of(longest.as_str()), longest);
+        }
+    }
+
+    mod election {
+        use super::super::*;
+        use crate::leases::Role;
+
+        const SECOND: Duration = Duration::from_secs(1);
+
+        fn at(text: &str) -> Timestamp {
+            text.parse().expect(text)
+        }
+
+        fn lease(holder: &str, seconds: Option<i32>, acquired: &str, renewed: &str, transitions: i32) -> LeaseSpec {
+            LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                lease_duration_seconds: seconds,
+                acquire_time: Some(MicroTime(at(acquired))),
+                renew_time: Some(MicroTime(at(renewed))),
+                lease_transitions: Some(transitions),
+                ..LeaseSpec::default()
+            }
+        }
+
+        #[test]
+        fn a_lease_is_written_only_if_free_own_or_expired() {
+            struct Case {
+                name: &'static str,
+                spec: Option<LeaseSpec>,
+                seconds: u32,
+                expected: Step,
+            }
+            const THEN: &str = "2026-01-01T00:00:00Z";
+            const NOW: &str = "2026-01-01T00:01:00Z";
+            let me = Identity::with("me", Role::Serve, 1);
+            let begin = Instant::now();
+            let other = |seconds| lease("other", seconds, THEN, THEN, 4);
+            let mine = |transitions| Step::Write(lease("me_serve_0000000000000001", Some(15), NOW, NOW, transitions));
+            let cases = [
+                Case { name: "a missing Lease", spec: None, seconds: 0, expected: mine(0) },
+                Case {
+                    name: "a Lease without a spec",
+                    spec: Some(LeaseSpec::default()),
+                    seconds: 0,
+                    expected: mine(1),
+                },
+                Case {
+                    name: "a Lease that was given back",
+                    spec: Some(lease("", Some(1), THEN, THEN, 7)),
+                    seconds: 0,
+                    expected: mine(8),
+                },
+                Case {
+                    name: "its own Lease",
+                    spec: Some(lease("me_serve_0000000000000001", Some(15), THEN, THEN, 7)),
+                    seconds: 60,
+                    expected: Step::Write(lease("me_serve_0000000000000001", Some(15), THEN, NOW, 7)),
+                },
+                Case {
+                    name: "another's when first seen, although its times are old",
+                    spec: Some(other(Some(15))),
+                    seconds: 0,
+                    expected: Step::Wait,
+                },
+                Case {
+                    name: "another's of 15 s, after 14 s",
+                    spec: Some(other(Some(15))),
+                    seconds: 14,
+                    expected: Step::Wait,
+                },
+                Case {
+                    name: "another's of 15 s, after 15 s",
+                    spec: Some(other(Some(15))),
+                    seconds: 15,
+                    expected: mine(5),
+                },
+                Case {
+                    name: "another's of 60 s, after 59 s",
+                    spec: Some(other(Some(60))),
+                    seconds: 59,
+                    expected: Step::Wait,
+                },
+                Case {
+                    name: "another's of 60 s, after 60 s",
+                    spec: Some(other(Some(60))),
+                    seconds: 60,
+                    expected: mine(5),
+                },
+                Case {
+                    name: "another's without a duration, after 14 s",
+                    spec: Some(other(None)),
+                    seconds: 14,
+                    expected: Step::Wait,
+                },
+                Case {
+                    name: "another's without a duration, after 15 s",
+                    spec: Some(other(None)),
+                    seconds: 15,
+                    expected: mine(5),
+                },
+            ];
+            for Case { name, spec, seconds, expected } in cases {
+                let seen = spec.map(|spec| Observed::first(spec, begin));
+                let done = step(seen.as_ref(), &me, Timing::default(), begin + seconds * SECOND, at(NOW));
+                assert_eq!(done, expected, "{name}");
+            }
+        }
+
+        #[test]
+        fn the_age_of_a_lease_counts_from_when_it_was_seen_first() {
+            let begin = Instant::now();
+            let first = lease("other", Some(15), "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", 0);
+            let renewed = lease("other", Some(15), "2026-01-01T00:00:00Z", "2026-01-01T00:00:02Z", 0);
+            let seen = Observed::first(first.clone(), begin);
+            assert_eq!(
+                seen,
+                Observed { value: first.clone(), since: begin, changed: false },
+                "the first look proves nothing"
+            );
+            let seen = Observed::next(Some(seen), first.clone(), begin + SECOND);
+            assert_eq!(seen, Observed { value: first, since: begin, changed: false }, "unchanged");
+            let seen = Observed::next(Some(seen), renewed.clone(), begin + 2 * SECOND);
+            assert_eq!(seen, Observed { value: renewed, since: begin + 2 * SECOND, changed: true }, "its holder lives");
+        }
+
+        #[test]
+        fn two_processes_can_never_hold_a_lease_at_once() {
+            for (name, timing) in [("leader", Timing::default()), ("heartbeat", crate::timing::HEARTBEAT)] {
+                let Timing { lease, deadline, retry } = timing;
+                assert!(lease > deadline && deadline > retry && !retry.is_zero(), "{name}: {timing:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Whether a Service can be moved seamlessly, and what its clients notice.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use clusterip_core::services::addresses;
+use serde_json::Value;
+use siphasher::sip::SipHasher24;
+
+/// How a Service is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Both addresses answer during the move.
+    Seamless,
+    /// The old address stops answering when the Service gets the new one.
+    Plain(WhyPlain),
+}
+
+/// Why a Service is not moved seamlessly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyPlain {
+    /// No seamless move was asked for.
+    NotAsked,
+    /// No endpoint is ready, so nothing answers at the old address either.
+    NoReadyEndpoints,
+    /// The Service has no selector, so a temporary Service would have no endpoints.
+    NoSelector,
+    /// The Service has node ports, which a Service without an address does not have.
+    NodePorts,
+    /// The Service is a load balancer, which a Service without an address is not.
+    LoadBalancer,
+    /// The Service has external addresses, which a Service without an address does not have.
+    ExternalAddresses,
+    /// One of two addresses stays.
+    OneStays,
+}
+
+impl Method {
+    /// The name of the method.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Seamless => "seamless",
+            Self::Plain(_) => "plain",
+        }
+    }
+}
+
+/// What the clients of the Service notice, as the rest of a sentence about them.
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Seamless => "notice nothing: both addresses answer until the grace period ends",
+            Self::Plain(WhyPlain::NotAsked) => {
+                "fail until DNS forgets the old address; with --seamless, the old address answers until then"
+            }
+            Self::Plain(WhyPlain::NoReadyEndpoints) => "notice nothing: no endpoint is ready",
+            Self::Plain(WhyPlain::NoSelector) => {
+                "fail until DNS forgets the old address; without a selector, no temporary Service can keep it"
+            }
+            Self::Plain(WhyPlain::NodePorts) => {
+                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds"
+            }
+            Self::Plain(WhyPlain::LoadBalancer) => {
+                "fail until DNS forgets the old address; a seamless move would interrupt its load balancer for seconds"
+            }
+            Self::Plain(WhyPlain::ExternalAddresses) => {
+                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds"
+            }
+            Self::Plain(WhyPlain::OneStays) => "fail at the address that moves until DNS forgets it; the other one stays",
+        })
+    }
+}
+
+/// How to move a Service to these addresses, if a seamless move is asked for.
+pub fn method(service: &Value, to: &[IpAddr], has_ready_endpoints: bool) -> Method {
+    let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field));
+    let is_filled = |field: &str| match spec(field) {
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(Value::Object(fields)) => !fields.is_empty(),
+        _ => false,
+    };
+    Method::Plain(match spec("type").and_then(Value::as_str) {
+        _ if !has_ready_endpoints => WhyPlain::NoReadyEndpoints,
+        _ if !is_filled("selector") => WhyPlain::NoSelector,
+        Some("NodePort") => WhyPlain::NodePorts,
+        Some("LoadBalancer") => WhyPlain::LoadBalancer,
+        _ if is_filled("externalIPs") => WhyPlain::ExternalAddresses,
+        _ if addresses(service).iter().any(|address| to.contains(address)) => WhyPlain::OneStays,
+        _ => return Method::Seamless,
+    })
+}
+
+/// The ready addresses in EndpointSlices of a Service, each with a hash of its ports: a Service may have a thousand
+/// ports, and as many endpoints.
+pub fn ready_endpoints(slices: &[Value]) -> BTreeSet<(String, u64)> {
+    let mut all = BTreeSet::new();
+    for slice in slices {
+        let ports = ports(slice);
+        for endpoint in slice.get("endpoints").and_then(Value::as_array).into_iter().flatten() {
+            // An endpoint without the condition is ready (EndpointConditions of `discovery.k8s.io/v1`).
+            if endpoint.pointer("/conditions/ready").and_then(Value::as_bool) == Some(false) {
+                continue;
+            }
+            let addresses = endpoint.get("addresses").and_then(Value::as_array).into_iter().flatten();
+            all.extend(addresses.filter_map(Value::as_str).map(|address| (address.to_owned(), ports)));
+        }
+    }
+    all
+}
+
+/// The hash of the ports of a slice, in a fixed order.
+fn ports(slice: &Value) -> u64 {
+    let port = |port: &Value| {
+        let field = |key: &str| port.get(key).map(Value::to_string).unwrap_or_default();
+        format!("{} {} {},", field("name"), field("protocol"), field("port"))
+    };
+    let ports = slice.get("ports").and_then(Value::as_array).into_iter().flatten();
+    let mut hasher = SipHasher24::new();
+    ports.map(port).collect::<BTreeSet<_>>().iter().for_each(|port| hasher.write(port.as_bytes()));
+    hasher.finish()
+}
+
+/// How many Services a seamless move creates in the namespace of its Service.
+const NEEDED: u64 = 2;
+/// The resources of a quota that count every Service.
+const COUNTED: [&str; 2] = ["services", "count/services"];
+
+/// The first of these ResourceQuotas that has no room for the temporary Services, as text; `None` if all have. A
+/// quantity that is not a plain number is left to the API server.
+pub fn without_room(quotas: &[Value]) -> Option<String> {
+    let full = |quota: &Value| {
+        let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let amount = |list: &str, resource: &str| -> Option<u64> {
+            quota.get("status")?.get(list)?.get(resource)?.as_str()?.parse().ok()
+        };
+        COUNTED.into_iter().find_map(|resource| {
+            let (hard, used) = (amount("hard", resource)?, amount("used", resource)?);
+            (used.saturating_add(NEEDED) > hard).then(|| {
+                format!(
+                    "ResourceQuota {name} has no room for {NEEDED} temporary Services: {used} of {hard} {resource} are \
+                     used; raise the quota, or move without --seamless"
+                )
+            })
+        })
+    };
+    quotas.iter().find_map(full)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    mod method {
+        use serde_json::json;
+
+        use super::super::*;
+
+        #[test]
+        fn method_follows_from_the_service() {
+            struct Case {
+                name: &'static str,
+                change: Value,
+                has_ready_endpoints: bool,
+                expected: Method,
+            }
+            let plain = Method::Plain;
+            let case =
+                |name, change, has_ready_endpoints, expected| Case { name, change, has_ready_endpoints, expected };
+            let cases = [
+                case("a Service that serves", json!({}), true, Method::Seamless),
+                case("no ready endpoint", json!({}), false, plain(WhyPlain::NoReadyEndpoints)),
+                case("no selector", json!({"selector": null}), true, plain(WhyPlain::NoSelector)),
+                case("an empty selector", json!({"selector": {"app": null}}), true, plain(WhyPlain::NoSelector)),
+                case("node ports", json!({"type": "NodePort"}), true, plain(WhyPlain::NodePorts)),
+                case("a load balancer", json!({"type": "LoadBalancer"}), true, plain(WhyPlain::LoadBalancer)),
+                case(
+                    "external addresses",
+                    json!({"externalIPs": ["192.0.2.1"]}),
+                    true,
+                    plain(WhyPlain::ExternalAddresses),
+                ),
+                case(
+                    "the second address moves",
+                    json!({"clusterIP": "fd00::8", "clusterIPs": ["fd00::8", "10.0.0.1"]}),
+                    true,
+                    plain(WhyPlain::OneStays),
+                ),
+            ];
+            for Case { name, change, has_ready_endpoints, expected } in cases {
+                let mut service = json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"],
+            "selector": {"app": "web"}}});
+                json_patch::merge(&mut service, &json!({"spec": change}));
+                assert_eq!(method(&service, &["10.0.0.1".parse().unwrap()], has_ready_endpoints), expected, "{name}");
+            }
+        }
+    }
+
+    mod endpoints {
+        use serde_json::json;
+
+        use super::super::*;
+
+        #[test]
+        fn only_ready_endpoints_count_and_their_order_does_not() {
+            struct Case {
+                name: &'static str,
+                slices: Value,
+                equal: bool,
+            }
+            let slice = |endpoints: Value| json!({"ports": [{"name": "", "protocol": "TCP", "port": 80}], "endpoints": endpoints});
+            let one = |address: &str, ready: Value| json!({"addresses": [address], "conditions": {"ready": ready}});
+            let both = json!([one("10.1.0.1", json!(true)), one("10.1.0.2", Value::Null)]);
+            let cases = [
+                Case {
+                    name: "in two slices, in another order",
+                    slices: json!([
+                        slice(json!([one("10.1.0.2", json!(true))])),
+                        slice(json!([one("10.1.0.1", json!(true))]))
+                    ]),
+                    equal: true,
+                },
+                Case {
+                    name: "one is not ready",
+                    slices: json!([slice(json!([one("10.1.0.1", json!(true)), one("10.1.0.2", json!(false))]))]),
+                    equal: false,
+                },
+                Case { name: "no slice yet", slices: json!([]), equal: false },
+                Case {
+                    name: "another port",
+                    slices: json!([{"ports": [{"name": "", "protocol": "TCP", "port": 81}], "endpoints": both}]),
+                    equal: false,
+                },
+            ];
+            let original = [slice(both)];
+            for Case { name, slices, equal } in cases {
+                let slices = slices.as_array().cloned().unwrap_or_default();
+                assert_eq!(ready_endpoints(&slices) == ready_endpoints(&original), equal, "{name}");
+            }
+        }
+    }
+
+    mod quota {
+        use serde_json::json;
+
+        use super::super::*;
+
+        #[test]
+        fn quotas_need_room_for_two_services() {
+            struct Case {
+                name: &'static str,
+                hard: Value,
+                used: Value,
+                full: bool,
+            }
+            let cases = [
+                Case {
+                    name: "room for two",
+                    hard: json!({"services": "5"}),
+                    used: json!({"services": "3"}),
+                    full: false,
+                },
+                Case {
+                    name: "room for one",
+                    hard: json!({"services": "5"}),
+                    used: json!({"services": "4"}),
+                    full: true,
+                },
+                Case {
+                    name: "counted as objects",
+                    hard: json!({"count/services": "5"}),
+                    used: json!({"count/services": "5"}),
+                    full: true,
+                },
+                Case { name: "other resources", hard: json!({"pods": "5"}), used: json!({"pods": "5"}), full: false },
+                Case { name: "not counted yet", hard: json!({"services": "1"}), used: json!({}), full: false },
+                Case { name: "a suffix", hard: json!({"services": "1k"}), used: json!({"services": "4"}), full: false },
+            ];
+            for Case { name, hard, used, full } in cases {
+                let quota = json!({"metadata": {"name": "small"}, "status": {"hard": hard, "used": used}});
+                assert_eq!(without_room(&[quota]).is_some(), full, "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Restores the spec and the field owners of a Service as they were before a move, and keeps what others changed meanwhile.
+//!
+//! A set of owned fields is a tree. A node is in the set if it has no children, or has the child `.`.
+
+use clusterip_core::address_set_by_hand::MANAGER;
+use serde_json::{Map, Value, json};
+
+type Fields = Map<String, Value>;
+
+/// Merges three versions of a spec. A field that is `now` as the API server left it when the address was `released`
+/// becomes as it was in the `original`. A field that was changed since then stays as it is now.
+pub(crate) fn merged_spec(original: &Fields, released: &Fields, now: &Fields) -> Fields {
+    let mut names: Vec<&String> = original.keys().chain(released.keys()).chain(now.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let value = |name: &String| {
+        let (original, released, now) = (original.get(name), released.get(name), now.get(name));
+        if now == released {
+            return original.cloned();
+        }
+        match (original, released, now) {
+            _ if original == released => now.cloned(),
+            (Some(Value::Object(original)), Some(Value::Object(released)), Some(Value::Object(now))) => {
+                Some(merged_spec(original, released, now).into())
+            }
+            (Some(Value::Array(original)), Some(Value::Array(released)), Some(Value::Array(now)))
+                if name == "ports" =>
+            {
+                Some(ports(original, released, now).into())
+            }
+            _ => now.cloned(),
+        }
+    };
+    names.into_iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
+}
+
+/// The present ports, each with the fields that the release removed. A port is known by its protocol and number.
+fn ports(original: &[Value], released: &[Value], now: &[Value]) -> Vec<Value> {
+    let same = |one: &Value, other: &Value| ["protocol", "port"].iter().all(|key| one.get(key) == other.get(key));
+    let find = |ports: &[Value], port: &Value| {
+        ports.iter().find(|other| same(other, port)).and_then(Value::as_object).cloned()
+    };
+    let merge = |port: &Value| match (find(original, port), find(released, port), port.as_object()) {
+        (Some(original), Some(released), Some(now)) => merged_spec(&original, &released, now).into(),
+        _ => port.clone(),
+    };
+    now.iter().map(merge).collect()
+}
+
+/// The entries of `metadata.managedFields` that a Service should have after a move.
+///
+/// The API server takes a field away from its owners when another manager writes it. So the fields that the mover
+/// owns now go back to their previous owners. A field that an owner has lost otherwise was taken by another manager
+/// or given up, and stays lost. A field that an owner has gained stays with that owner. If no other client changed the
+/// Service, the result equals `original` exactly.
+pub(crate) fn owners(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
+    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.iter().partition(|entry| is_ours(entry));
+    let taken = ours.into_iter().fold(Fields::new(), |all, entry| union(&all, &fields(entry)));
+    let kept = original.iter().filter_map(|entry| {
+        let before = fields(entry);
+        let current = others.iter().find(|other| key(other) == key(entry));
+        let left = current.map(|current| fields(current)).unwrap_or_default();
+        let owned = union(&left, &intersection(&before, &taken));
+        let current: &Fields = current.unwrap_or(&entry);
+        if owned.is_empty() {
+            return None;
+        }
+        if owned == union(&before, &before) && current.get("time") == entry.get("time") {
+            return Some(entry.clone());
+        }
+        let mut entry = current.clone();
+        entry.insert("fieldsV1".into(), owned.into());
+        Some(entry)
+    });
+    let new = others.iter().filter(|other| original.iter().all(|entry| key(entry) != key(other)));
+    kept.chain(new.map(|entry| (*entry).clone())).collect()
+}
+
+fn is_ours(entry: &Fields) -> bool {
+    entry.get("manager").is_some_and(|manager| manager == MANAGER)
+}
+
+/// The fields that tell one entry from another.
+fn key(entry: &Fields) -> [Option<&Value>; 4] {
+    ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field))
+}
+
+fn fields(entry: &Fields) -> Fields {
+    entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn union(a: &Fields, b: &Fields) -> Fields {
+    let mut both = Fields::new();
+    for (name, child) in a.iter().chain(b).filter(|(name, _)| *name != ".") {
+        let child = child.as_object().cloned().unwrap_or_default();
+        let node = match both.get(name).and_then(Value::as_object) {
+            Some(other) => node(is_member(other) || is_member(&child), union(other, &child)),
+            None => node(is_member(&child), union(&child, &Fields::new())),
+        };
+        both.extend(node.map(|node| (name.clone(), node)));
+    }
+    both
+}
+
+fn intersection(a: &Fields, b: &Fields) -> Fields {
+    let common = a.iter().filter(|(name, _)| *name != ".").filter_map(|(name, child)| {
+        let (one, other) = (child.as_object()?, b.get(name)?.as_object()?);
+        Some((name.clone(), node(is_member(one) && is_member(other), intersection(one, other))?))
+    });
+    common.collect()
+}
+
+fn is_member(node: &Fields) -> bool {
+    node.is_empty() || node.contains_key(".")
+}
+
+/// A node of the tree; `None` if neither the node nor anything below it is in the set.
+fn node(member: bool, mut children: Fields) -> Option<Value> {
+    match (member, children.is_empty()) {
+        (false, true) => None,
+        (true, false) => {
+            children.insert(".".into(), json!({}));
+            Some(children.into())
+        }
+        _ => Some(children.into()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    mod spec_merge {
+        use serde_json::json;
+
+        use super::super::*;
+
+        #[test]
+        fn fields_changed_by_others_stay_and_the_rest_is_owners() {
+            struct Case {
+                name: &'static str,
+                change: Value,
+                expected: Value,
+            }
+            let original = json!({
+                "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
+                "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],
+            });
+            let released = json!({
+                "type": "ExternalName", "externalName": "moving.invalid", "selector": {"app": "web"},
+                "ports": [{"protocol": "TCP", "port": 80}, {"protocol": "UDP", "port": 80}],
+            });
+            let with = |base: &Value, changes: Value| {
+                let mut base = base.clone();
+                json_patch::merge(&mut base, &changes);
+                base
+            };
+            let cases = [
+                Case { name: "nothing changed", change: json!({}), expected: json!({}) },
+                Case {
+                    name: "a selector",
+                    change: json!({"selector": {"app": "shop", "tier": "x"}}),
+                    expected: json!({"selector": {"app": "shop", "tier": "x"}}),
+                },
+                Case { name: "no selector", change: json!({"selector": null}), expected: json!({"selector": null}) },
+                Case {
+                    name: "a new field",
+                    change: json!({"sessionAffinity": "ClientIP"}),
+                    expected: json!({"sessionAffinity": "ClientIP"}),
+                },
+                Case {
+                    name: "a field that the release had removed",
+                    change: json!({"externalTrafficPolicy": "Cluster"}),
+                    expected: json!({"externalTrafficPolicy": "Cluster"}),
+                },
+                Case {
+                    name: "a port renamed, one removed, one added",
+                    change: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns"}, {"protocol": "TCP", "port": 443}]}),
+                    expected: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns", "nodePort": 30081}, {"protocol": "TCP", "port": 443}]}),
+                },
+            ];
+            for Case { name, change, expected } in cases {
+                let now = with(&released, change);
+                let merged =
+                    merged_spec(original.as_object().unwrap(), released.as_object().unwrap(), now.as_object().unwrap());
+                assert_eq!(Value::from(merged), with(&original, expected), "{name}");
+            }
+        }
+    }
+
+    mod field_ownership {
+        use super::super::*;
+
+        fn entries(value: Value) -> Vec<Fields> {
+            serde_json::from_value(value).unwrap()
+        }
+
+        fn entry(manager: &str, time: &str, fields: Value) -> Value {
+            json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
+           "fieldsType": "FieldsV1", "fieldsV1": fields})
+        }
+
+        #[test]
+        fn fields_go_back_to_their_previous_owners() {
+            struct Case {
+                name: &'static str,
+                original: Value,
+                now: Value,
+                expected: Value,
+            }
+            let spec = |fields: Value| json!({"f:spec": fields});
+            let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
+            let cases = [
+                Case {
+                    name: "without another writer, the owner gets its fields back",
+                    original: json!([owner]),
+                    now: json!([
+                        entry("owner", "1", spec(json!({"f:selector": {}}))),
+                        entry(MANAGER, "2", spec(json!({"f:type": {}, "f:clusterIP": {}}))),
+                    ]),
+                    expected: json!([owner]),
+                },
+                Case {
+                    name: "an owner without fields gets them back",
+                    original: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
+                    now: json!([entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
+                    expected: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
+                },
+                Case {
+                    name: "an owner that took the selector during the move keeps it",
+                    original: json!([owner]),
+                    now: json!([
+                        entry(MANAGER, "2", spec(json!({"f:type": {}}))),
+                        entry("editor", "3", spec(json!({"f:selector": {}}))),
+                    ]),
+                    expected: json!([
+                        entry("owner", "1", spec(json!({"f:type": {}}))),
+                        entry("editor", "3", spec(json!({"f:selector": {}}))),
+                    ]),
+                },
+                Case {
+                    name: "fields that the owner wrote during the move stay with the owner",
+                    original: json!([owner]),
+                    now: json!([
+                        entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}}))),
+                        entry(MANAGER, "2", spec(json!({"f:type": {}}))),
+                    ]),
+                    expected: json!([entry(
+                        "owner",
+                        "3",
+                        spec(json!({"f:selector": {}, "f:sessionAffinity": {}, "f:type": {}}))
+                    )]),
+                },
+                Case {
+                    name: "parts of a list, and a list itself",
+                    original: json!([entry(
+                        "owner",
+                        "1",
+                        json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
+                    )]),
+                    now: json!([
+                        entry("owner", "1", json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}}}})),
+                        entry(MANAGER, "2", json!({"f:ports": {"k:80": {"f:nodePort": {}}}})),
+                    ]),
+                    expected: json!([entry(
+                        "owner",
+                        "1",
+                        json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
+                    )]),
+                },
+                Case {
+                    name: "without known owners, only the entry of the move is removed",
+                    original: json!([]),
+                    now: json!([owner, entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
+                    expected: json!([owner]),
+                },
+                Case {
+                    name: "a field set that is not a tree owns nothing",
+                    original: json!([{"manager": "owner", "fieldsV1": 5}]),
+                    now: json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
+                    expected: json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),
+                },
+            ];
+            for Case { name, original, now, expected } in cases {
+                assert_eq!(owners(&entries(original), &entries(now)), entries(expected), "{name}");
+            }
+        }
+    }
+}
