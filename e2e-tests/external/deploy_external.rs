@@ -234,7 +234,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let operator = Operator::new(&plane, &format!("https://127.0.0.1:{port}"));
     let does = |step: &Step| RUNTIME.block_on(operator.does(step));
     let quick = steps("Quick start");
-    let [pools, api, established, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] =
+    let [pools, api, established, apply, begun, agents_begun, fence, manifest, create_it, waited, shown_it, holders] =
         &quick[..]
     else {
         panic!("{quick:?}")
@@ -263,6 +263,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
         let trial = create(&plane, "default", "trial", &json!({"type": "ClusterIP", "externalIPs": ["10.0.9.0.1"]}));
         trial.is_err_and(|said| !said.contains("failed calling webhook")).then_some(())
     });
+    does(fence);
     does(manifest);
     does(create_it);
     let (record, _) = has(&plane, "web");

@@ -23,7 +23,8 @@ const KUBELET: u16 = 10250;
 pub async fn addresses_of_both_pools_answer(cluster: &WholeCluster) {
     let operator = Operator::with_pods(cluster);
     let quick = steps_of("external.md", "Quick start");
-    let [pools, api, established, apply, begun, agents_begun, manifest, create, waited, shown, holders] = &quick[..]
+    let [pools, api, established, apply, begun, agents_begun, fence, manifest, create, waited, shown, holders] =
+        &quick[..]
     else {
         panic!("{quick:?}")
     };
@@ -31,7 +32,7 @@ pub async fn addresses_of_both_pools_answer(cluster: &WholeCluster) {
     let Step::Write { path, text } = pools else { panic!("{pools:?}") };
     assert!(text.contains(RANGES[0]), "{text}");
     operator.write(path, &text.replace(RANGES[0], RANGES[1]));
-    for step in [api, established, apply, begun, agents_begun] {
+    for step in [api, established, apply, begun, agents_begun, fence] {
         operator.does(step).await;
     }
     let addresses = Addresses { cluster, namespace: "default", pod: "web" };

@@ -3,6 +3,7 @@
 
 mod admission;
 mod external_addresses;
+mod installation;
 mod long_fields;
 mod parser;
 mod service_addresses;

@@ -36,7 +36,7 @@ async fn upgrade_and_rollback_leave_no_service_misplaced() {
     let image = "kubectl get --namespace clusterip-policy deployment/clusterip \
                  --output jsonpath='{.spec.template.spec.containers[0].image}'";
     let all = steps("Upgrades and rollbacks");
-    let [definitions, set, wait, undo, wait_again] = &all[..] else { panic!("{all:?}") };
+    let [definitions, set, wait, fence, undo, wait_again] = &all[..] else { panic!("{all:?}") };
     operator.does(definitions).await;
     let uid = create(&shop, "first").await;
     let placed = cluster.services().await["shop/first"].clone();
@@ -60,6 +60,7 @@ async fn upgrade_and_rollback_leave_no_service_misplaced() {
         assert_eq!(operator.does(&Step::Type(image.to_owned())).await, expected, "{name}");
         comes_to_windows(&cluster, &format!("shop/{name}"), &uid).await;
     }
+    operator.does(fence).await;
     comes_to_windows(&cluster, "shop/first", &uid).await;
     assert_eq!(cluster.services().await["shop/first"], placed);
 }

@@ -144,6 +144,7 @@ impl Installed {
             "kubectl rollout status --namespace clusterip-policy deployment/clusterip --timeout 120s",
             "kubectl wait mutatingwebhookconfiguration/clusterip-policy --timeout 60s \\\n\
              --for=jsonpath='{.webhooks[0].clientConfig.caBundle}'",
+            "kubectl apply -k deploy/fence",
         ] {
             operator.does(&Step::Type(command.to_owned())).await;
         }

@@ -18,6 +18,7 @@ pub async fn install(cluster: &WholeCluster, folder: &str) {
     cluster.kubectl(&[&wait[..], &["--timeout=60s"]].concat()).await.ok();
     cluster.kubectl(&["apply", "-k", &format!("{DEPLOY}/{folder}")]).await.ok();
     roll_out(cluster).await;
+    cluster.kubectl(&["apply", "-k", &format!("{DEPLOY}/fence")]).await.ok();
 }
 
 /// Waits until the Deployment is complete.

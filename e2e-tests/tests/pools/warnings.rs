@@ -27,7 +27,7 @@ async fn events(cluster: &PoolCluster, name: &str) -> Vec<(String, String)> {
 async fn misspelt_pool_is_told_everywhere() {
     const MISSPELT: &str = "spec.match.os: unknown operating system \"Windos\": did you mean windows?";
     let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
-    let warnings = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fence/pool-warnings.yaml");
+    let warnings = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/api/pool-warnings.yaml");
     cluster.plane.kubectl(&["apply", "-f", warnings]).await.ok();
     let windows = |os: &str| pool("ServicePool", "windows", json!({"cidrs": ["172.21.1.0/24"], "match": {"os": os}}));
     cluster.apply(&[windows("windows")]).await;
