@@ -41,8 +41,14 @@ fn files(folder: &str) -> Vec<PathBuf> {
     let mut folders = vec![workspace().join(folder)];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { folders.push(path) } else { found.push(path) }
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            // The chart has links to the folders of the kustomizations.
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if !kind.is_symlink() {
+                found.push(entry.path());
+            }
         }
     }
     found.sort();

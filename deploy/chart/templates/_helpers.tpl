@@ -77,3 +77,27 @@ namespace is exempt.
 {{- end -}}
 {{- end -}}
 {{- end }}
+
+{{/*
+A file of a kustomization, with the namespaces of this release in place of those of the kustomization. The argument is a
+list: the path in `deploy`, and the root context. `clusterip-policy` is also part of other names, so only the places
+that name a namespace are replaced.
+*/}}
+{{- define "clusterip.file" -}}
+{{- $path := printf "files/%s" (index . 0) -}}
+{{- $root := index . 1 -}}
+{{- $text := $root.Files.Get $path | required (printf "the chart has no %s" $path) -}}
+{{- $text = $text | replace "clusterip-policy-agents" "{agents}" -}}
+{{- range list "namespace: %s\n" "namespace('%s')" "request.namespace == '%s'" "serviceaccount:%s:" "[kube-system, %s]" ".%s.svc" -}}
+{{- $text = $text | replace (printf . "clusterip-policy") (printf . $root.Release.Namespace) -}}
+{{- end -}}
+{{- $text | replace "{agents}" (include "clusterip.agent.namespace" $root) | trimSuffix "\n" -}}
+{{- end }}
+
+{{/* The permission to read the settings in a policy of Kubewarden. The argument is the name of the policy. */}}
+{{- define "clusterip.kubewarden.rule" -}}
+apiGroups: [policies.kubewarden.io]
+resources: [clusteradmissionpolicies]
+resourceNames: [{{ . }}]
+verbs: [get, list, watch]
+{{- end }}
