@@ -55,7 +55,7 @@ pub struct Placement {
     pub lies_in: Vec<String>,
     /// The pool that the Service belongs to; `None` if no pool matches it, or if the policy names none.
     pub pool: Option<String>,
-    /// Why the Service belongs there: the evidence, as text. Without a pool, what is known of its nodes nevertheless.
+    /// Why the Service belongs there: the evidence, as text. Without a pool, the evidence that was found.
     pub evidence: Option<String>,
     /// A sentence for each label of which the selected workloads want several values.
     pub mixed: Vec<String>,

@@ -85,8 +85,9 @@ impl Response {
     }
 }
 
-/// The audit annotations: `decision`, and what is known of `pool`, `evidence` (as JSON) and `reason`. If the request
-/// concerns external addresses, also `external`, `external-pool`, `external-addresses` and `external-reason`.
+/// The audit annotations: `decision`, and `pool`, `evidence` (as JSON) and `reason`, as far as the decision has them. If
+/// the request concerns external addresses, also `external`, `external-pool`, `external-addresses` and
+/// `external-reason`.
 fn audit_annotations(decision: &Decision) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();
     let mut annotate = |key: &str, value: Option<String>| {

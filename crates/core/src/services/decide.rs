@@ -40,8 +40,8 @@ pub(crate) fn decide(
     Decision { verdict, ..case.decision }
 }
 
-/// Adds what the author of a Service is told besides the verdict: warnings about annotations without effect, and the
-/// annotation with the reason.
+/// Adds to a decision the warnings about annotations of the Service that have no effect, and the annotation with the
+/// reason.
 pub(crate) fn explain(request: &Request, settings: &Settings, decision: &mut Decision) {
     if let About::Service(change) = &request.about {
         let before = change.old.as_ref().map(|old| &old.annotations);
