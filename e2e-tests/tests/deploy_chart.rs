@@ -28,9 +28,11 @@ async fn pools_that_are_not_in_the_values_survive_every_command() {
     let namespace = plane.namespace("user").await;
     let release = ["clusterip", CHART, "--namespace", "clusterip-policy"];
 
-    helm.run(&[&["install"], &release[..], &["--create-namespace"]].concat()).await;
+    // The fence comes last, as the README of the chart says: otherwise the API server may refuse Services meanwhile.
+    helm.run(&[&["install"], &release[..], &["--create-namespace", "--set", "fence.enabled=false"]].concat()).await;
     plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
     assert_eq!(service_pools(&plane).await, "linux windows");
+    helm.run(&[&["upgrade"], &release[..], &["--reuse-values", "--set", "fence.enabled=true"]].concat()).await;
     create_service(&plane, &namespace, "installed").await;
     let by_hand = json!({"cidrs": ["172.21.9.0/24"], "fence": "Warn", "match": {"namespaces": ["team-a"]}});
     plane.apply(&pool("ServicePool", "team-a", by_hand).to_string()).await;
