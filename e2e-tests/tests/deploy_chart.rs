@@ -32,6 +32,8 @@ async fn pools_that_are_not_in_the_values_survive_every_command() {
     helm.run(&[&["install"], &release[..], &["--create-namespace", "--set", "fence.enabled=false"]].concat()).await;
     plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
     assert_eq!(service_pools(&plane).await, "linux windows");
+    // No program runs here, and the API server serves the first list of a kind late.
+    plane.kubectl(&["get", "servicepools,externalpools"]).await.ok();
     helm.run(&[&["upgrade"], &release[..], &["--reuse-values", "--set", "fence.enabled=true"]].concat()).await;
     create_service(&plane, &namespace, "installed").await;
     let by_hand = json!({"cidrs": ["172.21.9.0/24"], "fence": "Warn", "match": {"namespaces": ["team-a"]}});
