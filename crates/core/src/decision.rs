@@ -30,7 +30,7 @@ pub struct Decision {
     /// owner in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
     /// address is there, and the address would count as set by hand.
     pub disown: bool,
-    /// The new value of [`REASON_ANNOTATION`], not longer than a warning; empty if the annotation is removed, `None` if
+    /// The new value of `REASON_ANNOTATION`, not longer than a warning; empty if the annotation is removed, `None` if
     /// it stays as it is.
     pub note: Option<String>,
     /// Warnings for the author of the request.

@@ -1,8 +1,8 @@
 //! Assigns external addresses to Services, and reports where they are held.
 //!
-//! - [`controller`] assigns addresses to Services that admission did not see, and writes the status of all Services.
+//! - `controller` assigns addresses to Services that admission did not see, and writes the status of all Services.
 //!   `holder_reports` decides which changes of holders it reports.
-//! - [`plan_state`] collects the addresses of all Services for a plan.
+//! - `plan_state` collects the addresses of all Services for a plan.
 
 pub(crate) mod controller;
 pub(crate) mod external_metrics;

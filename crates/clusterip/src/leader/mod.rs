@@ -14,9 +14,9 @@
 //!
 //! # Modules
 //! - [`Candidate`] takes part in the election, and tells whether this process leads.
-//! - [`Gate`] lets a controller work only while this process leads and the settings have work for it.
-//! - [`readiness`] finds out from the leader's Lease whether the API server answers, and whether another server runs.
-//! - [`event_recorder`] writes the Events of all controllers.
+//! - `Gate` lets a controller work only while this process leads and the settings have work for it.
+//! - `readiness` finds out from the leader's Lease whether the API server answers, and whether another server runs.
+//! - `event_recorder` writes the Events of all controllers.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! - `counts` counts how full the pools are.
 //! - `desired_status` is the status that each object should have.
-//! - [`status_writer`] writes it while this process leads.
+//! - `status_writer` writes it while this process leads.
 
 mod counts;
 mod desired_status;

@@ -35,7 +35,7 @@ impl Reconciler {
     /// Reserves addresses for a Service that moves, and returns them with the evaluation that reserved them.
     ///
     /// # Errors
-    /// [`NoTarget`] if there are no addresses for it.
+    /// `NoTarget` if there are no addresses for it.
     pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
         let this = Arc::clone(self);
         let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
