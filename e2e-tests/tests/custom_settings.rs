@@ -107,7 +107,7 @@ async fn full_pool_can_be_left_to_kubernetes() {
     second.ok();
     assert_ne!(address(&cluster.get("custom-full", "second").await), address(&first));
     let audit = cluster.decided("custom-full", "second").unwrap();
-    assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("unchanged", Some("tiny")));
+    assert_eq!((audit.decision.as_str(), audit.pool.as_deref()), ("unchanged", Some("tiny")));
 }
 
 #[tokio::test]

@@ -304,7 +304,7 @@ async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
         );
         assert_eq!(refused, expected, "{name}");
         let audit = cluster.decided(&namespace, name).expect("an answer");
-        assert_eq!((audit.outcome.name(), audit.pool, audit.reason), ("denied", None, Some(reason)), "{name}");
+        assert_eq!((audit.decision.as_str(), audit.pool, audit.reason), ("denied", None, Some(reason)), "{name}");
     }
     let services: Vec<DynamicObject> = cluster.services(&namespace).list(&<_>::default()).await.unwrap().items;
     assert_eq!(services.len(), 0);

@@ -209,7 +209,7 @@ async fn creates_refused_by_a_later_webhook_reserve_at_most_two_addresses() {
         let message = cluster.create(&namespace, &service("refused", json!({}))).await.unwrap_err();
         assert!(message.ends_with(REFUSAL), "{message}");
         let audit = cluster.decided(&namespace, "refused").unwrap();
-        assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("allocated", Some("refused")));
+        assert_eq!((audit.decision.as_str(), audit.pool.as_deref()), ("allocated", Some("refused")));
     }
     cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
     let full = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();

@@ -204,6 +204,7 @@ impl WebhookCluster {
 }
 
 /// The decision of the webhook in the audit annotations of one request.
+#[derive(Clone, Debug)]
 pub struct AuditedDecision {
     pub decision: String,
     pub pool: Option<String>,

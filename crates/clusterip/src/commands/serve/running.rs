@@ -122,12 +122,28 @@ impl Election {
         Self { replica: None, candidate, term, competing_server, contact, leadership, ended, end }
     }
 
+    /// Completes if a task that keeps a Lease ends before [`Self::leave`]. This process can't tell any more then whether
+    /// it leads, so it must not go on.
+    async fn ended_early(&mut self) -> anyhow::Error {
+        let replica = async {
+            match &mut self.replica {
+                Some(replica) => replica.await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = &mut self.candidate => ended,
+            ended = replica => ended,
+        };
+        let message = "the leader election stopped early";
+        ended.map_or_else(|error| anyhow::Error::from(error).context(message), |()| anyhow::Error::msg(message))
+    }
+
     /// Gives the leader's Lease back, and removes that of the replica.
     pub(super) async fn leave(self) {
         self.end.send_replace(true);
-        let _ = self.candidate.await;
-        if let Some(replica) = self.replica {
-            let _ = replica.await;
+        for task in [Some(self.candidate), self.replica].into_iter().flatten().filter(|task| !task.is_finished()) {
+            let _ = task.await;
         }
     }
 }
@@ -161,7 +177,7 @@ impl Running {
     /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
     /// leadership last.
     pub(super) async fn until_shutdown(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { mut tasks, listener: Listener { mut server, close }, election, unregisters } = self;
+        let Self { mut tasks, listener: Listener { mut server, close }, mut election, unregisters } = self;
         let mut failed = tokio::select! {
             () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");
@@ -169,6 +185,7 @@ impl Running {
             }
             ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
             Some(ended) = tasks.next_ended() => Some(ended),
+            error = election.ended_early() => Some(Err(error)),
         };
         tasks.stop();
         // A registration by URL is removed before the server stops.
@@ -184,5 +201,54 @@ impl Running {
         election.leave().await;
         tracing::info!(target: LOG_TARGET, "stopped");
         failed.unwrap_or(Ok(()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic, clippy::unwrap_used)]
+mod tests {
+    use clusterip_failover::leases::election::Timing;
+    use clusterip_failover::leases::identity::{Identity, Role};
+    use kube::{Client, Config};
+
+    use super::*;
+
+    /// A server whose tasks run until the stop.
+    fn running() -> Running {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // No server listens at this address.
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let me = Identity::new(Role::Serve);
+        let election = Election::start(Candidate::new(client, "clusterip-policy", me, Timing::default()));
+        let (close, closed) = watch::channel(false);
+        let server = tokio::spawn(async move {
+            until(closed).await;
+            Ok::<(), ServerError>(())
+        });
+        let mut tasks = Tasks::new();
+        tasks.spawn(tasks.until_stop());
+        Running { tasks, listener: Listener { server, close }, election, unregisters: false }
+    }
+
+    async fn ends_with(running: Running) -> String {
+        let ended = timeout(Duration::from_secs(60), running.until_shutdown(std::future::pending())).await;
+        format!("{:#}", ended.unwrap().unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn server_ends_if_one_of_its_tasks_panics() {
+        let mut controller = running();
+        controller.tasks.spawn(async { panic!("on purpose") });
+        let said = ends_with(controller).await;
+        assert!(said.starts_with("a server task stopped early: "), "{said}");
+
+        let mut election = running();
+        election.election.candidate = tokio::spawn(async { panic!("on purpose") });
+        let said = ends_with(election).await;
+        assert!(said.starts_with("the leader election stopped early: "), "{said}");
+
+        let mut replica = running();
+        replica.election.replica = Some(tokio::spawn(async {}));
+        assert_eq!(ends_with(replica).await, "the leader election stopped early");
     }
 }

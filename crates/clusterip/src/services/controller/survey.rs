@@ -2,9 +2,12 @@
 //! are not reconciled afterwards.
 //!
 //! A tenant may have many Services that take long. Therefore a survey runs beside the controller, and in parts, between
-//! which other long work gets its turn.
+//! which other long work gets its turn. It examines each namespace only for a limited time at first, so that the other
+//! namespaces need not wait for the rest of a namespace that takes longer.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::EvaluationError;
@@ -19,8 +22,10 @@ use crate::service_placement::{Skip, skip_reason};
 use crate::services::misplaced::{self, Impact, Inspection, Verdict};
 use crate::services::service_metrics::StayReason;
 
-/// How many Services are examined before other long work gets its turn.
-const PART: usize = 32;
+/// How long Services are examined before other long work gets its turn.
+const PART: Duration = Duration::from_millis(50);
+/// How long the Services of one namespace are examined in the first round. Each further round takes twice as long.
+const FIRST_ROUND: Duration = Duration::from_millis(200);
 
 /// What a survey found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,34 +36,61 @@ pub struct Survey {
     pub would_move: WouldMove,
     /// How many Services are managed.
     pub managed: usize,
+    /// The Services that are not examined yet.
+    pub rest: Vec<ServiceKey>,
+    rounds: u32,
 }
 
 impl Survey {
-    /// Examines these Services part by part. If a part can't be examined, its Services are reconciled. `is_first` is
-    /// whether no leader has carried out any settings yet.
-    pub async fn in_parts(reconciler: Arc<Reconciler>, ids: Vec<ServiceKey>, is_first: bool) -> Self {
-        let mut survey = Self::default();
-        for part in ids.chunks(PART) {
-            let (reconciler, examined) = (Arc::clone(&reconciler), part.to_vec());
-            match background::run_long(move || Self::of(&reconciler, &examined, is_first)).await {
-                Ok(Self { open, would_move, managed }) => {
-                    survey.open.extend(open);
-                    survey.would_move.extend(would_move);
-                    survey.managed += managed;
-                }
-                Err(_) => survey.open.extend_from_slice(part),
-            }
-        }
-        survey
+    /// A survey that has these Services to examine.
+    pub fn new(ids: Vec<ServiceKey>) -> Self {
+        Self { rest: ids, ..Self::default() }
     }
 
-    /// Examines these Services. No address is reserved, because Services are created meanwhile. So if a pool has fewer
-    /// free addresses than Services that would move to it, all of them count.
-    pub fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> Self {
+    /// The namespaces with Services that are not examined yet.
+    pub fn unfinished(&self) -> BTreeSet<String> {
+        self.rest.iter().map(|id| id.namespace.clone()).collect()
+    }
+
+    /// Examines Services of each namespace, for as long as a namespace may take in this round. If they can't be examined,
+    /// they are reconciled. `is_first` is whether no leader has carried out any settings yet.
+    pub async fn next_round(mut self, reconciler: Arc<Reconciler>, is_first: bool) -> Self {
+        let most = FIRST_ROUND * 2_u32.saturating_pow(self.rounds.min(16));
+        self.rounds += 1;
+        let mut namespaces: BTreeMap<String, Vec<ServiceKey>> = BTreeMap::new();
+        for id in std::mem::take(&mut self.rest) {
+            namespaces.entry(id.namespace.clone()).or_default().push(id);
+        }
+        for mut ids in namespaces.into_values() {
+            let begin = Instant::now();
+            while !ids.is_empty() && begin.elapsed() < most {
+                let (reconciler, examined) = (Arc::clone(&reconciler), ids.clone());
+                match background::run_long(move || Self::of(&reconciler, &examined, is_first)).await {
+                    Ok(part) => {
+                        self.open.extend(part.open);
+                        self.would_move.extend(part.would_move);
+                        self.managed += part.managed;
+                        ids = part.rest;
+                    }
+                    Err(_) => self.open.append(&mut ids),
+                }
+            }
+            self.rest.append(&mut ids);
+        }
+        self
+    }
+
+    /// Examines these Services, as many as it can within [`PART`]. No address is reserved, because Services are created
+    /// meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
+    fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> Self {
         let evaluator = reconciler.evaluator();
         let settings = evaluator.settings();
-        let mut survey = Self::default();
-        for id in ids {
+        let (begin, mut survey) = (Instant::now(), Self::default());
+        for (nth, id) in ids.iter().enumerate() {
+            if nth > 0 && begin.elapsed() > PART {
+                survey.rest = ids[nth..].to_vec();
+                break;
+            }
             let Some(service) = evaluator.stores().service(id) else { continue };
             if reconciler.is_temporary(&service) {
                 continue;
