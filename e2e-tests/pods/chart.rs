@@ -1,5 +1,7 @@
 //! The chart with `helm install`, `helm upgrade` and `helm uninstall`, with Pods.
 
+use std::time::Duration;
+
 use e2e_tests::support::helm::Helm;
 use e2e_tests::support::installation::{
     DEPLOY, NAMESPACE, assert_no_restarts, field, roll_out, satisfies_the_restricted_level, service,
@@ -19,6 +21,9 @@ pub async fn install_upgrade_uninstall(cluster: &WholeCluster) {
 
     helm.run(&[&["install", "--create-namespace"], &release[..]].concat()).await;
     satisfies_the_restricted_level(cluster).await;
+    // kube-proxy may program the endpoint of the webhook a second after the Pod is ready. Until then the API server
+    // can't call the webhook, and picks addresses itself.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     let address = place("installed").await;
     assert!(address.starts_with("172.21.0."), "{address}");
 
