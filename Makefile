@@ -37,19 +37,22 @@ PROXY ?= nftables
 IMAGES ?=
 # How many tests on a control plane run at once. They spend most of their time waiting.
 E2E_THREADS ?= 4
+# Which of the tests on a control plane run: those whose names contain one of these words. All if it is empty.
+TESTS ?=
 
 TOOLS := $(CACHE)/tools
-CLUSTERIP := target/release/clusterip
+CLUSTERIP := target/debug/clusterip
+# The program that users install, and that the images contain.
+RELEASED := target/release/clusterip
 WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
 # Debian's mingw links for this target.
 WINDOWS := x86_64-pc-windows-gnu
-XTASK := cargo run --quiet --release --locked --package xtask --
 
 # Cargo unifies the features of the packages that are named together. Another selection of packages has other
-# features, and rebuilds most of the dependencies.
-HOSTED := --locked --release --workspace --exclude clusterip-core
-# `cargo bench` has the same profile, but knows no --release.
-BENCHED := $(filter-out --release,$(HOSTED))
+# features, and rebuilds most of the dependencies. So the demo, the checks and the tests name all packages, and have the
+# same profile: each dependency is compiled once.
+ALL := --locked --workspace
+XTASK := cargo run --quiet --locked --package xtask --
 
 # Tools run for seconds: building them without optimisation saves minutes.
 INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
@@ -60,13 +63,20 @@ WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, "");
 
 # Kubernetes is large: its programs are built once for each version, without debug information, and kept.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
-KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl kube-scheduler kubelet kube-proxy coredns pause
-KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
+CONTROL_PLANE_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
+# A cluster with nodes also needs these.
+CLUSTER_PROGRAMS := kube-scheduler kubelet kube-proxy coredns pause
+KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum \
+	$(addsuffix /main.go,$(CONTROL_PLANE_PROGRAMS) $(CLUSTER_PROGRAMS)))
 # The program of the image with which Kubernetes tests itself.
 AGNHOST := k8s.io/kubernetes/test/images/agnhost
 BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
 ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
+# The last program of a cluster with nodes that is built.
+BUILT_CLUSTER := $(BUILT_ASSETS)/agnhost
 CONTROL_PLANE := target/control-plane
+# The environment of tests on a control plane.
+ON_CONTROL_PLANE := CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS)
 # Kubernetes' own tests of the network, and the program that runs several of them at once.
 UPSTREAM_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum conformance/conformance_test.go)
 UPSTREAM_TESTS := $(CACHE)/conformance/$(KUBERNETES)-$(shell cat $(UPSTREAM_SOURCES) | sha256sum | head -c 12)
@@ -78,6 +88,11 @@ LOAD := target/load
 # The programs in images have no C library.
 GO := CGO_ENABLED=0 go -C e2e-tests/control-plane
 GO_BUILD := $(GO) build -buildvcs=false
+# Without debug information, and with the version that `make` of Kubernetes writes into its programs.
+KUBERNETES_NUMBERS := $(subst ., ,$(KUBERNETES:v%=%))
+BUILD_KUBERNETES := $(GO_BUILD) -gcflags all=-dwarf=false -ldflags "-s -w \
+	$(foreach package,k8s.io/component-base k8s.io/client-go/pkg,-X $(package)/version.gitVersion=$(KUBERNETES) \
+	-X $(package)/version.gitMajor=$(word 1,$(KUBERNETES_NUMBERS)) -X $(package)/version.gitMinor=$(word 2,$(KUBERNETES_NUMBERS)))"
 
 # The program is also tested on these versions of Kubernetes: the oldest one, which has no IPAddress, and the first
 # one that has. etcd and kubectl are those of the control plane.
@@ -88,6 +103,8 @@ COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPAT
 # helm for the tests of deploy/chart, built once for each version from a Go module of its own.
 HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
+# The tests of `e2e` that run helm.
+HELM_TESTS := deploy_chart:: gitops::helm_ addresses_set_by_hand::empty_address_is_not_set_by_hand
 
 # Kubewarden's controller, audit scanner and charts, and a registry, are built once, like helm.
 KUBEWARDEN := github.com/kubewarden/adm-controller
@@ -102,10 +119,16 @@ help: ## List the targets
 build: policy.wasm ## Build policy.wasm and target/release/clusterip
 	cargo build --quiet --release --locked --package clusterip
 
-# The tests on a control plane run this program. It is the same as that of `build`, built with the other packages.
+# The demo and the tests on a control plane run this program.
 .PHONY: program
 program: | toolchain
-	cargo build --quiet $(HOSTED) --bin clusterip
+	cargo build --quiet $(ALL) --bin clusterip
+
+# The measurements on a control plane run this program: it is optimized like that of `build`, with the features that
+# `cargo bench` gives to its dependencies.
+.PHONY: measured-program
+measured-program: | toolchain
+	cargo build --quiet --release $(ALL) --bin clusterip
 
 .PHONY: toolchain
 toolchain:
@@ -128,9 +151,9 @@ oci: annotated-policy.wasm ## Write target/oci, an OCI image layout of the annot
 	@$(XTASK) oci --output target/oci annotated-policy.wasm
 
 .PHONY: images
-images: program ## Write target/images: the images that deploy names, as OCI archives, and what they contain
+images: build ## Write target/images: the images that deploy names, as OCI archives, and what they contain
 	@scripts/install-programs buildah jq nft
-	@scripts/images $(CLUSTERIP) target/images
+	@scripts/images $(RELEASED) target/images
 
 .PHONY: windows
 windows: | toolchain ## Build the program for Windows
@@ -139,20 +162,31 @@ windows: | toolchain ## Build the program for Windows
 	cargo build --quiet --release --locked --package clusterip --bin clusterip --target $(WINDOWS)
 
 .PHONY: demo
-demo: policy.wasm ## Build the module and the program quickly, plan the Services of examples/shop, and ask the module about one
-	cargo build --quiet --profile demo --locked --package clusterip --bin clusterip
-	target/demo/clusterip plan examples/shop --settings examples/settings/k2s.yaml
-	target/demo/clusterip evaluate --module policy.wasm --request examples/requests/cart.yaml \
+demo: policy.wasm program ## Build the module and the program quickly, plan the Services of examples/shop, and ask the module about one
+	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
+	$(CLUSTERIP) evaluate --module policy.wasm --request examples/requests/cart.yaml \
 		--settings examples/settings/k2s.yaml --snapshot examples/shop --output text
 
-.PHONY: test
-test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods test-kubewarden ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
+# The tests of the other packages need policy.wasm, or take longer.
+.PHONY: check
+check: | toolchain ## Format and check all code, and test the core, moves and failover: the loop while you work
+	cargo fmt --all
+	cargo check --quiet $(ALL) --all-targets
+	cargo test --quiet --locked --package clusterip-core --package clusterip-moves --package clusterip-failover
 
-# The core is tested with overflow checks, its two shells as they are released.
+.PHONY: test
+test: ## Run the tests of all packages, and those on a real API server
+	@CLOSING='`make test-all` adds the tests with a browser, packets, Pods, images, helm, promtool, Node and Kubewarden.' \
+		scripts/run-parts policy.wasm control-plane test-native e2e-tests
+
+.PHONY: test-all
+test-all: ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
+	@scripts/run-parts policy.wasm control-plane test-native e2e-tests \
+		test-rules test-wasm test-map test-chart test-images test-external test-pods test-kubewarden test-sessions
+
 .PHONY: test-native
-test-native: policy.wasm
-	cargo test --locked --package clusterip-core
-	cargo test $(HOSTED)
+test-native: policy.wasm ## Run the tests that need no control plane
+	cargo test $(ALL)
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
@@ -168,23 +202,29 @@ $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 .PHONY: test-map
 test-map: | toolchain ## Test the map in a headless chromium, if it is installed
 	@if scripts/install-programs chromium node npm; then \
-		cargo build --quiet $(HOSTED) --example map; \
+		cargo build --quiet $(ALL) --example map; \
 		npm --prefix e2e-tests/map ci --silent --no-audit --no-fund; \
-		CLUSTERIP_MAPS=$(CURDIR)/target/release/examples/map npm --prefix e2e-tests/map --silent test; \
+		CLUSTERIP_MAPS=$(CURDIR)/target/debug/examples/map npm --prefix e2e-tests/map --silent test; \
 	else \
 		scripts/skip chromium "the tests of the map in a browser need chromium and npm: sudo apt-get install chromium nodejs npm"; \
 	fi
 
 .PHONY: e2e-tests
-e2e-tests: policy.wasm program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions with kwctl if it is installed
-	go -C e2e-tests/control-plane test ./load
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
-		cargo test $(HOSTED) --test e2e -- --test-threads $(E2E_THREADS)
-	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
+e2e-tests: policy.wasm program control-plane ## Test on a real control plane; TESTS (all) selects tests
+	go -C e2e-tests/control-plane test -v ./load
+	$(ON_CONTROL_PLANE) cargo test $(ALL) --test e2e -- --test-threads $(E2E_THREADS) $(HELM_TESTS:%=--skip %) $(TESTS)
+
+.PHONY: test-chart
+test-chart: program control-plane $(HELM_USED) ## Test deploy/chart, and Services of other charts, with helm
+	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(ALL) --test chart
+	CLUSTERIP_HELM=$(HELM_USED) $(ON_CONTROL_PLANE) cargo test $(ALL) --test e2e -- $(HELM_TESTS)
+
+.PHONY: test-sessions
+test-sessions: policy.wasm program ## Replay the sessions with kwctl, if it is installed
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
-		bats e2e-tests/sessions.bats; \
+		bats --tap e2e-tests/sessions.bats; \
 	else \
 		scripts/skip kwctl "e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
 	fi
@@ -193,56 +233,56 @@ e2e-tests: policy.wasm program control-plane $(HELM_USED) ## Test on a real cont
 .PHONY: test-external
 test-external: program control-plane ## Test external addresses with real packets, between network namespaces
 	@scripts/install-programs ip nft || true
-	cargo test $(HOSTED) --test packets
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo test $(HOSTED) --test external
+	cargo test $(ALL) --test packets
+	$(ON_CONTROL_PLANE) \
+		cargo test $(ALL) --test external
 
 # Pods run the images that users get. If the programs that build images are missing, the tests must not find images of an
 # older program.
 .PHONY: pod-images
-pod-images: program
+pod-images: build
 	@rm -rf target/images
-	@if scripts/install-programs buildah jq nft; then scripts/images $(CLUSTERIP) target/images; fi
+	@if scripts/install-programs buildah jq nft; then scripts/images $(RELEASED) target/images; fi
 
 # For other users than root, the tests are ignored, as those of test-external.
 .PHONY: test-pods
-test-pods: pod-images control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+test-pods: pod-images cluster-programs load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
+	$(ON_CONTROL_PLANE) CLUSTERIP_HELM=$(HELM_USED) \
 		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) \
-		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
+		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(ALL) --test pods
 
 # For other users than root, the tests are ignored, as those of test-pods.
 .PHONY: test-kubewarden
-test-kubewarden: $(if $(POLICY_SERVER),program control-plane annotated-policy.wasm $(HELM_USED) $(KUBEWARDEN_BUILT)) ## Test the policy in Kubewarden; POLICY_SERVER and KWCTL (kwctl) are the paths of its programs
+test-kubewarden: $(if $(POLICY_SERVER),program cluster-programs annotated-policy.wasm $(HELM_USED) $(KUBEWARDEN_BUILT)) ## Test the policy in Kubewarden; POLICY_SERVER and KWCTL (kwctl) are the paths of its programs
 	@if test -z "$(POLICY_SERVER)"; then \
 		scripts/skip policy-server "the tests of Kubewarden need POLICY_SERVER and KWCTL, the paths of its policy-server and kwctl"; \
 		exit; \
 	fi; \
 	command -v "$(KWCTL)" >/dev/null || { echo "kwctl is missing: set KWCTL to its path" >&2; exit 1; }; \
 	scripts/install-programs $(NODE_PROGRAMS) || true; \
-	export CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED); \
+	export $(ON_CONTROL_PLANE) CLUSTERIP_HELM=$(HELM_USED); \
 	export CLUSTERIP_KUBEWARDEN=$(KUBEWARDEN_BUILT) POLICY_SERVER=$(abspath $(POLICY_SERVER)) KWCTL; \
 	KWCTL=$$(realpath "$$(command -v "$(KWCTL)")"); \
-	cargo test $(HOSTED) --test kubewarden
+	cargo test $(ALL) --test kubewarden
 
 .PHONY: conformance
-conformance: pod-images control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
+conformance: pod-images cluster-programs $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
 	@scripts/install-programs $(NODE_PROGRAMS) || true
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+	$(ON_CONTROL_PLANE) \
 		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
-		cargo bench --quiet $(BENCHED) --bench conformance
+		cargo bench --quiet $(ALL) --bench conformance
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
 	for tests in chaos:: faults:: seamless_moves::interruptions::; do \
-		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
+		CHAOS=$(CHAOS) $(ON_CONTROL_PLANE) \
+			cargo test $(ALL) --test e2e -- --nocapture $$tests; \
 	done
 
 # For root, missing programs are installed. Other users get a message that names them.
 .PHONY: cluster
-cluster: build control-plane ## Run a cluster with NODES (2) nodes on this machine until Ctrl-C, and print how to use it
+cluster: build $(if $(filter 0,$(NODES)),control-plane,cluster-programs) ## Run a cluster with NODES (2) nodes on this machine until Ctrl-C, and print how to use it
 	@if test $(NODES) = 0; then \
 		exec $(CONTROL_PLANE) -assets $(ASSETS) -folder target/cluster \
 			$$(test ! -x $(ASSETS)/kube-controller-manager || echo -controller-manager); \
@@ -277,19 +317,25 @@ $(KUBEWARDEN_BUILT): | go
 go:
 	@command -v go >/dev/null || { echo "go is missing: curl -sSL https://go.dev/dl/go1.26.8.linux-amd64.tar.gz | sudo tar -C /usr/local -xz, and put /usr/local/go/bin into PATH" >&2; exit 1; }
 
+# Also what the nodes of a cluster run.
+.PHONY: cluster-programs
+cluster-programs: control-plane $(if $(KUBEBUILDER_ASSETS),,$(BUILT_CLUSTER))
+
 # An interrupted build leaves nothing behind. If two builds run at the same time, the first result is kept.
 $(BUILT_ASSETS): | go
-	@echo "building Kubernetes $(KUBERNETES) for the tests, once: 10 to 15 minutes on two cores"
+	@echo "building the control plane of Kubernetes $(KUBERNETES) for the tests, once: 8 to 12 minutes on two cores"
 	@mkdir -p $(@D)
 	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
-	version=$(KUBERNETES); major=$${version%%.*}; minor=$${version#*.}; \
-	for program in $(addprefix ./,$(KUBERNETES_PROGRAMS)) $(AGNHOST); do \
-		echo "  $${program##*/}"; \
-		$(GO_BUILD) -o "$$partial/" -gcflags all=-dwarf=false -ldflags "-s -w $$(for package in k8s.io/component-base k8s.io/client-go/pkg; do \
-			echo "-X $$package/version.gitVersion=$$version -X $$package/version.gitMajor=$${major#v} -X $$package/version.gitMinor=$${minor%%.*}"; \
-		done | tr '\n' ' ')" "$$program"; \
-	done; \
+	$(BUILD_KUBERNETES) -o "$$partial/" $(CONTROL_PLANE_PROGRAMS:%=./%); \
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
+
+# agnhost comes last, because it says that all are there.
+$(BUILT_CLUSTER): | go $(BUILT_ASSETS)
+	@echo "building the programs of Kubernetes $(KUBERNETES) for nodes, once: some minutes"
+	@partial=$$(mktemp --directory $(BUILT_ASSETS).XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
+	$(BUILD_KUBERNETES) -o "$$partial/" $(CLUSTER_PROGRAMS:%=./%) $(AGNHOST); \
+	mv $(CLUSTER_PROGRAMS:%="$$partial"/%) $(@D)/; \
+	mv "$$partial/$(@F)" $@
 
 # As above. The control plane is built first, because each build uses all processors.
 $(UPSTREAM_TESTS): | go control-plane
@@ -306,7 +352,7 @@ test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all supported 
 	@failed=; for assets in $(COMPATIBLE_BUILT) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
-			cargo test --quiet $(HOSTED) --test e2e || failed="$$failed $$(basename $$assets)"; \
+			cargo test --quiet $(ALL) --test e2e || failed="$$failed $$(basename $$assets)"; \
 	done; \
 	test -z "$$failed" || { echo "failed on$$failed" >&2; exit 1; }
 
@@ -332,11 +378,11 @@ test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL 
 	fi
 
 .PHONY: test-images
-test-images: program ## Build the images twice, compare them, and run their programs, if buildah is installed
+test-images: build ## Build the images twice, compare them, and run their programs, if buildah is installed
 	@if scripts/install-programs buildah jq nft; then \
-		scripts/images $(CLUSTERIP) target/images; \
-		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_PROGRAM=$(CURDIR)/$(CLUSTERIP) \
-			cargo test $(HOSTED) --test images; \
+		scripts/images $(RELEASED) target/images; \
+		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_PROGRAM=$(CURDIR)/$(RELEASED) \
+			cargo test $(ALL) --test images; \
 	else \
 		scripts/skip buildah "the tests of the images need buildah: sudo apt-get install buildah nftables"; \
 	fi
@@ -352,22 +398,22 @@ test-windows: windows ## Run the program for Windows under wine 9 or newer, and 
 
 .PHONY: bench
 bench: build ## Print the figures
-	cargo bench --quiet $(BENCHED) --bench figures
+	cargo bench --quiet $(ALL) --bench figures
 
 .PHONY: bench-scale
 bench-scale: build ## Print the figures of `clusterip plan` and `clusterip audit` for 100,000 Services
-	cargo bench --quiet $(BENCHED) --bench figures -- scale
+	cargo bench --quiet $(ALL) --bench figures -- scale
 
 .PHONY: bench-cluster
-bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo bench --quiet $(BENCHED) --bench cluster -- $(PARTS)
+bench-cluster: measured-program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
+	$(ON_CONTROL_PLANE) \
+		cargo bench --quiet $(ALL) --bench cluster -- $(PARTS)
 
 .PHONY: bench-moves
-bench-moves: program control-plane load ## Print how many requests fail while Services move, with kube-proxy in mode PROXY
+bench-moves: measured-program cluster-programs load ## Print how many requests fail while Services move, with kube-proxy in mode PROXY
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	PROXY=$(PROXY) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) \
-		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(BENCHED) --bench moves
+		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(ALL) --bench moves
 
 .PHONY: load
 load: | go
@@ -388,16 +434,16 @@ book: ## Build the documentation as a book, with mdbook
 	@command -v mdbook >/dev/null || { echo "mdbook is missing: cargo install mdbook" >&2; exit 1; }
 	mdbook build
 
-# Uses the profile of the tests, so that both share the build of build scripts and macros.
+# Uses the profile and the packages of the tests, so that both share the build of build scripts and macros.
 .PHONY: lint
 lint: $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
 	scripts/check-makefile
 	cargo fmt --all --check
-	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test pods --test kubewarden --test chart --test images -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
+	cargo clippy --quiet $(ALL) --all-targets -- -D warnings
+	cargo clippy --quiet $(ALL) --test e2e --test external --test pods --test kubewarden --test chart --test images -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet $(ALL) --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane e2e-tests/kubewarden); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane ./load

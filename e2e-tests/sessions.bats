@@ -134,8 +134,8 @@ compare_recorded() {
 }
 
 @test "kwctl and clusterip evaluate give the same answer to recorded sessions" {
-    export CLUSTERIP="${CLUSTERIP:-$ROOT/target/release/clusterip}"
-    [ -x "$CLUSTERIP" ] || missing clusterip "clusterip is missing: run make build, or set CLUSTERIP to its path"
+    export CLUSTERIP="${CLUSTERIP:-$ROOT/target/debug/clusterip}"
+    [ -x "$CLUSTERIP" ] || missing clusterip "clusterip is missing: run make program, or set CLUSTERIP to its path"
     export -f compare_recorded response log
     local clusters=("$ROOT"/e2e-tests/sessions/*/cluster.yaml)
     [ "${#clusters[@]}" -gt 50 ]

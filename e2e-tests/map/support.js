@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
 
-const BUILT = fileURLToPath(new URL("../../target/release/examples/map", import.meta.url));
+const BUILT = fileURLToPath(new URL("../../target/debug/examples/map", import.meta.url));
 
 // Serves maps of clusters that there are not: crates/clusterip/examples/map.rs.
 export async function startMaps() {
