@@ -186,7 +186,7 @@ test-all: ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
 .PHONY: test-native
 test-native: policy.wasm ## Run the tests that need no control plane
-	cargo test $(ALL)
+	cargo test $(ALL) --no-fail-fast
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node

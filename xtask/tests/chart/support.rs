@@ -20,7 +20,7 @@ pub type Objects = BTreeMap<String, Value>;
 /// A program whose path, or whose folder, is in an environment variable.
 pub fn program(variable: &str, name: &str) -> Command {
     let path = env::var_os(variable)
-        .unwrap_or_else(|| panic!("{variable} is not set: these tests need helm and kubectl; run `make e2e-tests`"));
+        .unwrap_or_else(|| panic!("{variable} is not set: these tests need helm and kubectl; run `make test-chart`"));
     let mut path = PathBuf::from(path);
     if path.is_dir() {
         path.push(name);
