@@ -64,7 +64,7 @@ pub fn workloads(
         let name = read(name).ok_or(ListError::Encoding)?.into_owned();
         let (labels, spec) = (parse(labels)?, parse(spec)?);
         match template.selected(&labels, &spec, selector) {
-            Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec }),
+            Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec: pod_spec.into() }),
             Ok(None) => {}
             Err(mismatch) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mismatch }),
         }

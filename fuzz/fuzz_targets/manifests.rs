@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut snapshot = Snapshot::default();
     for (index, manifest) in manifests.iter().enumerate() {
-        snapshot.share(&manifest.object.value(), manifest.object.clone());
+        snapshot.insert(&manifest.object.value());
         let address = IpAddr::from([10, 0, 0, 1]);
         let Some(slot) = &manifest.slot else { continue };
         for edits in [slot.edits(&[address], "\n"), slot.record_edits("10.0.9.1", "\n")].into_iter().flatten() {

@@ -65,7 +65,7 @@ pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
         return None;
     }
     let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-    let is_unknown = snapshot.get("v1", "Node", "", node).is_none();
+    let is_unknown = snapshot.node(node).is_none();
     is_unknown.then(|| format!("there is no Node {node:?}: --node must be the name of the Node that the agent runs on"))
 }
 

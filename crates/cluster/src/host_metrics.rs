@@ -39,6 +39,7 @@ pub struct ClusterMetrics {
     versions: Labelled<SettingsVersionLabels, Counter>,
     synced: Labelled<KindLabels, Gauge>,
     watch_errors: Labelled<KindLabels, Counter>,
+    left_out: Labelled<KindLabels, Counter>,
     last_contact: Number,
 }
 
@@ -81,6 +82,11 @@ impl ClusterMetrics {
         self.watch_errors.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
+    /// Records that an object was left out, because the objects of its namespace take too much memory.
+    pub fn left_out(&self, kind: &str) {
+        self.left_out.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+    }
+
     /// Sets the time of the last contact with the API server: when its watches began to fail, or now if none fails.
     pub fn api_server_contact(&self, at: SystemTime) {
         self.last_contact.set(timestamp(at));
@@ -102,6 +108,11 @@ impl Component for ClusterMetrics {
         );
         registry.register("store_synced", "Whether the objects of this kind are in sync", self.synced.clone());
         registry.register("watch_errors", "Failed watches; they are restarted", self.watch_errors.clone());
+        registry.register(
+            "objects_left_out",
+            "Objects that were left out, because the objects of their namespace take too much memory",
+            self.left_out.clone(),
+        );
         registry.register_with_unit(
             "api_server_last_contact_timestamp",
             "When the API server last answered; 0: never",

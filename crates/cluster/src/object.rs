@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clusterip_core::label_selector::Labels;
 use clusterip_core::nodes::blocks;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
@@ -91,6 +92,13 @@ pub fn is_namespaced(kind: &str) -> bool {
 /// The string at a path of fields; empty if there is none.
 pub fn text<'v>(object: &'v Value, path: &[&str]) -> &'v str {
     path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The entries with string values of a map at a path of fields.
+pub fn map(object: &Value, path: &[&str]) -> Labels {
+    let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
+    let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    found.into_iter().flatten().filter_map(strings).collect()
 }
 
 /// The field `apiVersion`; empty if it is missing.

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clusterip_cluster::lookups::selectors;
-use clusterip_cluster::lookups::snapshot::map;
+use clusterip_cluster::object::map;
 use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
 use serde_json::Value;
 

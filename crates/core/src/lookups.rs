@@ -104,11 +104,14 @@ pub struct Selected {
     pub workloads: Vec<Workload>,
     /// Whether there may be more: a host may bound how much one decision reads. The answer then has a warning.
     pub is_cut: bool,
+    /// Whether the host does not keep some workloads of this kind, because the namespace has too many objects. The answer
+    /// then has a warning.
+    pub is_incomplete: bool,
 }
 
 impl From<Vec<Workload>> for Selected {
     fn from(workloads: Vec<Workload>) -> Self {
-        Self { workloads, is_cut: false }
+        Self { workloads, ..Self::default() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The kinds of objects whose Pods a Service can select.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -97,24 +98,52 @@ impl TemplateAt {
     /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods do
     /// not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
     pub fn selected(self, labels: &Value, spec: &Value, selector: &Labels) -> Result<Option<PodSpec>, TypeMismatch> {
-        let (labels, spec) = (Located::new(labels, "metadata.labels"), Located::new(spec, "spec"));
-        let read = |spec: Option<&Located<'_>>| spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some);
+        match self.template(labels, spec)? {
+            Some((labels, spec)) if selects(selector, &labels) => self.pod_spec(spec.as_ref()).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads the labels and the spec of the Pods of an object with these `metadata.labels` and this `spec`; `None` if the
+    /// object has no Pod template.
+    ///
+    /// # Errors
+    /// [`TypeMismatch`] if the labels can't be read.
+    pub fn pods(self, labels: &Value, spec: &Value) -> Result<Option<Pods>, TypeMismatch> {
+        let template = self.template(labels, spec)?;
+        Ok(template.map(|(labels, spec)| Pods { labels, spec: self.pod_spec(spec.as_ref()) }))
+    }
+
+    fn template<'v>(
+        self,
+        labels: &'v Value,
+        spec: &'v Value,
+    ) -> Result<Option<(Labels, Option<Located<'v>>)>, TypeMismatch> {
+        let spec = Located::new(spec, "spec");
         let template = match self {
-            Self::Itself => {
-                let labels = if labels.value.is_null() { Labels::new() } else { labels.map()? };
-                return if selects(selector, &labels) { read(Some(&spec)) } else { Ok(None) };
-            }
+            Self::Itself if labels.is_null() => return Ok(Some((Labels::new(), Some(spec)))),
+            Self::Itself => return Ok(Some((Located::new(labels, "metadata.labels").map()?, Some(spec)))),
             Self::Template => spec.get("template")?,
             Self::JobTemplate => spec.descend(&["jobTemplate", "spec", "template"])?,
         };
         let Some(template) = template else { return Ok(None) };
         let labels = template.get("metadata")?.map_or(Ok(Labels::new()), |metadata| metadata.map_of("labels"))?;
-        if !selects(selector, &labels) {
-            return Ok(None);
-        }
-        let read = read(template.get("spec")?.as_ref())?;
-        Ok(read.map(|spec| PodSpec { node: None, ..spec }))
+        Ok(Some((labels, template.get("spec")?)))
     }
+
+    fn pod_spec(self, spec: Option<&Located<'_>>) -> Result<PodSpec, TypeMismatch> {
+        let read = spec.map_or(Ok(PodSpec::default()), PodSpec::read)?;
+        Ok(if self == Self::Itself { read } else { PodSpec { node: None, ..read } })
+    }
+}
+
+/// What an object says about its Pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pods {
+    /// The labels of the Pods.
+    pub labels: Labels,
+    /// The spec of the Pods, or the mistake in it. It matters only to a Service that selects the Pods.
+    pub spec: Result<PodSpec, TypeMismatch>,
 }
 
 /// An object whose Pods a Service selects.
@@ -123,5 +152,5 @@ pub struct Workload {
     /// The name of the object.
     pub name: String,
     /// The Pod spec of its template.
-    pub pod_spec: PodSpec,
+    pub pod_spec: Arc<PodSpec>,
 }

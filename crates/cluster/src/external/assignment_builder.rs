@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use super::eligible;
 use super::service_fields::{ports, recorded, shown};
+use crate::lookups::snapshot::StoredNode;
 use crate::object::text;
 
 /// A recorded address that the Service does not get.
@@ -32,7 +34,7 @@ pub struct RefusedRecord {
 pub fn assignments(
     settings: &ExternalSettings,
     services: impl IntoIterator<Item = Value>,
-    nodes: &[Value],
+    nodes: &[Arc<StoredNode>],
     admits: &mut dyn FnMut(&Value) -> Option<String>,
 ) -> (Assignments, Vec<RefusedRecord>) {
     let mut claimants: BTreeMap<IpAddr, Vec<Value>> = BTreeMap::new();
@@ -127,11 +129,11 @@ mod tests {
         service
     }
 
-    fn node(name: &str, ready: &str, labels: Value) -> Value {
-        json!({
+    fn node(name: &str, ready: &str, labels: Value) -> Arc<StoredNode> {
+        Arc::new(StoredNode::read(&json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
             "status": {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]},
-        })
+        })))
     }
 
     #[test]

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::send_if_changed::send_if_changed;
-use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -18,7 +16,7 @@ use super::assignment_builder::{RefusedRecord, assignments};
 use super::policy_check::ExternalPolicy;
 use super::service_fields::recorded;
 use crate::live_settings::LiveSettings;
-use crate::object::{Packed, text};
+use crate::lookups::snapshot::Stored;
 use crate::watch::kinds::own_name;
 use crate::watch::stores::{Change, Stores};
 
@@ -45,13 +43,12 @@ impl AssignmentWatcher {
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let computed = tokio::task::spawn_blocking(move || {
             let external = &settings.settings.external;
-            // The objects are parsed while the snapshot is not locked.
-            let (services, nodes) = {
+            let (services, nodes): (_, Vec<_>) = {
                 let snapshot = stores.read_snapshot();
-                (snapshot.external_services(), snapshot.packed_all("v1", "Node"))
+                (snapshot.external_services(), snapshot.nodes().cloned().collect())
             };
-            let services = services.iter().map(Packed::value).filter(|service| !recorded(service, external).is_empty());
-            let nodes: Vec<Value> = nodes.iter().map(Packed::value).collect();
+            let services = services.iter().map(|service| service.value());
+            let services = services.filter(|service| !recorded(service, external).is_empty());
             let policy = ExternalPolicy::new(external);
             assignments(external, services, &nodes, &mut |service| policy.refusal(stores.snapshot(), service))
         });
@@ -97,8 +94,6 @@ impl AssignmentWatcher {
 
 /// Whether a change may affect which addresses are to be held.
 fn matters(change: &Change) -> bool {
-    let recorded = |object: &Option<Value>| {
-        object.as_ref().is_some_and(|object| !text(object, &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())
-    };
+    let recorded = |version: &Option<Stored>| matches!(version, Some(Stored::Service(of)) if of.has_record());
     own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
 }

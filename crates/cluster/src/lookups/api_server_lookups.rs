@@ -1,6 +1,6 @@
 //! Answers the policy's look-ups from the API server, each when it is asked.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::connect::ClusterArguments;
 use kube::{Api, Client};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::api_server_lists::{self, ApiServerError};
-use super::snapshot::{Snapshot, SnapshotCalls};
+use super::complete_objects::CompleteObjects;
 use crate::policy::host_calls::{HostCall, HostCalls};
 use crate::watch::kinds;
 
@@ -65,13 +65,13 @@ impl ApiServerLookups {
             | HostCall::ListNamespace { api_version, kind, .. }
             | HostCall::Get { api_version, kind, .. } => (api_version, kind),
         };
-        // Only [`SnapshotCalls`] turns objects, selectors and masks into an answer, so that all answers are alike.
-        let mut snapshot = Snapshot::default();
+        // Only [`CompleteObjects`] turns objects, selectors and masks into an answer, so that all answers are alike.
+        let mut objects = CompleteObjects::default();
         match self.runtime.block_on(self.find(call, api_version, kind))? {
-            Found::Objects(objects) => objects.into_iter().for_each(|object| snapshot.insert(object)),
-            Found::NoSuchKind => snapshot.remove_api(api_version, kind),
+            Found::Objects(found) => found.into_iter().for_each(|object| objects.insert(object)),
+            Found::NoSuchKind => objects.remove_api(api_version, kind),
         }
-        SnapshotCalls::new(Arc::new(RwLock::new(snapshot))).answer(call)
+        objects.answer(call)
     }
 
     async fn find(&self, call: &HostCall, api_version: &str, kind: &str) -> Result<Found, String> {

@@ -1,41 +1,58 @@
-//! The state of a cluster at one moment, and Kubewarden's answers about it.
+//! The state of a cluster at one moment: of each object, only what decisions, moves and audits read.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use clusterip_core::label_selector::{Labels, includes};
+use clusterip_core::address::Span;
+use clusterip_core::json::TypeMismatch;
+use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{NamespaceMeta, Selected};
 use clusterip_core::service_key::ServiceKey;
 pub use clusterip_core::services::addresses;
+use clusterip_core::workload::{TemplateAt, WorkloadKind};
+use ipnet::IpNet;
 use serde_json::Value;
 
 mod address_index;
 mod block_index;
-mod calls;
-mod external_index;
-mod packed_objects;
-mod small_set;
+mod namespace;
+mod stored_objects;
+mod stored_service;
+mod workloads;
 
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;
-pub use self::calls::SnapshotCalls;
-use self::external_index::ExternalIndex;
-use self::small_set::SmallSet;
-use crate::object::{self, Packed};
+pub use self::namespace::MAX_BYTES;
+use self::namespace::{Addresses, Namespace, Object, name_hash};
+pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
+pub use self::stored_service::StoredService;
+use self::workloads::{Found, StoredWorkload};
+pub use self::workloads::{LabelHashes, MAX_STEPS, label_hashes};
+use crate::object;
+use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
 #[derive(Default)]
 pub struct Snapshot {
-    kinds: BTreeMap<Kind, Objects>,
+    /// The kinds of namespaced objects. The place of a kind is its number.
+    kinds: Vec<Kind>,
+    namespaces: BTreeMap<Box<str>, Namespace>,
+    namespace_objects: BTreeMap<Box<str>, Result<NamespaceMeta, TypeMismatch>>,
+    nodes: BTreeMap<Box<str>, Arc<StoredNode>>,
+    runtime_classes: BTreeMap<Box<str>, Result<Labels, TypeMismatch>>,
+    ip_addresses: BTreeSet<IpAddr>,
+    service_cidrs: BTreeMap<Box<str>, ServiceCidr>,
     addresses: AddressIndex,
-    external: ExternalIndex,
+    /// The Services that may have external addresses, and the addresses that count as held.
+    external: BTreeMap<ServiceKey, Box<[IpAddr]>>,
     blocks: BlockIndex,
     absent: BTreeSet<Kind>,
-    /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
-    /// name for objects without a namespace.
-    revisions: HashMap<String, u64>,
+    /// How many bytes the objects of a namespace may take; `None` if there is no limit.
+    max_bytes: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,127 +67,252 @@ impl Kind {
     }
 }
 
-#[derive(Default)]
-struct Objects {
-    by_name: BTreeMap<(String, String), Object>,
-    /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first label of their
-    /// selector, EndpointSlices by the label that names their Service.
-    by_label: HashMap<String, HashMap<(String, String), SmallSet<String>>>,
+/// How the objects of a kind are kept.
+enum Role {
+    Service,
+    Namespace,
+    Node,
+    RuntimeClass,
+    IpAddress,
+    ServiceCidr,
+    EndpointSlice,
+    Workload(TemplateAt),
 }
 
-struct Object {
-    whole: Packed,
-}
-
-impl Object {
-    fn value(&self) -> Value {
-        self.whole.value()
+impl Role {
+    fn of(api_version: &str, kind: &str) -> Self {
+        match (api_version, kind) {
+            ("v1", "Service") => Self::Service,
+            ("v1", "Namespace") => Self::Namespace,
+            ("v1", "Node") => Self::Node,
+            ("node.k8s.io/v1", "RuntimeClass") => Self::RuntimeClass,
+            ("networking.k8s.io/v1", "IPAddress") => Self::IpAddress,
+            ("networking.k8s.io/v1", "ServiceCIDR") => Self::ServiceCidr,
+            ("discovery.k8s.io/v1", "EndpointSlice") => Self::EndpointSlice,
+            ("v1", "Pod") => Self::Workload(TemplateAt::Itself),
+            ("batch/v1", "CronJob") => Self::Workload(TemplateAt::JobTemplate),
+            _ => Self::Workload(TemplateAt::Template),
+        }
     }
+}
+
+/// An object that was read and is not in the snapshot yet.
+enum Read {
+    Namespaced(Object),
+    Namespace(Result<NamespaceMeta, TypeMismatch>),
+    Node(Arc<StoredNode>),
+    RuntimeClass(Result<Labels, TypeMismatch>),
+    IpAddress(Option<IpAddr>),
+    ServiceCidr(ServiceCidr),
+}
+
+impl Read {
+    fn of(object: &Value) -> Self {
+        match Role::of(object::api_version(object), object::kind(object)) {
+            Role::Service => Self::Namespaced(Object::Service(Arc::new(StoredService::read(object)))),
+            Role::EndpointSlice => Self::Namespaced(Object::Endpoints(Arc::new(StoredEndpoints::read(object)))),
+            Role::Workload(template) => Self::Namespaced(Object::Workload(StoredWorkload::read(template, object))),
+            Role::Namespace => Self::Namespace(stored_objects::namespace(object)),
+            Role::Node => Self::Node(Arc::new(StoredNode::read(object))),
+            Role::RuntimeClass => Self::RuntimeClass(stored_objects::runtime_class_nodes(object)),
+            Role::IpAddress => Self::IpAddress(object::name(object).parse().ok()),
+            Role::ServiceCidr => Self::ServiceCidr(ServiceCidr::read(object)),
+        }
+    }
+}
+
+/// What is known of a version of an object: enough to find the Services that it concerns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    /// A Service.
+    Service(Arc<StoredService>),
+    /// A Node.
+    Node(Arc<StoredNode>),
+    /// A workload, with the labels of its Pods.
+    Workload(LabelHashes),
+    /// An EndpointSlice.
+    Endpoints(Arc<StoredEndpoints>),
+    /// An object of another kind.
+    Other,
 }
 
 /// The result of adding an object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shared {
+pub enum Insertion {
     /// The same object was there already.
     Same,
-    /// The object was added or changed; the value is the previous object, if there was one.
-    Changed(Option<Value>),
+    /// The object was added or changed.
+    Changed {
+        /// The previous version; `None` if there was none.
+        before: Option<Stored>,
+        /// The new version.
+        after: Stored,
+    },
+    /// The objects of the namespace take too much memory, so the object was left out. Contains the previous version.
+    LeftOut(Option<Stored>),
 }
 
 impl Snapshot {
+    /// A snapshot in which the objects of one namespace may take [`MAX_BYTES`], for a cluster that many tenants share.
+    pub fn limited() -> Self {
+        Self { max_bytes: Some(MAX_BYTES), ..Self::default() }
+    }
+
     /// Locks a shared snapshot for reading, also after a thread has panicked while it wrote.
     pub fn read(shared: &RwLock<Self>) -> RwLockReadGuard<'_, Self> {
         shared.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an object. It replaces an object of the same kind, namespace and name.
-    pub fn insert(&mut self, object: Value) {
-        self.share(&object, Packed::new(&object));
+    pub fn insert(&mut self, object: &Value) -> Insertion {
+        self.put(object, Read::of(object))
     }
 
-    /// As [`Self::insert`], for a packed object that has other users too.
-    pub fn share(&mut self, object: &Value, whole: Packed) -> Shared {
-        let present = self.present(object);
-        if present == Some(&whole) {
-            return Shared::Same;
-        }
-        let replaced = present.map(Packed::value);
-        self.put(object, whole, replaced.as_ref());
-        Shared::Changed(replaced)
+    /// As [`Self::insert`], for a snapshot that other threads read. The object is read before the snapshot is locked.
+    pub fn insert_in(snapshot: &RwLock<Self>, object: &Value) -> Insertion {
+        let read = Read::of(object);
+        snapshot.write().unwrap_or_else(PoisonError::into_inner).put(object, read)
     }
 
-    /// As [`Self::share`], for a snapshot that other threads read. The replaced object is parsed before the snapshot is
-    /// locked for writing, unless another thread changes that object meanwhile.
-    pub fn share_in(snapshot: &RwLock<Self>, object: &Value, whole: Packed) -> Shared {
-        let present = Self::read(snapshot).present(object).cloned();
-        if present.as_ref() == Some(&whole) {
-            return Shared::Same;
-        }
-        let replaced = present.as_ref().map(Packed::value);
-        let mut snapshot = snapshot.write().unwrap_or_else(PoisonError::into_inner);
-        if snapshot.present(object) != present.as_ref() {
-            // Another thread has changed the object meanwhile.
-            return snapshot.share(object, whole);
-        }
-        snapshot.put(object, whole, replaced.as_ref());
-        Shared::Changed(replaced)
-    }
-
-    /// The object that this one would replace: it has the same kind, namespace and name.
-    fn present(&self, object: &Value) -> Option<&Packed> {
+    fn put(&mut self, object: &Value, read: Read) -> Insertion {
         let (api_version, kind) = (object::api_version(object), object::kind(object));
-        self.packed(api_version, kind, object::namespace(object), object::name(object))
+        let (namespace, name) = (object::namespace(object), object::name(object));
+        if self.has(&read, (api_version, kind), namespace, name) {
+            return Insertion::Same;
+        }
+        let before = self.remove(api_version, kind, namespace, name);
+        let after = match read {
+            Read::Namespaced(object) => {
+                let after = match &object {
+                    Object::Service(service) => {
+                        self.add_addresses(service.key(), &Addresses::of(service));
+                        Stored::Service(Arc::clone(service))
+                    }
+                    Object::Workload(workload) => Stored::Workload(workload.labels().clone()),
+                    Object::Endpoints(endpoints) => Stored::Endpoints(Arc::clone(endpoints)),
+                };
+                let kind = self.number(api_version, kind);
+                let of_namespace = self.namespaces.entry(namespace.into()).or_default();
+                if !of_namespace.insert(kind, name, object, self.max_bytes.unwrap_or(usize::MAX)) {
+                    self.revise(api_version, &self.kinds[kind].kind.clone(), namespace);
+                    return Insertion::LeftOut(before);
+                }
+                after
+            }
+            Read::Namespace(meta) => {
+                self.namespace_objects.insert(name.into(), meta);
+                Stored::Other
+            }
+            Read::Node(node) => {
+                self.blocks.add(&node);
+                self.nodes.insert(name.into(), Arc::clone(&node));
+                Stored::Node(node)
+            }
+            Read::RuntimeClass(nodes) => {
+                self.runtime_classes.insert(name.into(), nodes);
+                Stored::Other
+            }
+            Read::IpAddress(address) => {
+                self.ip_addresses.extend(address);
+                Stored::Other
+            }
+            Read::ServiceCidr(service_cidr) => {
+                self.service_cidrs.insert(name.into(), service_cidr);
+                Stored::Other
+            }
+        };
+        self.revise(api_version, kind, namespace);
+        Insertion::Changed { before, after }
     }
 
-    /// Puts an object in the place of `replaced`, the one with the same kind, namespace and name.
-    fn put(&mut self, object: &Value, whole: Packed, replaced: Option<&Value>) {
-        let kind = Kind::new(object::api_version(object), object::kind(object));
-        let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
-        let objects = self.kinds.entry(kind).or_default();
-        objects.by_name.insert(id.clone(), Object { whole });
-        if let Some(replaced) = replaced {
-            objects.forget(&id, replaced);
+    /// Whether the snapshot has this version of an object already.
+    fn has(&self, read: &Read, (api_version, kind): (&str, &str), namespace: &str, name: &str) -> bool {
+        match read {
+            Read::Namespaced(object) => {
+                let Some(of_namespace) = self.namespaces.get(namespace) else { return false };
+                match object {
+                    Object::Service(service) => of_namespace.services().get(name) == Some(service),
+                    Object::Endpoints(endpoints) => of_namespace.endpoints().get(name) == Some(endpoints),
+                    Object::Workload(workload) => {
+                        let number = self.known_number(api_version, kind);
+                        let workloads = number.and_then(|kind| of_namespace.workloads(kind));
+                        workloads.and_then(|workloads| workloads.get(name)) == Some(workload)
+                    }
+                }
+            }
+            Read::Namespace(meta) => self.namespace_objects.get(name) == Some(meta),
+            Read::Node(node) => self.nodes.get(name) == Some(node),
+            Read::RuntimeClass(nodes) => self.runtime_classes.get(name) == Some(nodes),
+            Read::IpAddress(address) => address.is_none_or(|address| self.ip_addresses.contains(&address)),
+            Read::ServiceCidr(service_cidr) => self.service_cidrs.get(name) == Some(service_cidr),
         }
-        for label in index_labels(object) {
-            objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
-        }
-        if let Some(replaced) = replaced {
-            self.forget(replaced);
-        }
-        if object::is_service(object) {
-            self.addresses.add(object);
-            self.external.add(object);
-        } else if object::is_node(object) {
-            self.blocks.add(object);
-        }
-        self.revise(object::api_version(object), object::kind(object), &id.0);
     }
 
     /// Removes an object and returns it.
-    pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        let objects = self.kinds.get_mut(&Kind::new(api_version, kind))?;
-        let id = (namespace.to_owned(), name.to_owned());
-        let removed = objects.by_name.remove(&id)?.value();
-        objects.forget(&id, &removed);
-        self.forget(&removed);
+    pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Stored> {
+        let role = Role::of(api_version, kind);
+        let removed = match role {
+            Role::Service | Role::EndpointSlice | Role::Workload(_) => {
+                let number = self.number(api_version, kind);
+                let of_namespace = self.namespaces.get_mut(namespace)?;
+                match role {
+                    Role::EndpointSlice => Stored::Endpoints(of_namespace.remove_endpoints(number, name)?),
+                    Role::Workload(_) => Stored::Workload(of_namespace.remove_workload(number, name)?),
+                    _ => {
+                        let (bare, service) =
+                            (of_namespace.remove_bare(name), of_namespace.remove_service(number, name));
+                        let of_service = service.as_ref().map(|service| Addresses::of(service));
+                        if let Some(addresses) = bare.or(of_service) {
+                            self.forget_addresses(&ServiceKey::new(namespace, name), &addresses);
+                        }
+                        Stored::Service(service?)
+                    }
+                }
+            }
+            Role::Node => {
+                let node = self.nodes.remove(name)?;
+                self.blocks.forget(&node);
+                Stored::Node(node)
+            }
+            Role::Namespace => self.namespace_objects.remove(name).map(|_| Stored::Other)?,
+            Role::RuntimeClass => self.runtime_classes.remove(name).map(|_| Stored::Other)?,
+            Role::IpAddress => {
+                let address = name.parse().ok()?;
+                self.ip_addresses.remove(&address).then_some(Stored::Other)?
+            }
+            Role::ServiceCidr => self.service_cidrs.remove(name).map(|_| Stored::Other)?,
+        };
         self.revise(api_version, kind, namespace);
         Some(removed)
     }
 
-    /// Removes a replaced or deleted object from the indexes of addresses and blocks.
-    fn forget(&mut self, object: &Value) {
-        if object::is_service(object) {
-            self.addresses.forget(object);
-            self.external.forget(object);
-        } else if object::is_node(object) {
-            self.blocks.forget(object);
+    fn add_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
+        self.addresses.add(service, &addresses.cluster);
+        if addresses.may_have_external {
+            self.external.insert(service.clone(), addresses.external.clone());
         }
+    }
+
+    fn forget_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
+        self.addresses.forget(service, &addresses.cluster);
+        self.external.remove(service);
+    }
+
+    fn known_number(&self, api_version: &str, kind: &str) -> Option<usize> {
+        self.kinds.iter().position(|known| known.kind == kind && known.api_version == api_version)
+    }
+
+    fn number(&mut self, api_version: &str, kind: &str) -> usize {
+        self.known_number(api_version, kind).unwrap_or_else(|| {
+            self.kinds.push(Kind::new(api_version, kind));
+            self.kinds.len() - 1
+        })
     }
 
     /// A value that changes whenever an object changes that may decide which pool a Service of this namespace belongs
     /// to, other than the Service itself.
     pub fn revision(&self, namespace: &str) -> (u64, u64) {
-        let of = |namespace: &str| self.revisions.get(namespace).copied().unwrap_or_default();
+        let of = |namespace: &str| self.namespaces.get(namespace).map(|of| of.revision).unwrap_or_default();
         (of(""), of(namespace))
     }
 
@@ -185,7 +327,7 @@ impl Snapshot {
                 | ("coordination.k8s.io/v1", "Lease")
         );
         if !decides_no_pool {
-            *self.revisions.entry(namespace.to_owned()).or_default() += 1;
+            self.namespaces.entry(namespace.into()).or_default().revision += 1;
         }
     }
 
@@ -202,158 +344,206 @@ impl Snapshot {
         }
     }
 
-    /// The object with this kind, namespace and name.
-    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        self.packed(api_version, kind, namespace, name).map(Packed::value)
+    /// Whether the cluster has a kind, as far as is known.
+    pub fn has_api(&self, api_version: &str, kind: &str) -> bool {
+        self.absent.is_empty() || !self.absent.contains(&Kind::new(api_version, kind))
     }
 
-    /// As [`Self::get`], without parsing the object.
-    pub fn packed(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Packed> {
-        let objects = self.kinds.get(&Kind::new(api_version, kind))?;
-        objects.by_name.get(&(namespace.to_owned(), name.to_owned())).map(|object| &object.whole)
+    /// The Services of a namespace, or of all, ordered by namespace and name.
+    pub fn each_service(&self, namespace: Option<&str>) -> impl Iterator<Item = &Arc<StoredService>> {
+        let inside =
+            self.namespaces.range::<str, _>((Bound::Included(namespace.unwrap_or_default()), Bound::Unbounded));
+        let inside = inside.take_while(move |(other, _)| namespace.is_none_or(|namespace| ***other == *namespace));
+        inside.flat_map(|(_, of_namespace)| of_namespace.services().values())
     }
 
-    /// All objects of a kind, ordered by namespace and name.
-    pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = Value> {
-        let objects = self.kinds.get(&Kind::new(api_version, kind));
-        objects.into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
-    }
-
-    /// The Services of a namespace, or of all, in order.
+    /// The keys of the Services of a namespace, or of all, in order.
     pub fn services(&self, namespace: Option<&str>) -> Vec<ServiceKey> {
-        self.names("v1", "Service", namespace).into_iter().map(ServiceKey::from).collect()
+        self.each_service(namespace).map(|service| service.key().clone()).collect()
     }
 
-    /// The namespaces and names of the objects of a kind, in order, in all namespaces or in one.
-    pub fn names(&self, api_version: &str, kind: &str, namespace: Option<&str>) -> Vec<(String, String)> {
-        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
-        objects.of_namespace(namespace).map(|(id, _)| id.clone()).collect()
+    /// The Service with this key; `None` if there is none.
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<StoredService>> {
+        self.namespaces.get(key.namespace.as_str())?.services().get(key.name.as_str())
     }
 
-    /// The objects of a kind and namespace that are indexed by this label, ordered by name: EndpointSlices by the label
-    /// that names their Service, workloads by each label of their Pods.
-    pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
-        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
-        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter();
-        let names = names.flat_map(SmallSet::iter);
-        let object = |name: &String| objects.by_name.get(&(namespace.to_owned(), name.clone()));
-        names.filter_map(object).map(Object::value).collect()
+    /// The Nodes in the order of their names.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<StoredNode>> {
+        self.nodes.values()
+    }
+
+    /// The Node with this name; `None` if there is none.
+    pub fn node(&self, name: &str) -> Option<&Arc<StoredNode>> {
+        self.nodes.get(name)
+    }
+
+    /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist.
+    pub fn namespace(&self, name: &str) -> Option<&Result<NamespaceMeta, TypeMismatch>> {
+        self.namespace_objects.get(name)
+    }
+
+    /// The labels of a Node, or the mistake in them; `None` if the Node does not exist.
+    pub(super) fn node_labels(&self, name: &str) -> Option<Result<&Labels, &TypeMismatch>> {
+        self.nodes.get(name).map(|node| node.mistake.as_ref().map_or(Ok(&node.labels), Err))
+    }
+
+    /// The node selector of a RuntimeClass, or the mistake in it; `None` if the RuntimeClass does not exist.
+    pub(super) fn runtime_class_nodes(&self, name: &str) -> Option<&Result<Labels, TypeMismatch>> {
+        self.runtime_classes.get(name)
+    }
+
+    /// The ranges of the ServiceCIDRs.
+    pub fn service_ranges(&self) -> ServiceRanges {
+        ServiceRanges::of_service_cidrs(self.service_cidrs.values().cloned())
+    }
+
+    /// The namespaces and names of the objects of a kind, in order.
+    pub fn names(&self, api_version: &str, kind: &str) -> Vec<(String, String)> {
+        let cluster_wide = |names: &mut dyn Iterator<Item = &Box<str>>| {
+            names.map(|name| (String::new(), name.to_string())).collect::<Vec<_>>()
+        };
+        match Role::of(api_version, kind) {
+            Role::Namespace => cluster_wide(&mut self.namespace_objects.keys()),
+            Role::Node => cluster_wide(&mut self.nodes.keys()),
+            Role::RuntimeClass => cluster_wide(&mut self.runtime_classes.keys()),
+            Role::ServiceCidr => cluster_wide(&mut self.service_cidrs.keys()),
+            Role::IpAddress => self.ip_addresses.iter().map(|address| (String::new(), address.to_string())).collect(),
+            role => {
+                let number = self.known_number(api_version, kind);
+                let in_namespace = |(namespace, of_namespace): (&str, &Namespace)| {
+                    let named = |name: &str| (namespace.to_owned(), name.to_owned());
+                    match role {
+                        Role::Service => {
+                            let whole = of_namespace.services().keys().map(|name| &**name);
+                            whole.chain(of_namespace.bare()).map(named).collect::<Vec<_>>()
+                        }
+                        Role::EndpointSlice => of_namespace.endpoints().keys().map(|name| named(name)).collect(),
+                        _ => {
+                            let workloads = number.and_then(|kind| of_namespace.workloads(kind)).into_iter();
+                            workloads.flat_map(|workloads| workloads.iter()).map(|(name, _)| named(name)).collect()
+                        }
+                    }
+                };
+                self.each_namespace().flat_map(in_namespace).collect()
+            }
+        }
+    }
+
+    fn each_namespace(&self) -> impl Iterator<Item = (&str, &Namespace)> {
+        self.namespaces.iter().map(|(name, of_namespace)| (&**name, of_namespace))
+    }
+
+    /// The workloads of a kind in a namespace that a Service with this selector selects, as long as there are steps
+    /// `left`; and whether there may be more.
+    pub(super) fn selected(
+        &self,
+        kind: &WorkloadKind,
+        namespace: &str,
+        selector: &Labels,
+        left: &Cell<usize>,
+    ) -> Found {
+        let number = self.known_number(&kind.api_version, &kind.kind);
+        let of_namespace = number.and_then(|kind| Some((kind, self.namespaces.get(namespace)?)));
+        let Some((number, of_namespace)) = of_namespace else { return Ok(Selected::default()) };
+        let found = of_namespace.workloads(number).map(|workloads| workloads.selected(selector, left));
+        let found = found.unwrap_or_else(|| Ok(Selected::default()))?;
+        Ok(Selected { is_incomplete: of_namespace.leaves_out(number), ..found })
+    }
+
+    /// The endpoints of a Service.
+    pub fn endpoints_of(&self, service: &ServiceKey) -> Vec<Arc<StoredEndpoints>> {
+        let of_namespace = self.namespaces.get(service.namespace.as_str()).into_iter();
+        of_namespace.flat_map(|of_namespace| of_namespace.endpoints_of(&service.name)).cloned().collect()
     }
 
     /// The names of the Services of a namespace that select Pods with these labels, in order.
-    pub fn services_selecting(&self, namespace: &str, labels: &Labels) -> BTreeSet<String> {
-        let Some(services) = self.kinds.get(&Kind::new("v1", "Service")) else { return BTreeSet::new() };
-        let Some(index) = services.by_label.get(namespace) else { return BTreeSet::new() };
-        let sets = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone())));
-        let found = sets.flat_map(SmallSet::iter);
-        let selects = |name: &&String| {
-            let service = services.by_name.get(&(namespace.to_owned(), (*name).clone()));
-            service.is_some_and(|service| includes(labels, &map(&service.value(), &["spec", "selector"])))
+    pub fn services_selecting(&self, namespace: &str, labels: &LabelHashes) -> BTreeSet<String> {
+        let of_namespace = self.namespaces.get(namespace).into_iter();
+        of_namespace.flat_map(|of_namespace| of_namespace.services_selecting(labels)).map(str::to_owned).collect()
+    }
+
+    /// The Services that select a Pod on this Node. All Pods are scanned.
+    pub fn services_on_node(&self, node: &str) -> BTreeSet<ServiceKey> {
+        let Some(pod) = self.known_number("v1", "Pod") else { return BTreeSet::new() };
+        let of_namespace = |(name, of_namespace): (&str, &Namespace)| {
+            let pods = of_namespace.workloads(pod).into_iter().flat_map(|pods| pods.iter());
+            let on_node = pods.filter(|(_, pod)| pod.is_on(node));
+            let services = on_node.flat_map(|(_, pod)| of_namespace.services_selecting(pod.labels()));
+            services.map(|service| ServiceKey::new(name, service)).collect::<Vec<_>>()
         };
-        found.filter(selects).cloned().collect()
+        self.each_namespace().flat_map(of_namespace).collect()
     }
 
     /// Whether an `IPAddress` object with this address exists, or a Service has the address.
     pub fn has_ip_address(&self, address: IpAddr) -> bool {
-        let name = address.to_string();
-        self.addresses.owners(address).is_some()
-            || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
+        self.addresses.has(address) || self.ip_addresses.contains(&address)
     }
 
-    /// Every address that a Service has.
+    /// The addresses of the `IPAddress` objects.
+    pub fn ip_addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.ip_addresses
+    }
+
+    /// Every address that a Service has, in order.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.addresses()
     }
 
-    /// The Services that have this address.
+    /// The Services that have this address, in order.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.addresses.owners(address).into_iter().flat_map(SmallSet::iter)
-    }
-}
-
-impl Objects {
-    /// The objects of a namespace whose Pods have the rarest of these labels, as many as have `left` bytes together, and
-    /// whether there are more.
-    fn with_rarest_label<'s>(
-        &'s self,
-        namespace: &str,
-        selected: &Labels,
-        left: &Cell<usize>,
-    ) -> (Vec<&'s Object>, bool) {
-        let none = SmallSet::default();
-        let index = self.by_label.get(namespace);
-        let names = |(key, value): (&String, &String)| {
-            index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
-        };
-        let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else {
-            return (Vec::new(), false);
-        };
-        let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
-        let mut is_cut = false;
-        let within = |object: &&Object| {
-            let rest = left.get().checked_sub(object.whole.size());
-            left.set(rest.unwrap_or_default());
-            is_cut = rest.is_none();
-            !is_cut
-        };
-        let found = fewest.iter().filter_map(object).take_while(within).collect();
-        (found, is_cut)
+        self.addresses.owners(address)
     }
 
-    fn of_namespace<'s>(
-        &'s self,
-        namespace: Option<&'s str>,
-    ) -> impl Iterator<Item = (&'s (String, String), &'s Object)> {
-        let from = (namespace.unwrap_or_default().to_owned(), String::new());
-        let objects = self.by_name.range(from..);
-        objects.take_while(move |((other, _), _)| namespace.is_none_or(|namespace| other == namespace))
+    /// Calls `visit` with the namespace, name and address of each Service and each of its addresses, in any order.
+    pub fn each_service_address(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) {
+        self.addresses.each(visit);
     }
 
-    /// Removes a replaced or deleted object from the index.
-    fn forget(&mut self, id: &(String, String), object: &Value) {
-        let Some(index) = self.by_label.get_mut(&id.0) else { return };
-        for label in index_labels(object) {
-            if let hash_map::Entry::Occupied(mut names) = index.entry(label) {
-                names.get_mut().remove(&id.1);
-                if names.get().is_empty() {
-                    names.remove();
-                }
+    /// The longer spans of addresses that Services other than `service` have.
+    pub fn used_by_others(&self, service: &ServiceKey) -> Vec<Span> {
+        let own = self.service(service).map(|service| service.addresses()).unwrap_or_default();
+        self.addresses.used_by_others(service, own)
+    }
+
+    /// The external addresses that count as held, see [`in_use`](clusterip_core::external::stored::in_use), with their
+    /// Services in the order of namespace and name. A Service may have none.
+    pub fn external_addresses(&self) -> impl Iterator<Item = (&ServiceKey, &[IpAddr])> {
+        self.external.iter().map(|(service, addresses)| (service, &**addresses))
+    }
+
+    /// The Services of [`Self::external_addresses`].
+    pub fn external_services(&self) -> Vec<Arc<StoredService>> {
+        self.external.keys().filter_map(|service| self.service(service)).cloned().collect()
+    }
+
+    /// Calls `visit` with the name of each Node and each of its pod CIDRs that overlaps one of `blocks`, in any order.
+    pub fn each_overlapping_block(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) {
+        self.blocks.each_overlapping(blocks, &mut |block, nodes| nodes.iter().for_each(|node| visit(node, block)));
+    }
+
+    /// About how many bytes the objects of a namespace take.
+    pub fn bytes(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).map_or(0, Namespace::bytes)
+    }
+
+    /// Whether a namespace that leaves out objects of this kind has room for some of them, so that the kind is to be
+    /// listed again.
+    pub fn has_room_for(&self, api_version: &str, kind: &str) -> bool {
+        let number = self.known_number(api_version, kind);
+        let Some((kind, max_bytes)) = number.zip(self.max_bytes) else { return false };
+        self.namespaces.values().any(|of_namespace| of_namespace.has_room_for(kind, max_bytes))
+    }
+
+    /// Forgets the objects of a kind that were left out and are not in this complete list of namespaces and names.
+    pub fn keep_left_out(&mut self, api_version: &str, kind: &str, listed: &BTreeSet<(String, String)>) {
+        let Some(kind) = self.known_number(api_version, kind) else { return };
+        for (namespace, of_namespace) in &mut self.namespaces {
+            if of_namespace.leaves_out(kind) {
+                let inside = listed.range((namespace.to_string(), String::new())..);
+                let inside = inside.take_while(|(other, _)| **other == **namespace);
+                let exists: HashSet<u64> = inside.map(|(_, name)| name_hash(name)).collect();
+                of_namespace.keep_left_out(kind, &exists);
             }
         }
-        if index.is_empty() {
-            self.by_label.remove(&id.0);
-        }
     }
-}
-
-/// The label of an EndpointSlice that names its Service.
-pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-
-/// The labels that an object is indexed by.
-fn index_labels(object: &Value) -> Labels {
-    if object::kind(object) == "EndpointSlice" {
-        let labels = map(object, &["metadata", "labels"]);
-        return labels.into_iter().filter(|(key, _)| key == SERVICE_NAME_LABEL).collect();
-    }
-    if object::is_service(object) {
-        // A selected Pod has all labels of the selector, so one of them is enough to find the Service.
-        return map(object, &["spec", "selector"]).into_iter().take(1).collect();
-    }
-    pod_labels(object)
-}
-
-/// The labels of a workload's Pods, or of a Pod itself.
-pub fn pod_labels(object: &Value) -> Labels {
-    match object::kind(object) {
-        "Pod" => map(object, &["metadata", "labels"]),
-        "CronJob" => map(object, &["spec", "jobTemplate", "spec", "template", "metadata", "labels"]),
-        _ => map(object, &["spec", "template", "metadata", "labels"]),
-    }
-}
-
-/// The entries with string values of a map at a path of fields.
-pub fn map(object: &Value, path: &[&str]) -> Labels {
-    let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
-    let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    found.into_iter().flatten().filter_map(strings).collect()
 }

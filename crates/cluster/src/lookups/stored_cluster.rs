@@ -5,22 +5,17 @@ use std::net::IpAddr;
 use std::sync::RwLock;
 
 use clusterip_core::address::Span;
-use clusterip_core::json::{Located, TypeMismatch};
+use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Lookups;
-use clusterip_core::workload::{Workload, WorkloadKind};
+use clusterip_core::workload::WorkloadKind;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::snapshot::{Snapshot, addresses};
-use crate::object::{self, Packed};
-
-/// How many bytes of workloads of all kinds are read for one decision, in the order of the kinds and of the names:
-/// about 400 workloads, which takes some milliseconds. A tenant may have any number of workloads with any number of
-/// labels.
-const MAX_READ: usize = 256 << 10;
+use super::snapshot::{MAX_STEPS, Snapshot};
+use crate::object;
 
 /// Which addresses the Service of a decision may have.
 pub trait Addresses {
@@ -56,25 +51,15 @@ pub struct StoredCluster<'s> {
     service: ServiceKey,
     addresses: &'s dyn Addresses,
     used: OnceCell<Vec<Span>>,
-    /// How many bytes of workloads may still be read.
+    /// How many steps may still be taken to look at workloads.
     left: Cell<usize>,
 }
 
 impl<'s> StoredCluster<'s> {
     /// The cluster for a decision about `object`, a Service or a Node.
     pub fn new(snapshot: &'s RwLock<Snapshot>, object: &Value, addresses: &'s dyn Addresses) -> Self {
-        let left = Cell::new(MAX_READ);
+        let left = Cell::new(MAX_STEPS);
         Self { snapshot, service: ServiceKey::of(object), addresses, used: OnceCell::new(), left }
-    }
-
-    /// The object of a kind without namespaces; `None` if it does not exist.
-    fn get(&self, resource: &Resource<'_>, name: &str) -> Result<Option<Value>, LookupError> {
-        let found = {
-            let snapshot = Snapshot::read(self.snapshot);
-            resource.check(&snapshot)?;
-            snapshot.packed(resource.api_version, resource.kind, "", name).cloned()
-        };
-        Ok(found.as_ref().map(Packed::value))
     }
 }
 
@@ -87,48 +72,35 @@ impl Cluster for StoredCluster<'_> {
         selector: &Labels,
     ) -> Result<Selected, LookupError> {
         let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
-        let (objects, is_cut) = {
-            let snapshot = Snapshot::read(self.snapshot);
-            resource.check(&snapshot)?;
-            if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
-                let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
-                return Err(LookupError::Failed { resource: resource.name(), detail });
-            }
-            snapshot.may_be_selected(kind, namespace, selector, &self.left)
-        };
-        let mut workloads = Vec::new();
-        for object in objects {
-            let object = object.value();
-            let field = |path: &[&str]| path.iter().try_fold(&object, |value, key| value.get(key));
-            let (labels, spec) = (field(&["metadata", "labels"]), field(&["spec"]));
-            let selected =
-                kind.template.selected(labels.unwrap_or(&Value::Null), spec.unwrap_or(&Value::Null), selector);
-            let name = object::name(&object);
-            match selected {
-                Ok(Some(pod_spec)) => workloads.push(Workload { name: name.to_owned(), pod_spec }),
-                Ok(None) => {}
-                Err(mismatch) => return Err(resource.malformed(format!("{namespace}/{name}: {mismatch}"))),
-            }
+        let snapshot = Snapshot::read(self.snapshot);
+        resource.check(&snapshot)?;
+        if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
+            let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
+            return Err(LookupError::Failed { resource: resource.name(), detail });
         }
-        Ok(Selected { workloads, is_cut })
+        let found = snapshot.selected(kind, namespace, selector, &self.left);
+        found.map_err(|(name, mismatch)| resource.malformed(format!("{namespace}/{name}: {mismatch}")))
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
         const NAMESPACE: Resource<'static> = Resource { api_version: "v1", kind: "Namespace" };
-        let Some(object) = self.get(&NAMESPACE, name)? else { return Ok(None) };
-        let labels = NAMESPACE.map(&object, "metadata", "labels")?;
-        Ok(Some(NamespaceMeta { labels, annotations: NAMESPACE.map(&object, "metadata", "annotations")? }))
+        let snapshot = Snapshot::read(self.snapshot);
+        NAMESPACE.check(&snapshot)?;
+        NAMESPACE.found(snapshot.namespace(name).map(Result::as_ref))
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
         const NODE: Resource<'static> = Resource { api_version: "v1", kind: "Node" };
-        self.get(&NODE, name)?.map(|node| NODE.map(&node, "metadata", "labels")).transpose()
+        let snapshot = Snapshot::read(self.snapshot);
+        NODE.check(&snapshot)?;
+        NODE.found(snapshot.node_labels(name))
     }
 
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
         const RUNTIME_CLASS: Resource<'static> = Resource { api_version: "node.k8s.io/v1", kind: "RuntimeClass" };
-        let class = self.get(&RUNTIME_CLASS, name)?;
-        class.map(|class| RUNTIME_CLASS.map(&class, "scheduling", "nodeSelector")).transpose()
+        let snapshot = Snapshot::read(self.snapshot);
+        RUNTIME_CLASS.check(&snapshot)?;
+        RUNTIME_CLASS.found(snapshot.runtime_class_nodes(name).map(Result::as_ref))
     }
 
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
@@ -144,10 +116,7 @@ impl Cluster for StoredCluster<'_> {
             if self.addresses.all_are_free() {
                 return Vec::new();
             }
-            let ServiceKey { namespace, name } = &self.service;
-            let snapshot = Snapshot::read(self.snapshot);
-            let own = snapshot.packed("v1", "Service", namespace, name).map(|service| addresses(&service.value()));
-            snapshot.used_by_others(&self.service, &own.unwrap_or_default())
+            Snapshot::read(self.snapshot).used_by_others(&self.service)
         };
         Some(self.used.get_or_init(used))
     }
@@ -189,12 +158,9 @@ impl Resource<'_> {
         Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
     }
 
-    /// The map of strings at `outer.inner` of an object.
-    fn map(&self, object: &Value, outer: &str, inner: &str) -> Result<Labels, LookupError> {
-        let map = || -> Result<Labels, TypeMismatch> {
-            Located::new(object, "").get(outer)?.map_or(Ok(Labels::new()), |at| at.map_of(inner))
-        };
-        map().map_err(|mismatch| self.malformed(mismatch.to_string()))
+    /// A copy of what was found, unless it can't be read.
+    fn found<T: Clone>(&self, found: Option<Result<&T, &TypeMismatch>>) -> Result<Option<T>, LookupError> {
+        found.transpose().map(|found| found.cloned()).map_err(|mismatch| self.malformed(mismatch.to_string()))
     }
 
     fn malformed(&self, detail: String) -> LookupError {

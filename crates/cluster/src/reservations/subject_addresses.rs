@@ -257,7 +257,7 @@ mod tests {
                 failed.end(&[address], &unlimited);
                 drop(failed);
                 if is_used {
-                    snapshot.write().unwrap().insert(json!({
+                    snapshot.write().unwrap().insert(&json!({
                         "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "other"},
                         "spec": {"clusterIP": address, "clusterIPs": [address]},
                     }));

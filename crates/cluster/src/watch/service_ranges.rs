@@ -6,14 +6,13 @@
 //! enough.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 
 use clusterip_api::LabelledRanges;
 use clusterip_core::settings::UnusableRange;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 
-use crate::object::{kind, name};
+use crate::object::{kind, map, name};
 
 /// The Service ranges of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,27 +38,24 @@ impl From<Vec<String>> for ServiceRanges {
 impl ServiceRanges {
     /// The ranges of the `ServiceCIDR` objects among these objects.
     pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
+        let read = |object: O| (kind(object.borrow()) == "ServiceCIDR").then(|| ServiceCidr::read(object.borrow()));
+        Self::of_service_cidrs(objects.into_iter().filter_map(read))
+    }
+
+    /// The ranges of these ServiceCIDRs.
+    pub fn of_service_cidrs(service_cidrs: impl Iterator<Item = ServiceCidr>) -> Self {
         let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
         let mut labelled = Vec::new();
         let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
-        for object in objects {
-            let object = object.borrow();
-            if kind(object) != "ServiceCIDR" {
-                continue;
-            }
-            let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
-            let cidrs: Vec<&str> = cidrs.filter_map(Value::as_str).collect();
-            let texts = cidrs.iter().map(|&cidr| cidr.to_owned()).collect();
-            labelled.push(LabelledRanges { labels: labels(object), cidrs: texts });
-            let nets = cidrs.iter().filter_map(|cidr| cidr.parse().ok()).map(|net: IpNet| net.trunc());
-            match why_unusable(object) {
+        for ServiceCidr { name, ranges, unusable } in service_cidrs {
+            let nets = ranges.cidrs.iter().filter_map(|cidr| cidr.parse().ok()).map(|net: IpNet| net.trunc());
+            match unusable {
                 None => usable.extend(nets),
-                Some(reason) => {
-                    refused.extend(nets.map(|cidr| Refused { name: name(object).to_owned(), cidr, reason }))
-                }
+                Some(reason) => refused.extend(nets.map(|cidr| Refused { name: name.clone(), cidr, reason })),
             }
-            let list = if name(object) == "kubernetes" { &mut primary } else { &mut others };
-            list.extend(cidrs.into_iter().map(|cidr| (cidr.to_owned(), name(object).to_owned())));
+            let list = if name == "kubernetes" { &mut primary } else { &mut others };
+            list.extend(ranges.cidrs.iter().map(|cidr| (cidr.clone(), name.clone())));
+            labelled.push(ranges);
         }
         primary.append(&mut others);
         let (all, names) = primary.into_iter().unzip();
@@ -104,9 +100,23 @@ impl ServiceRanges {
     }
 }
 
-fn labels(object: &Value) -> BTreeMap<String, String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+/// A ServiceCIDR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceCidr {
+    name: String,
+    ranges: LabelledRanges,
+    /// Why the API server does not allocate addresses of the ranges; `None` if it does.
+    unusable: Option<&'static str>,
+}
+
+impl ServiceCidr {
+    /// Reads a ServiceCIDR.
+    pub fn read(object: &Value) -> Self {
+        let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
+        let cidrs = cidrs.filter_map(Value::as_str).map(str::to_owned).collect();
+        let ranges = LabelledRanges { labels: map(object, &["metadata", "labels"]), cidrs };
+        Self { name: name(object).to_owned(), ranges, unusable: why_unusable(object) }
+    }
 }
 
 /// A range of a ServiceCIDR that is itself unusable. Other ServiceCIDRs may contain the same addresses.

@@ -1,7 +1,8 @@
 //! Watches the objects that decisions are made from, and keeps their current state.
 //!
 //! There is one watch of the whole cluster for each kind. Only the fields that are used are kept of each object, so a
-//! cluster with tens of thousands of objects needs some dozen megabytes.
+//! cluster with tens of thousands of objects needs some dozen megabytes. The objects of one namespace may take 16 MiB;
+//! what exceeds this is left out. It is added when it changes, or with the next list, as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,13 +35,15 @@ use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
-use crate::lookups::snapshot::{Shared, Snapshot, addresses};
-use crate::object::{self, Packed};
+use crate::lookups::snapshot::{Insertion, Snapshot, Stored, addresses};
+use crate::object;
 
 /// How many kinds are listed at a time.
 const LISTS: usize = 2;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
 const MAX_LIST_TIME: Duration = Duration::from_secs(10);
+/// How long after a list a kind is listed again because a namespace has room for objects that were left out.
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -53,10 +56,10 @@ pub struct Change {
     pub namespace: String,
     /// The name of the object.
     pub name: String,
-    /// The previous state; `None` if the object is new.
-    pub before: Option<Value>,
-    /// The current state; `None` if the object is deleted.
-    pub after: Option<Value>,
+    /// The previous version; `None` if the object is new.
+    pub before: Option<Stored>,
+    /// The current version; `None` if the object is deleted or left out.
+    pub after: Option<Stored>,
 }
 
 /// The watched objects. Clones share the same stores.
@@ -99,7 +102,7 @@ impl Stores {
         let inner = Inner {
             client,
             metrics,
-            snapshot: Arc::default(),
+            snapshot: Arc::new(RwLock::new(Snapshot::limited())),
             states: Mutex::default(),
             changes,
             service_cidrs: watch::Sender::new(ServiceRanges::default()),
@@ -166,9 +169,8 @@ impl Stores {
 
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<Value> {
-        // The object is parsed while the snapshot is not locked.
-        let service = self.read_snapshot().packed("v1", "Service", &key.namespace, &key.name).cloned();
-        service.as_ref().map(Packed::value)
+        let service = self.read_snapshot().service(key).cloned();
+        service.map(|service| service.value())
     }
 
     /// The state of each watch.
@@ -275,6 +277,7 @@ impl Inner {
         let config = watcher::Config::default().page_size(lists.page_objects);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
+        let mut look_for_room = begin + LIST_AGAIN_AFTER;
         let mut events = pin!(watcher(api.clone(), config));
         let (projection, asks) = (Projection::new(kind), self.subscriptions.asks(kind));
         // The objects that the current list has shown so far; `None` between two lists.
@@ -285,6 +288,13 @@ impl Inner {
                 () = asks.notified() => return Ended::ListAgain,
                 () = tokio::time::sleep_until(begin + MAX_LIST_TIME), if list.is_some() => {
                     list = None;
+                    continue;
+                }
+                () = tokio::time::sleep_until(look_for_room) => {
+                    look_for_room += LIST_AGAIN_AFTER;
+                    if Snapshot::read(&self.snapshot).has_room_for(&kind.0, &kind.1) {
+                        return Ended::ListAgain;
+                    }
                     continue;
                 }
             };
@@ -334,9 +344,14 @@ impl Inner {
     fn apply(&self, projection: &Projection, object: PartialObject, tell: bool) -> Option<(String, String)> {
         let (kind, object) = (projection.kind(), projection.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
-        let after = Packed::new(&object);
-        let shared = Snapshot::share_in(&self.snapshot, &object, after);
-        let Shared::Changed(before) = shared else { return Some(id) };
+        let (before, after) = match Snapshot::insert_in(&self.snapshot, &object) {
+            Insertion::Same => return Some(id),
+            Insertion::Changed { before, after } => (before, Some(after)),
+            Insertion::LeftOut(before) => {
+                self.metrics.left_out(&kind.1);
+                (before, None)
+            }
+        };
         match own_name(kind) {
             "Service" => addresses(&object).into_iter().chain(in_use(&object)).for_each(|address| (self.seen)(address)),
             "IPAddress" => {
@@ -348,8 +363,8 @@ impl Inner {
             "ServiceCIDR" if tell => self.learn_service_cidrs(),
             _ => {}
         }
-        if tell {
-            self.report(kind, &id, before, Some(object));
+        if tell && (before.is_some() || after.is_some()) {
+            self.report(kind, &id, before, after);
         }
         Some(id)
     }
@@ -369,23 +384,22 @@ impl Inner {
 
     /// Deletes the objects that a complete list did not contain.
     fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
-        let names = Snapshot::read(&self.snapshot).names(&kind.0, &kind.1, None);
+        let names = Snapshot::read(&self.snapshot).names(&kind.0, &kind.1);
         for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
             self.delete(kind, &namespace, &name);
         }
+        let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+        snapshot.keep_left_out(&kind.0, &kind.1, listed);
     }
 
-    fn report(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
+    fn report(&self, kind: &Kind, id: &(String, String), before: Option<Stored>, after: Option<Stored>) {
         let (namespace, name) = id.clone();
         // The receiver is gone if no controller runs.
         let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });
     }
 
     fn learn_service_cidrs(&self) {
-        let found = {
-            let snapshot = Snapshot::read(&self.snapshot);
-            ServiceRanges::of(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
-        };
+        let found = Snapshot::read(&self.snapshot).service_ranges();
         send_if_changed(&self.service_cidrs, found);
     }
 }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::RwLock;
 
-use clusterip_cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Shared, Snapshot};
+use clusterip_cluster::lookups::snapshot::{
+    Insertion, MAX_BYTES, MAX_STEPS, SERVICE_NAME_LABEL, Snapshot, Stored, label_hashes,
+};
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
-use clusterip_cluster::object::Packed;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::Cluster;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::WorkloadKind;
 use ipnet::IpNet;
@@ -73,6 +75,14 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![3 => object().prop_map(Op::Insert), 1 => remove]
 }
 
+/// What a snapshot keeps of an object.
+fn stored(object: &Value) -> Stored {
+    match Snapshot::default().insert(object) {
+        Insertion::Changed { after, .. } => after,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Every possible look-up, with its answer.
 fn asked(snapshot: Snapshot) -> Vec<String> {
     let mut answers = Vec::new();
@@ -88,16 +98,18 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
         .collect();
     for namespace in NAMESPACES {
         for labels in &sets {
-            answers.push(format!("{namespace} {labels:?}: {:?}", snapshot.services_selecting(namespace, labels)));
+            answers.push(format!(
+                "{namespace} {labels:?}: {:?}",
+                snapshot.services_selecting(namespace, &label_hashes(labels))
+            ));
         }
         for name in NAMES {
-            let label = (SERVICE_NAME_LABEL.to_owned(), name.to_owned());
-            let slices = snapshot.labelled("discovery.k8s.io/v1", "EndpointSlice", namespace, &label);
+            let slices = snapshot.endpoints_of(&ServiceKey::new(namespace, name));
             answers.push(format!("{namespace} {name}: {slices:?}"));
         }
     }
     for (api_version, kind) in [("v1", "Service"), ("apps/v1", "Deployment")] {
-        answers.push(format!("{kind}: {:?}", snapshot.names(api_version, kind, None)));
+        answers.push(format!("{kind}: {:?}", snapshot.names(api_version, kind)));
     }
     let snapshot = RwLock::new(snapshot);
     let deployments = WorkloadKind::parse("Deployment").unwrap();
@@ -137,19 +149,25 @@ proptest! {
                         |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
                     let id = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
                     let expected = match left.insert(id, object.clone()) {
-                        Some(replaced) if replaced == object => Shared::Same,
-                        replaced => Shared::Changed(replaced),
+                        Some(replaced) if replaced == object => Insertion::Same,
+                        replaced => Insertion::Changed {
+                            before: replaced.as_ref().map(stored),
+                            after: stored(&object),
+                        },
                     };
-                    prop_assert_eq!(Snapshot::share_in(&changed, &object, Packed::new(&object)), expected);
+                    prop_assert_eq!(Snapshot::insert_in(&changed, &object), expected);
                 }
                 Op::Remove(api_version, kind, namespace, name) => {
                     let removed = changed.write().unwrap().remove(api_version, kind, &namespace, &name);
-                    prop_assert_eq!(removed, left.remove(&(kind.to_owned(), namespace, name)));
+                    let expected = left.remove(&(kind.to_owned(), namespace, name));
+                    prop_assert_eq!(removed, expected.as_ref().map(stored));
                 }
             }
         }
         let mut made = Snapshot::default();
-        left.into_values().for_each(|object| made.insert(object));
+        for object in left.into_values() {
+            made.insert(&object);
+        }
         prop_assert_eq!(asked(changed.into_inner().unwrap()), asked(made));
     }
 }
@@ -172,7 +190,7 @@ fn forged_move_annotation_reserves_no_address() {
         json!({"from": forged, "to": forged}),
     ] {
         let mut snapshot = Snapshot::default();
-        snapshot.insert(service(&moving));
+        snapshot.insert(&service(&moving));
         assert_eq!(snapshot.addresses().collect::<Vec<_>>(), own, "{moving}");
         assert!(!snapshot.has_ip_address("10.0.7.1".parse().unwrap()), "{moving}");
     }
@@ -197,9 +215,30 @@ fn revision_changes_with_the_objects_that_decide_the_pool_of_a_service() {
         let mut snapshot = Snapshot::default();
         let before = snapshot.revision("shop");
         let metadata = json!({"name": "web", "namespace": "shop"});
-        snapshot.insert(json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}));
+        snapshot.insert(&json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}));
         assert_eq!(snapshot.revision("shop") != before, changes, "{api_version} {kind}");
     }
+}
+
+/// The workload of this kind `shop/web-NUMBER`, whose Pods have these labels and this spec.
+fn workload(kind: &str, number: usize, labels: &Value, spec: &Value) -> Value {
+    let metadata = json!({"namespace": "shop", "name": format!("web-{number:05}")});
+    let template = json!({"metadata": {"labels": labels}, "spec": spec});
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}})
+}
+
+/// For each of these kinds, how many workloads one decision reads about a Service that selects Pods of this app, and
+/// whether there are more.
+fn read(snapshot: &RwLock<Snapshot>, app: &str, kinds: &[&str]) -> Vec<(usize, bool)> {
+    let (service, unused) = (json!({"metadata": {"namespace": "shop", "name": "web"}}), Unused(snapshot));
+    let cluster = StoredCluster::new(snapshot, &service, &unused);
+    let selector = Labels::from([("app".to_owned(), app.to_owned())]);
+    let read = |kind: &&str| {
+        let kind = WorkloadKind::parse(kind).unwrap();
+        let selected = cluster.workloads(&kind, "shop", Lookups::Namespace, &selector).unwrap();
+        (selected.workloads.len(), selected.is_cut || selected.is_incomplete)
+    };
+    kinds.iter().map(read).collect()
 }
 
 /// A tenant may have any number of workloads, with any number of labels and of any kind.
@@ -207,26 +246,112 @@ fn revision_changes_with_the_objects_that_decide_the_pool_of_a_service() {
 fn workloads_for_one_decision_are_bounded_for_all_kinds_together() {
     let mut snapshot = Snapshot::default();
     for kind in ["Deployment", "StatefulSet"] {
-        for number in 0..200 {
-            let annotations = json!({"note": "x".repeat(1_000)});
-            let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": annotations}});
-            let metadata = json!({"namespace": "shop", "name": format!("web-{number:03}")});
-            snapshot.insert(
-                json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}),
-            );
+        for number in 0..300 {
+            snapshot.insert(&workload(kind, number, &json!({"app": "web"}), &json!({})));
         }
     }
-    let snapshot = RwLock::new(snapshot);
-    let (service, unused) = (json!({"metadata": {"namespace": "shop", "name": "web"}}), Unused(&snapshot));
-    let cluster = StoredCluster::new(&snapshot, &service, &unused);
-    let selector = Labels::from([("app".to_owned(), "web".to_owned())]);
-    let read = |kind: &str| {
-        let kind = WorkloadKind::parse(kind).unwrap();
-        let selected = cluster.workloads(&kind, "shop", Lookups::Namespace, &selector).unwrap();
-        (selected.workloads.len(), selected.is_cut)
+    let found = read(&RwLock::new(snapshot), "web", &["Deployment", "StatefulSet", "Pod"]);
+    // Each takes 33 steps.
+    assert_eq!(found, [(300, false), (MAX_STEPS / 33 - 300, true), (0, false)]);
+}
+
+#[test]
+fn workloads_with_much_affinity_take_more_steps() {
+    let values: Vec<String> = (0..250).map(|number| format!("v{number}")).collect();
+    let term = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]});
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+    let spec = json!({"affinity": {"nodeAffinity": required}});
+    let mut snapshot = Snapshot::default();
+    for number in 0..10 {
+        snapshot.insert(&workload("Deployment", number, &json!({"app": "web"}), &spec));
+    }
+    assert_eq!(read(&RwLock::new(snapshot), "web", &["Deployment"]), [(1, true)]);
+}
+
+/// Labels of the maximum length, one of which is `app: web`.
+fn many_labels(prefix: &str) -> Value {
+    let long = |number: usize| (format!("example.com/{prefix}-{number:040}"), json!("v".repeat(63)));
+    (0..62).map(long).chain([("app".to_owned(), json!("web"))]).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// 30,800 ReplicaSets without replicas and with 63 labels each took 11 KiB each.
+#[test]
+fn workload_without_requirements_is_kept_in_less_than_a_kibibyte() {
+    let mut snapshot = Snapshot::default();
+    let count = 1000;
+    for number in 0..count {
+        snapshot.insert(&workload("ReplicaSet", number, &many_labels(&number.to_string()), &json!({})));
+    }
+    let each = snapshot.bytes("shop") / count;
+    assert!(each < 768, "{each} bytes");
+    assert_eq!(read(&RwLock::new(snapshot), "web", &["ReplicaSet"]), [(MAX_STEPS / 33, true)]);
+}
+
+#[test]
+fn objects_above_the_limit_of_their_namespace_are_left_out() {
+    let selector = many_labels("node");
+    let spec = |number: usize| json!({"nodeSelector": selector, "runtimeClassName": format!("r{number}")});
+    let shared = RwLock::new(Snapshot::limited());
+    let mut snapshot = shared.write().unwrap();
+    let mut kept = 0;
+    let left_out = loop {
+        let object = workload("Deployment", kept, &json!({"app": "web"}), &spec(kept));
+        match snapshot.insert(&object) {
+            Insertion::Changed { before: None, .. } => kept += 1,
+            Insertion::LeftOut(None) => break object,
+            other => panic!("{other:?}"),
+        }
     };
-    let (deployments, stateful_sets) = (read("Deployment"), read("StatefulSet"));
-    assert_eq!(deployments, (200, false));
-    assert!(stateful_sets.0 < 60 && stateful_sets.1, "{stateful_sets:?}");
-    assert_eq!(read("Pod"), (0, false));
+    assert!(snapshot.bytes("shop") > MAX_BYTES - (32 << 10), "{}", snapshot.bytes("shop"));
+    let mut of_another = workload("Deployment", 0, &json!({"app": "web"}), &spec(0));
+    of_another["metadata"]["namespace"] = "bank".into();
+    assert!(matches!(snapshot.insert(&of_another), Insertion::Changed { .. }), "another namespace has its own limit");
+    let service = |name: &str, last: u8| {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "shop", "name": name, "annotations": {"a": "x".repeat(40_000)}},
+            "spec": {"clusterIP": format!("10.0.0.{last}"), "externalIPs": ["10.0.9.1"]},
+        })
+    };
+    let (address, moved): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    assert_eq!(snapshot.insert(&service("db", 1)), Insertion::LeftOut(None));
+    assert!(snapshot.has_ip_address(address), "the addresses of a Service are always known");
+    assert_eq!(snapshot.external_addresses().count(), 1);
+    assert_eq!(snapshot.service(&ServiceKey::new("shop", "db")), None);
+    assert_eq!(snapshot.insert(&service("db", 2)), Insertion::LeftOut(None));
+    assert!(!snapshot.has_ip_address(address) && snapshot.has_ip_address(moved));
+
+    // The decision about a Service says that workloads are missing, until the object is kept or deleted.
+    drop(snapshot);
+    assert_eq!(read(&shared, "other", &["Deployment", "Pod"]), [(0, true), (0, false)]);
+    let mut snapshot = shared.write().unwrap();
+    assert!(!snapshot.has_room_for("apps/v1", "Deployment"));
+    for number in 0..kept / 2 {
+        let name = format!("web-{number:05}");
+        assert!(snapshot.remove("apps/v1", "Deployment", "shop", &name).is_some());
+    }
+    assert!(snapshot.has_room_for("apps/v1", "Deployment"));
+    assert!(snapshot.has_room_for("v1", "Service"));
+    assert!(matches!(snapshot.insert(&left_out), Insertion::Changed { before: None, .. }));
+    assert!(!snapshot.has_room_for("apps/v1", "Deployment"));
+    assert!(matches!(snapshot.insert(&service("db", 3)), Insertion::Changed { before: None, .. }));
+    assert!(!snapshot.has_ip_address(moved), "{:?}", snapshot.addresses().collect::<Vec<_>>());
+
+    drop(snapshot);
+    assert_eq!(read(&shared, "other", &["Deployment"]), [(0, false)]);
+
+    // Objects that are deleted while their kind is not watched.
+    let mut snapshot = shared.write().unwrap();
+    for number in 0..kept {
+        snapshot.insert(&workload("StatefulSet", number, &json!({"app": "web"}), &spec(number)));
+    }
+    let kept: BTreeSet<_> = snapshot.names("apps/v1", "StatefulSet").into_iter().collect();
+    for (namespace, name) in snapshot.names("apps/v1", "Deployment").into_iter().chain(kept.iter().cloned()) {
+        for kind in ["Deployment", "StatefulSet"] {
+            snapshot.remove("apps/v1", kind, &namespace, &name);
+        }
+    }
+    assert!(snapshot.has_room_for("apps/v1", "StatefulSet"));
+    snapshot.keep_left_out("apps/v1", "StatefulSet", &kept);
+    assert!(!snapshot.has_room_for("apps/v1", "StatefulSet"), "those that were left out are gone");
 }

@@ -6,7 +6,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
+use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::Recorder;
@@ -26,7 +27,7 @@ const CASES: u32 = 600;
 
 /// A cluster whose API server refuses to show one kind.
 struct Cluster {
-    objects: SnapshotCalls,
+    objects: CompleteObjects,
     forbidden: Option<&'static str>,
 }
 
@@ -314,11 +315,12 @@ fn module_gives_the_bytes_of_the_core_and_makes_the_same_look_ups() {
     let equal = runner.run(&(request(), settings(), cluster()), |(request, settings, (objects, forbidden, absent))| {
         let payload = json!({"request": request, "settings": settings}).to_string();
         let mut snapshot: Snapshot = snapshots::snapshot(&objects);
+        let mut complete = snapshots::complete(&objects);
         if let Some(kind) = absent {
             snapshot.remove_api("networking.k8s.io/v1", kind);
+            complete.remove_api("networking.k8s.io/v1", kind);
         }
-        let snapshot = Arc::new(RwLock::new(snapshot));
-        let objects = SnapshotCalls::new(Arc::clone(&snapshot));
+        let (snapshot, objects) = (RwLock::new(snapshot), complete);
         let host = || Arc::new(Recorder::new(Arc::new(Cluster { objects: objects.clone(), forbidden })));
         let (for_module, for_core) = (host(), host());
         let by_module = call("validate", payload.as_bytes(), for_module.clone()).map_err(TestCaseError::fail)?;

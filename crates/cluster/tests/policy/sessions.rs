@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, RwLock};
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::manifests;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Replay};
@@ -89,11 +89,9 @@ impl Folder {
         if !path.exists() {
             return None;
         }
-        let mut snapshot = Snapshot::default();
-        for manifest in manifests::parse(&[manifests::read_file(&path).unwrap()], "default").unwrap() {
-            snapshot.insert(manifest.object.value());
-        }
-        Some(Arc::new(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
+        let manifests = manifests::parse(&[manifests::read_file(&path).unwrap()], "default").unwrap();
+        let objects: CompleteObjects = manifests.iter().map(|manifest| manifest.object.value()).collect();
+        Some(Arc::new(objects))
     }
 
     /// The whole `AdmissionResponse` with its patch decoded.

@@ -3,7 +3,7 @@
 use clusterip_cluster::policy::host_calls::HostCall;
 use serde_json::{Value, json};
 
-use crate::support::snapshots::{ask, ask_snapshot, deployment, get, list_all, list_of, service, snapshot, split};
+use crate::support::snapshots::{ask, ask_complete, complete, deployment, get, list_all, list_of, service, split};
 
 fn list_selected(labels: Option<&str>, fields: Option<&str>) -> HostCall {
     let own = |text: Option<&str>| text.map(str::to_owned);
@@ -164,11 +164,11 @@ fn missing_kind_fails_every_look_up() {
             get(resource, None, "10.0.0.1", None),
             get(resource, Some("shop"), "a", None),
         ] {
-            let mut snapshot = snapshot(&[deployment("shop", "a"), service("a", &["10.0.0.1"])]);
+            let mut objects = complete(&[deployment("shop", "a"), service("a", &["10.0.0.1"])]);
             let (api_version, kind) = split(resource);
-            snapshot.remove_api(&api_version, &kind);
+            objects.remove_api(&api_version, &kind);
             let expected = Err(format!("Cannot find resource {resource}"));
-            assert_eq!(ask_snapshot(snapshot, &call), expected, "{call:?}");
+            assert_eq!(ask_complete(&objects, &call), expected, "{call:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_core::response::Response;
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ fn external_name() -> Value {
 }
 
 /// A cluster with a Windows Deployment, and the scanned Service with its `IPAddress` objects.
-fn cluster(object: &Value) -> Arc<RwLock<Snapshot>> {
+fn cluster(object: &Value) -> Arc<RwLock<CompleteObjects>> {
     let mut objects = vec![workload("apps/v1", "Deployment", "windows"), object.clone()];
     for address in object["spec"]["clusterIPs"].as_array().into_iter().flatten() {
         objects.push(json!({

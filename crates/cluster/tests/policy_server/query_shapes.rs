@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, RwLock};
 
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::policy::host_calls::HostCall;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -80,7 +80,7 @@ const NAMES: [&str; 4] = ["web", "db", "jobs", "cache"];
 
 /// A cluster in which every look-up is needed for some request: workloads of every kind and name in each namespace, on
 /// Nodes and with RuntimeClasses that have the deciding labels, that lack them, or that do not exist.
-static CLUSTER: LazyLock<Arc<RwLock<Snapshot>>> = LazyLock::new(|| {
+static CLUSTER: LazyLock<Arc<RwLock<CompleteObjects>>> = LazyLock::new(|| {
     let mut objects = Vec::new();
     let kinds = WORKLOAD_LISTS.map(|(kind, _)| kind.rsplit_once('/').unwrap());
     for (number, namespace) in NAMESPACES.into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock, RwLock};
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_cluster::lookups::complete_objects::{CompleteObjects, ObjectCalls};
 use clusterip_cluster::policy::host_calls::HostCall;
 use clusterip_cluster::policy::recorded_session::{Exchange, Recorder};
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
@@ -16,15 +16,17 @@ static MODULE: LazyLock<WasmModule> = LazyLock::new(|| {
     WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 });
 
-pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<Snapshot>> {
-    let mut snapshot = Snapshot::default();
-    objects.into_iter().for_each(|object| snapshot.insert(object));
-    Arc::new(RwLock::new(snapshot))
+pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<CompleteObjects>> {
+    Arc::new(RwLock::new(objects.into_iter().collect()))
 }
 
 /// The answer of the real module, and its look-ups.
-pub fn evaluate(request: &Value, settings: &Value, cluster: &Arc<RwLock<Snapshot>>) -> (Response, Vec<Exchange>) {
-    let recorder = Arc::new(Recorder::new(Arc::new(SnapshotCalls::new(Arc::clone(cluster)))));
+pub fn evaluate(
+    request: &Value,
+    settings: &Value,
+    cluster: &Arc<RwLock<CompleteObjects>>,
+) -> (Response, Vec<Exchange>) {
+    let recorder = Arc::new(Recorder::new(Arc::new(ObjectCalls::new(Arc::clone(cluster)))));
     let answer = MODULE.validate(request, settings, Arc::clone(&recorder) as _).unwrap();
     (answer, recorder.exchanges())
 }

@@ -122,9 +122,9 @@ impl HalfFull {
     /// A cluster whose Services have the used addresses.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        snapshot.insert(deployment());
+        snapshot.insert(&deployment());
         for (number, address) in self.used.iter().enumerate() {
-            snapshot.insert(service(number, *address));
+            snapshot.insert(&service(number, *address));
         }
         snapshot
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
-use clusterip_cluster::object::{Packed, name, namespace, text};
+use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::service_request::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::{Blocks, Span};
@@ -84,7 +84,7 @@ pub(crate) struct Asked {
 
 /// Explains the Service with this namespace and name; `None` if there is none.
 pub(crate) fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation> {
-    let service = Snapshot::read(&input.cluster.snapshot).get("v1", "Service", of.0, of.1)?;
+    let service = Snapshot::read(&input.cluster.snapshot).service(&ServiceKey::new(of.0, of.1))?.clone();
     let mut why = why(input, &service);
     // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
@@ -102,7 +102,8 @@ pub(crate) fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation
 /// Why `clusterip move` does nothing, if it refuses the settings.
 const REFUSES: &str = "but refuses the settings: they don't fit the Service ranges of the cluster";
 
-fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
+fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
+    let service = &stored.value();
     let settings = &input.settings.settings;
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
@@ -117,14 +118,14 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
     };
     let in_flight = input.cluster.in_flight.iter().map(|(address, _)| *address).collect();
     let free = FreeAddresses { snapshot: &input.cluster.snapshot, own: &own, in_flight };
-    let stored = StoredCluster::new(&input.cluster.snapshot, service, &free);
-    let recording = RecordingCluster { cluster: &stored, asked: RefCell::default() };
+    let cluster = StoredCluster::new(&input.cluster.snapshot, service, &free);
+    let recording = RecordingCluster { cluster: &cluster, asked: RefCell::default() };
     let decision = decide_value(&request, settings, InUse::default(), &recording);
     let decision = input.settings.worded(decision);
     let placement = Placement::of(settings, service, &decision);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
-    let placed = PlacedService { id: ServiceKey::of(service), service: Packed::new(service), placement: as_if_free };
+    let placed = PlacedService { id: stored.key().clone(), service: Arc::clone(stored), placement: as_if_free };
     let mut found = Vec::new();
     service_findings::of_service(settings, &placed, &input.cluster.called, input.refused, &mut found);
     for finding in &mut found {

@@ -108,7 +108,7 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
         return None;
     }
     let placed = place_all(settings, &input.cluster.snapshot);
-    let nodes = input.objects("v1", "Node");
+    let nodes = Snapshot::read(&input.cluster.snapshot).nodes().cloned().collect::<Vec<_>>();
     let by_id: BTreeMap<&ServiceKey, &ExternalPlacement> = placed.iter().map(|one| (&one.id, one)).collect();
     let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
     let services = placed.iter().map(|one| one.service.clone());

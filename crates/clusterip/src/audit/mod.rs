@@ -18,15 +18,15 @@ pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clusterip_api::{Kind as ObjectKind, ObjectKey, ObjectState, Reason, ReservationHolder};
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_cluster::object::{self, name};
+use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, Settings};
-use serde_json::Value;
 
 use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, ReservationState, State};
 use self::services::{AuditCache, PlacedService};
@@ -98,19 +98,17 @@ impl AuditInput<'_> {
         if namespace.is_none() && selector.is_none() {
             return audit;
         }
-        let is_selected = |service: &&Value| {
-            namespace.is_none_or(|namespace| object::namespace(service) == namespace)
-                && selector.is_none_or(|selector| selector.matches(service))
-        };
-        let services = self.objects("v1", "Service");
-        let selected: Vec<&Value> = services.iter().filter(is_selected).collect();
+        let is_selected =
+            |service: &&Arc<StoredService>| selector.is_none_or(|selector| selector.matches(&service.value()));
+        let snapshot = Snapshot::read(&self.cluster.snapshot);
+        let selected: Vec<&Arc<StoredService>> = snapshot.each_service(namespace).filter(is_selected).collect();
         let keys: BTreeSet<(&str, &str)> =
-            selected.iter().map(|service| (object::namespace(service), name(service))).collect();
+            selected.iter().map(|service| (&*service.key().namespace, &*service.key().name)).collect();
         audit.findings.retain(|finding| match (&finding.namespace, &finding.name) {
             (Some(namespace), Some(name)) => keys.contains(&(namespace.as_str(), name.as_str())),
             _ => true,
         });
-        audit.services = selected.iter().filter(|service| !addresses(service).is_empty()).count();
+        audit.services = selected.iter().filter(|service| !service.addresses().is_empty()).count();
         audit
     }
 
@@ -140,10 +138,6 @@ impl AuditInput<'_> {
         reservations.map(audited).collect()
     }
 
-    fn objects(&self, api_version: &str, kind: &str) -> Vec<Value> {
-        Snapshot::read(&self.cluster.snapshot).all(api_version, kind).collect()
-    }
-
     /// Every address that is used or in flight. A Service has precedence over an address in flight, and that over an
     /// `IPAddress` object, because it contains more information.
     fn used(&self, placed: &[PlacedService]) -> BTreeMap<IpAddr, Address> {
@@ -155,20 +149,19 @@ impl AuditInput<'_> {
             let (namespace, name) = owner.id();
             used.entry(*address).or_insert_with(|| bare(*address, State::InFlight, namespace, name));
         }
-        for object in Snapshot::read(&self.cluster.snapshot).all("networking.k8s.io/v1", "IPAddress") {
-            if let Ok(address) = name(&object).parse() {
-                used.entry(address).or_insert_with(|| Address {
-                    evidence: Some("an IPAddress object without its Service".to_owned()),
-                    ..bare(address, State::Used, "", "")
-                });
-            }
+        for address in Snapshot::read(&self.cluster.snapshot).ip_addresses() {
+            used.entry(*address).or_insert_with(|| Address {
+                evidence: Some("an IPAddress object without its Service".to_owned()),
+                ..bare(*address, State::Used, "", "")
+            });
         }
         used
     }
 
     fn kubernetes(&self) -> Vec<IpAddr> {
         let snapshot = Snapshot::read(&self.cluster.snapshot);
-        snapshot.get("v1", "Service", "default", "kubernetes").map(|service| addresses(&service)).unwrap_or_default()
+        let kubernetes = snapshot.service(&ServiceKey::new("default", "kubernetes"));
+        kubernetes.map(|service| service.addresses().to_vec()).unwrap_or_default()
     }
 }
 
@@ -185,7 +178,7 @@ fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
 
 fn of_service(placed: &PlacedService) -> Vec<Address> {
     let address = |address| bare(address, State::Used, &placed.id.namespace, &placed.id.name);
-    let own = || addresses(&placed.service.value()).into_iter().map(address);
+    let own = || placed.service.addresses().iter().copied().map(address);
     match placed.placement.as_ref() {
         Err(Skip::Unmanaged) => {
             let by_hand = is_set_by_hand(&placed.service.value());
@@ -213,7 +206,7 @@ fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {
 }
 
 fn has_address(placed: &PlacedService) -> bool {
-    placed.placement.is_ok() || !addresses(&placed.service.value()).is_empty()
+    placed.placement.is_ok() || !placed.service.addresses().is_empty()
 }
 
 /// Sorts by kind, then by pool in the order of the settings, then by namespace and name.

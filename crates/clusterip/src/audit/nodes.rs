@@ -1,15 +1,13 @@
 //! Decides about every Node, counts how the blocks of the pools of Nodes are used, and describes problems.
 
 use std::ops::RangeInclusive;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::snapshot::Snapshot;
-use clusterip_cluster::object::{blocks_of, name};
+use clusterip_cluster::lookups::snapshot::{Snapshot, StoredNode};
 use clusterip_core::address::{Blocks, Family, Occupancy};
 use clusterip_core::nodes::{BlockPlace, place_of};
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::model::{self, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, State, WithheldBlock};
 use crate::nodes::blocks::{self, BlockPlacement, BlockStanding, HeldBlocks};
@@ -41,13 +39,13 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
 
 /// Places every Node, in the order of their names.
 fn place_all(settings: &Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode> {
-    let nodes: Vec<Value> = Snapshot::read(snapshot).all("v1", "Node").collect();
+    let nodes: Vec<Arc<StoredNode>> = Snapshot::read(snapshot).nodes().cloned().collect();
     let mut held = HeldBlocks::default();
-    nodes.iter().for_each(|node| held.learn(name(node), blocks_of(node)));
-    let placed = |node: &Value| {
-        let belonging = blocks::belonging(settings, node);
-        let placement = belonging.placement(settings, name(node), &blocks_of(node), &held);
-        PlacedNode { name: name(node).to_owned(), placement }
+    nodes.iter().for_each(|node| held.learn(&node.name, node.blocks.clone()));
+    let placed = |node: &Arc<StoredNode>| {
+        let belonging = blocks::belonging(settings, &node.name, &node.labels);
+        let placement = belonging.placement(settings, &node.name, &node.blocks, &held);
+        PlacedNode { name: node.name.clone(), placement }
     };
     nodes.iter().map(placed).collect()
 }

@@ -8,9 +8,8 @@ use std::sync::{Arc, RwLock};
 use std::thread::{available_parallelism, scope};
 
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
-use clusterip_cluster::object::Packed;
 use clusterip_core::address::{Family, WithheldSpan, Withholding};
 use clusterip_core::lookups::{LookupError, Reserve};
 use clusterip_core::service_key::ServiceKey;
@@ -27,7 +26,7 @@ use crate::usage::Usage;
 /// A Service, and where it belongs.
 pub(crate) struct PlacedService {
     pub id: ServiceKey,
-    pub service: Packed,
+    pub service: Arc<StoredService>,
     pub placement: Arc<Result<Placement, Skip>>,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct AuditCache {
 }
 
 struct CachedPlacement {
-    service: Packed,
+    service: Arc<StoredService>,
     /// The revision of the objects in the Service's namespace.
     revision: (u64, u64),
     placement: Arc<Result<Placement, Skip>>,
@@ -56,17 +55,16 @@ pub(super) fn place_all(
         *cache = AuditCache { settings: settings.hash.clone(), ..AuditCache::default() };
     }
     // The decisions follow, so they are at least as new as these revisions.
-    let services: Vec<(ServiceKey, Packed, (u64, u64))> = {
+    let services: Vec<(ServiceKey, Arc<StoredService>, (u64, u64))> = {
         let snapshot = Snapshot::read(snapshot);
-        let service = |id: ServiceKey| {
-            let service = snapshot.packed("v1", "Service", &id.namespace, &id.name)?.clone();
-            let revision = snapshot.revision(&id.namespace);
-            Some((id, service, revision))
+        let listed = |service: &Arc<StoredService>| {
+            let key = service.key();
+            (key.clone(), Arc::clone(service), snapshot.revision(&key.namespace))
         };
-        snapshot.services(None).into_iter().filter_map(service).collect()
+        snapshot.each_service(None).map(listed).collect()
     };
     let before = std::mem::take(&mut cache.services);
-    let place_one = |(id, service, revision): &(ServiceKey, Packed, (u64, u64))| {
+    let place_one = |(id, service, revision): &(ServiceKey, Arc<StoredService>, (u64, u64))| {
         let cached = before.get(id).filter(|cached| cached.revision == *revision && cached.service == *service);
         let now = || Arc::new(place(&settings.settings, snapshot, &service.value()));
         cached.map_or_else(now, |cached| Arc::clone(&cached.placement))

@@ -73,7 +73,7 @@ impl Collector {
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {
         if let Some(object) = self.keepers.get(kind).and_then(|keeper| keeper.keep(object)) {
-            self.snapshot.insert(object);
+            self.snapshot.insert(&object);
         }
     }
 
@@ -144,7 +144,7 @@ impl Collector {
     fn end(mut self, notes: Vec<String>) -> AuditedCluster {
         let holders = self.holders.ok_or_else(|| "no Leases were read".to_owned());
         self.in_flight.sort_by_key(|(address, _)| *address);
-        let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
+        let ranges = self.snapshot.service_ranges();
         let snapshot = Arc::new(RwLock::new(self.snapshot));
         let Self { in_flight, reservations, called, .. } = self;
         AuditedCluster { snapshot, ranges, in_flight, reservations, holders, called, notes }

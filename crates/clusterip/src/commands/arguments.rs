@@ -9,11 +9,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::lookups::snapshot::Snapshot;
-use clusterip_cluster::object;
 use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
-use serde_json::Value;
 
 use super::terminal::notice;
 use crate::service_selector::ServiceSelector;
@@ -67,8 +65,7 @@ impl Scope {
     /// Prints a notice if no Service of the namespace, or of all namespaces, has the labels of `--selector`.
     pub fn tell_if_no_service_matches(&self, snapshot: &Snapshot, namespace: Option<&str>) {
         let Some(selector) = &self.selector else { return };
-        let is_inside = |service: &Value| namespace.is_none_or(|namespace| object::namespace(service) == namespace);
-        if !snapshot.all("v1", "Service").any(|service| is_inside(&service) && selector.matches(&service)) {
+        if !snapshot.each_service(namespace).any(|service| selector.matches(&service.value())) {
             notice(NO_SUCH_LABELS);
         }
     }
@@ -114,7 +111,7 @@ impl ServiceName {
 /// Checks that a namespace exists. `named_by` is the option that names it.
 pub fn check_namespace(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
     // A snapshot file may have no Namespaces.
-    if snapshot.get("v1", "Namespace", "", namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
+    if snapshot.namespace(namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
         return Err(missing_namespace(namespace, named_by));
     }
     Ok(())

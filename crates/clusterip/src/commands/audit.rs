@@ -9,7 +9,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
-use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText};
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
@@ -362,7 +362,7 @@ fn check_default_pools(source: &AuditedCluster) -> anyhow::Result<()> {
     if !source.ranges.all.is_empty() {
         return given_settings::check(json!({}), &source.ranges, &given_settings::name_of(None)).map(|_| ());
     }
-    let kubernetes = Snapshot::read(&source.snapshot).get("v1", "Service", "default", "kubernetes");
-    let primary = kubernetes.and_then(|service| addresses(&service).first().copied());
+    let kubernetes = Snapshot::read(&source.snapshot).service(&ServiceKey::new("default", "kubernetes")).cloned();
+    let primary = kubernetes.and_then(|service| service.addresses().first().copied());
     primary.map_or(Ok(()), given_settings::check_default_pools)
 }

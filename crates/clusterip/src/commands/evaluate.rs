@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use anyhow::Context;
 use base64::Engine as _;
@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{WrittenSettings, compile_cluster, in_lines};
 use clusterip_cluster::lookups::api_server_lookups::ApiServerLookups;
-use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::manifests;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Replay};
@@ -111,7 +111,7 @@ enum Policy {
 
 /// Where look-ups are answered from.
 enum LookupSource {
-    Snapshot(SnapshotCalls),
+    Snapshot(Arc<CompleteObjects>),
     Session(Arc<Replay>),
     Cluster(Arc<ApiServerLookups>),
 }
@@ -219,9 +219,7 @@ impl EvaluateArguments {
             return Ok((LookupSource::Cluster(Arc::new(lookups)), service_cidrs));
         }
         let objects = self.snapshot.as_deref().map(super::read_snapshot).transpose()?.unwrap_or_default();
-        let mut snapshot = Snapshot::default();
-        objects.iter().cloned().for_each(|object| snapshot.insert(object));
-        Ok((LookupSource::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))), objects))
+        Ok((LookupSource::Snapshot(Arc::new(objects.iter().cloned().collect())), objects))
     }
 
     /// Checks that the policy asked for what was recorded.
@@ -306,7 +304,7 @@ impl Policy {
 impl LookupSource {
     fn calls(&self) -> Arc<dyn HostCalls> {
         match self {
-            Self::Snapshot(calls) => Arc::new(calls.clone()),
+            Self::Snapshot(objects) => Arc::clone(objects) as Arc<dyn HostCalls>,
             Self::Session(replay) => Arc::clone(replay) as Arc<dyn HostCalls>,
             Self::Cluster(lookups) => Arc::clone(lookups) as Arc<dyn HostCalls>,
         }

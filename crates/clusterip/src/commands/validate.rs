@@ -13,7 +13,6 @@ use clusterip_cluster::live_settings::{LiveSettings, SettingsFile, check_setting
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText};
-use clusterip_cluster::object::Packed;
 use clusterip_cluster::permissions::Need;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
@@ -195,7 +194,7 @@ impl Cluster {
         };
         let mut snapshot = Snapshot::default();
         for object in &objects {
-            snapshot.share(object, Packed::new(object));
+            snapshot.insert(object);
         }
         let mut warnings = Vec::new();
         for (index, pool) in live.settings.pools.iter().enumerate() {

@@ -24,7 +24,7 @@ use clusterip_cluster::external::assignment_builder::assignments;
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::{is_served, recorded, shown};
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::object::{Packed, service_path, text};
+use clusterip_cluster::object::{service_path, text};
 use clusterip_cluster::policy::service_request::ServiceRequest;
 use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::partial_object::PartialObject;
@@ -223,14 +223,12 @@ impl Controller {
         let known = background::run_long(move || {
             let external = &settings.settings.external;
             let stores = evaluator.stores();
-            // The objects are parsed while the snapshot is not locked.
-            let (services, nodes) = {
+            let (services, nodes): (_, Vec<_>) = {
                 let snapshot = stores.read_snapshot();
-                (snapshot.external_services(), snapshot.packed_all("v1", "Node"))
+                (snapshot.external_services(), snapshot.nodes().cloned().collect())
             };
             let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
-            let services: Vec<Value> = services.iter().map(Packed::value).filter(concerned).collect();
-            let nodes: Vec<Value> = nodes.iter().map(Packed::value).collect();
+            let services: Vec<Value> = services.iter().map(|service| service.value()).filter(concerned).collect();
             let policy = ExternalPolicy::new(external);
             let admits = &mut |service: &Value| policy.refusal(stores.snapshot(), service);
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);

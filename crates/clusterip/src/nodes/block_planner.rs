@@ -152,7 +152,7 @@ impl<'m> NodePlanner<'m> {
     /// Inserts a Node into the snapshot, under the name that this planner uses for it.
     fn insert(&self, name: &str, mut node: Value) {
         node["metadata"]["name"] = name.into();
-        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(node);
+        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(&node);
     }
 
     fn ranges(&self) -> Vec<RangeUsage> {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use clusterip_cluster::policy::node_request::NodeRequest;
 use clusterip_core::address::{Family, Occupancy, Span, overlap};
 use clusterip_core::decision::Report;
+use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::EmptyCluster;
-use clusterip_core::nodes::{Allocation, BlockPlace, place_of};
+use clusterip_core::nodes::{Allocation, BlockPlace, Node, place_of};
+use clusterip_core::request::Request;
 use clusterip_core::settings::{NodeSettings, Settings};
-use clusterip_core::{Decision, InUse, decide_value};
+use clusterip_core::{Decision, InUse, decide};
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
 
@@ -166,14 +167,10 @@ pub enum BlockStanding {
 }
 
 /// The pool of a Node.
-pub fn belonging(settings: &Settings, node: &Value) -> Belonging {
-    let mut bare = node.clone();
-    if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.remove("podCIDR");
-        spec.remove("podCIDRs");
-    }
+pub fn belonging(settings: &Settings, name: &str, labels: &Labels) -> Belonging {
+    let node = Node { name: name.to_owned(), labels: labels.clone(), blocks: Vec::new() };
     let in_use = InUse { blocks: Some(&Allocation::default()), external: None };
-    Belonging::of(&decide_value(&NodeRequest::created(&bare).to_value(), settings, in_use, &EmptyCluster))
+    Belonging::of(&decide(&Request::of_new_node(node), settings, in_use, &EmptyCluster))
 }
 
 impl Belonging {
@@ -265,11 +262,6 @@ mod tests {
             })
         }
 
-        fn node(name: &str, os: &str, blocks: &[&str]) -> Value {
-            let spec = json!({"podCIDR": blocks.first(), "podCIDRs": blocks});
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}, "spec": spec})
-        }
-
         #[test]
         fn misplaced_blocks_are_found() {
             let wrong = |pool: &str| BlockStanding::WrongPool(pool.to_owned());
@@ -345,14 +337,14 @@ mod tests {
             let mut held = HeldBlocks::default();
             held.learn("other", vec![net("10.0.201.0/24")]);
             for Case { name, os, block, expected } in cases {
-                let (net, node) = (net(block), node("own", os, &[block]));
+                let (net, labels) = (net(block), Labels::from([("kubernetes.io/os".to_owned(), os.to_owned())]));
                 let mut held = held.clone();
                 // Cases with such a large block are not about the block of the other Node.
                 if net.prefix_len() < 20 {
                     held.forget("other");
                 }
                 held.learn("own", vec![net]);
-                let found = belonging(&settings, &node).placement(&settings, "own", &[net], &held);
+                let found = belonging(&settings, "own", &labels).placement(&settings, "own", &[net], &held);
                 assert_eq!(found.blocks, [(net, expected)], "{name}");
                 assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
                 let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

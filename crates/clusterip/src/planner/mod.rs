@@ -12,7 +12,7 @@ use clusterip_cluster::external::admission_state::concerns;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
-use clusterip_cluster::object::Packed;
+use clusterip_cluster::object::{self, Packed};
 use clusterip_cluster::policy::service_request::ServiceRequest;
 use clusterip_core::response::Response;
 use clusterip_core::service_key::ServiceKey;
@@ -57,8 +57,9 @@ impl Plan {
 pub struct Planner {
     settings: Settings,
     snapshot: RwLock<Snapshot>,
-    /// The Services that exist already, with their origin; `None` for the cluster.
-    existing: BTreeMap<ServiceKey, Option<Origin>>,
+    existing: BTreeMap<ServiceKey, ExistingService>,
+    /// The Nodes of the cluster: they keep the blocks that they have.
+    existing_nodes: Vec<Value>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
@@ -67,24 +68,38 @@ pub struct Planner {
     selector: Option<ServiceSelector>,
 }
 
+/// A Service that exists already.
+struct ExistingService {
+    object: Packed,
+    /// `None` for a Service of the cluster.
+    origin: Option<Origin>,
+}
+
 impl Planner {
     /// A planner for a cluster with these objects.
     pub fn new(settings: Settings, cluster: Vec<Value>) -> Self {
-        let mut snapshot = Snapshot::default();
-        let mut api_server = ApiServerRules::default();
-        for object in cluster {
-            api_server.add_existing(&object);
-            snapshot.insert(object);
-        }
         let has_external = !settings.external.pools.is_empty();
         let mut external = has_external.then(|| PlanState::new(&settings.external));
-        if let Some(external) = &mut external {
-            for service in snapshot.all("v1", "Service") {
-                external.add_existing(&ServiceKey::of(&service).to_string(), &service);
+        let mut snapshot = Snapshot::default();
+        let mut api_server = ApiServerRules::default();
+        let mut existing = BTreeMap::new();
+        let mut nodes = BTreeMap::new();
+        for object in cluster {
+            api_server.add_existing(&object);
+            snapshot.insert(&object);
+            if object::is_service(&object) {
+                let key = ServiceKey::of(&object);
+                if let Some(external) = &mut external {
+                    external.add_existing(&key.to_string(), &object);
+                }
+                existing.insert(key, ExistingService { object: Packed::new(&object), origin: None });
+            } else if object::is_node(&object) {
+                nodes.insert(object::name(&object).to_owned(), object);
             }
         }
-        let existing = snapshot.services(None).into_iter().map(|id| (id, None)).collect();
-        Self { settings, snapshot: RwLock::new(snapshot), existing, external, api_server, selector: None }
+        let existing_nodes = nodes.into_values().collect();
+        let snapshot = RwLock::new(snapshot);
+        Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
     }
 
     /// Plans only the Services of the manifests that match. The addresses that the others name count as used.
@@ -97,13 +112,11 @@ impl Planner {
     /// exist already, are known before the first Service is planned. `progress` is called after each with the number
     /// that is done.
     pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Plan {
-        // Found before the manifests are known, because Nodes of the cluster keep the blocks that they have.
-        let existing_nodes: Vec<Value> = Snapshot::read(&self.snapshot).all("v1", "Node").collect();
         each_object(manifests, |manifest, object| {
             self.api_server.add_namespace(object);
             // A Service that exists keeps its address, whatever its manifest says about it.
             if !manifest.is_service() || !self.has(object) {
-                Snapshot::share_in(&self.snapshot, object, manifest.object.clone());
+                Snapshot::insert_in(&self.snapshot, object);
             }
         });
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
@@ -122,7 +135,7 @@ impl Planner {
             rows.push(self.plan_service(index, manifest));
             progress(rows.len() as u64);
         }
-        let Self { settings, snapshot, external, .. } = self;
+        let Self { settings, snapshot, existing_nodes, external, .. } = self;
         let used: Vec<IpAddr> = Snapshot::read(&snapshot).addresses().collect();
         let mut done = rows.len() as u64;
         let nodes = (!settings.nodes.pools.is_empty()).then(|| {
@@ -146,12 +159,12 @@ impl Planner {
     fn plan_service(&mut self, index: usize, manifest: &Manifest) -> Row {
         let mut object = manifest.object.value();
         let id = ServiceKey::of(&object);
-        let is_update = !id.name.is_empty() && self.existing.contains_key(&id);
-        let old = is_update.then(|| self.get(&id)).flatten();
+        let existing = self.existing.get(&id).filter(|_| !id.name.is_empty());
+        let old = existing.map(|existing| existing.object.value());
         let mut warnings = Vec::new();
         if let Some(old) = &old {
             keep_addresses(&mut object, old);
-            let first = self.existing.get(&id).and_then(Option::as_ref);
+            let first = existing.and_then(|existing| existing.origin.as_ref());
             warnings.extend(first.map(|first| format!("the same Service as in {first}")));
         }
         warnings.extend(misspelled_fields(&object));
@@ -173,9 +186,12 @@ impl Planner {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
+                let object = Packed::new(&placed);
+                let first = self.existing.remove(&id).map(|existing| existing.origin);
+                let origin = first.unwrap_or_else(|| Some(manifest.origin.clone()));
+                self.existing.insert(id, ExistingService { object, origin });
             }
-            Snapshot::share_in(&self.snapshot, &placed, Packed::new(&placed));
+            Snapshot::insert_in(&self.snapshot, &placed);
         }
         row
     }
@@ -191,13 +207,9 @@ impl Planner {
         decide_value(&request.to_value(), &self.settings, in_use, &cluster)
     }
 
-    fn get(&self, id: &ServiceKey) -> Option<Value> {
-        Snapshot::read(&self.snapshot).get("v1", "Service", &id.namespace, &id.name)
-    }
-
     fn has(&self, service: &Value) -> bool {
         let id = ServiceKey::of(service);
-        self.existing.contains_key(&id) || self.get(&id).is_some()
+        self.existing.contains_key(&id) || Snapshot::read(&self.snapshot).service(&id).is_some()
     }
 }
 

@@ -6,8 +6,6 @@ use std::net::IpAddr;
 use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::external::service_fields::addresses_in_pools;
-use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_cluster::object::blocks_of;
 use clusterip_core::address::Family;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Pool;
@@ -40,8 +38,8 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let in_flight = |used: &[IpAddr]| -> Vec<IpAddr> {
         reserved.iter().copied().filter(|address| used.binary_search(address).is_err()).collect()
     };
-    let of_service = |key: &ServiceKey| snapshot.get("v1", "Service", &key.namespace, &key.name);
-    let wrong: Vec<IpAddr> = misplaced.iter().filter_map(of_service).flat_map(|service| addresses(&service)).collect();
+    let wrong = misplaced.iter().filter_map(|key| snapshot.service(key));
+    let wrong: Vec<IpAddr> = wrong.flat_map(|service| service.addresses()).copied().collect();
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
     let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(*address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
@@ -58,7 +56,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()
     };
     let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
-    let blocks = usage::of_nodes(settings, || snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect());
+    let blocks = usage::of_nodes(settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect());
     drop(snapshot);
 
     let mut nodes: BTreeMap<String, Blocks> = BTreeMap::new();

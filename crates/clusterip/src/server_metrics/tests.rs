@@ -74,6 +74,7 @@ fn filled() -> ServerMetrics {
     metrics.cluster.store_synced("Service", true);
     metrics.cluster.store_synced("Node", false);
     metrics.cluster.watch_error("Node");
+    metrics.cluster.left_out("Pod");
     metrics.admission.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     let blocks = |pool: &str, family| fill(pool, family, 256, 7, 250);
@@ -103,6 +104,7 @@ fn filled_of_agent() -> ExposedMetrics {
     metrics.cluster.settings_in_use("11", true);
     metrics.cluster.store_synced("Service", true);
     metrics.cluster.watch_error("Node");
+    metrics.cluster.left_out("Pod");
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     metrics.agent.held(7);
     metrics.agent.alive(true);
@@ -196,6 +198,7 @@ clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="free"}} 250.0
 clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="usable"}} 256.0
 clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="used"}} 7.0
 clusterip_nodes_waiting 3
+clusterip_objects_left_out_total{{kind="Pod"}} 1
 clusterip_other_webhooks 1
 clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
 clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
@@ -232,6 +235,7 @@ clusterip_agent_network_failures_total{{step="announce"}} 0
 clusterip_agent_network_failures_total{{step="hold"}} 1
 clusterip_agent_network_failures_total{{step="release"}} 0
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
+clusterip_objects_left_out_total{{kind="Pod"}} 1
 clusterip_settings_info{{hash="11"}} 1
 clusterip_settings_valid 1
 clusterip_settings_versions_total{{result="accepted"}} 1

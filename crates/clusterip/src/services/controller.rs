@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::object::{Packed, text};
+use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::watch::stores::Change;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
@@ -30,7 +30,6 @@ use futures::channel::mpsc as queue;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
@@ -269,15 +268,10 @@ impl Controller {
 
     /// All Services. Those that are being moved come first, because they have no address.
     fn all_services(&self) -> Vec<ServiceKey> {
-        let (services, mut others) = {
-            let snapshot = self.reconciler.evaluator().stores().read_snapshot();
-            (snapshot.packed_all("v1", "Service"), snapshot.services(None))
-        };
-        let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
-        let may_move = services.iter().filter(|service| service.contains(MOVING_NAME)).map(Packed::value);
-        let moving: BTreeSet<ServiceKey> = may_move.filter(moving).map(|service| ServiceKey::of(&service)).collect();
-        others.retain(|id| !moving.contains(id));
-        moving.into_iter().chain(others).collect()
+        let snapshot = self.reconciler.evaluator().stores().read_snapshot();
+        let is_moving = |service: &&Arc<StoredService>| service.external_name() == MOVING_NAME;
+        let (moving, others): (Vec<_>, Vec<_>) = snapshot.each_service(None).partition(is_moving);
+        moving.into_iter().chain(others).map(|service| service.key().clone()).collect()
     }
 
     /// The Services that a survey found, and those that were noted before or meanwhile, because what was noted may be

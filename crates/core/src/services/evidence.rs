@@ -104,7 +104,7 @@ pub(crate) fn gather(
         }
     }
     if !service.selector.is_empty() {
-        let mut is_cut = false;
+        let (mut is_cut, mut is_incomplete) = (false, false);
         for kind in &settings.kinds {
             if search.is_complete() {
                 break;
@@ -117,6 +117,14 @@ pub(crate) fn gather(
                 search.warnings.push(format!(
                     "namespace {namespace} has more workloads with these labels than one decision reads: some of kind \
                      {kind} or of a later kind were not examined"
+                ));
+            }
+            if selected.is_incomplete && !is_incomplete {
+                is_incomplete = true;
+                let namespace = search.namespace;
+                search.warnings.push(format!(
+                    "namespace {namespace} has more objects than clusterip keeps: some of kind {kind} are left out and \
+                     were not examined"
                 ));
             }
         }

@@ -130,6 +130,16 @@ fn workloads_that_the_host_did_not_read_are_a_warning() {
             ..plain()
         },
         Creation {
+            name: "the host does not keep all: the assumption, and one warning",
+            cluster: cluster().leaving_out("StatefulSet"),
+            why: ASSUMED,
+            warnings: &[
+                "namespace shop has more objects than clusterip keeps: some of kind StatefulSet are left out and \
+                         were not examined",
+            ],
+            ..plain()
+        },
+        Creation {
             name: "a value among those that were read",
             cluster: cluster().workload("StatefulSet", "shop/web", windows()).cutting("StatefulSet"),
             why: by_os("windows", "StatefulSet shop/web", WINDOWS),

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use serde_json::Value;
 
-use crate::object::{blocks_of, name};
+use super::stored_objects::StoredNode;
 
 /// The blocks of all Nodes.
 #[derive(Default)]
@@ -16,19 +15,19 @@ pub(super) struct BlockIndex {
 
 impl BlockIndex {
     /// Adds the blocks of a Node.
-    pub(super) fn add(&mut self, node: &Value) {
-        for block in blocks_of(node) {
-            self.nodes.entry(block).or_default().insert(name(node).to_owned());
+    pub(super) fn add(&mut self, node: &StoredNode) {
+        for block in &node.blocks {
+            self.nodes.entry(*block).or_default().insert(node.name.clone());
         }
     }
 
     /// Removes the blocks of a Node.
-    pub(super) fn forget(&mut self, node: &Value) {
-        for block in blocks_of(node) {
-            let Some(nodes) = self.nodes.get_mut(&block) else { continue };
-            nodes.remove(name(node));
+    pub(super) fn forget(&mut self, node: &StoredNode) {
+        for block in &node.blocks {
+            let Some(nodes) = self.nodes.get_mut(block) else { continue };
+            nodes.remove(&node.name);
             if nodes.is_empty() {
-                self.nodes.remove(&block);
+                self.nodes.remove(block);
             }
         }
     }
@@ -56,8 +55,8 @@ mod tests {
 
     use super::*;
 
-    fn node(name: usize, block: IpNet) -> Value {
-        json!({"kind": "Node", "metadata": {"name": format!("n{name}")}, "spec": {"podCIDRs": [block]}})
+    fn node(name: usize, block: IpNet) -> StoredNode {
+        StoredNode::read(&json!({"metadata": {"name": format!("n{name}")}, "spec": {"podCIDRs": [block]}}))
     }
 
     fn block() -> impl Strategy<Value = IpNet> {

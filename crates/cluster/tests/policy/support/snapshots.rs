@@ -1,27 +1,34 @@
 //! Snapshots of a cluster, and look-ups of them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
+use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use serde_json::{Value, json};
 
 /// A snapshot of these objects.
 pub fn snapshot(objects: &[Value]) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    objects.iter().for_each(|object| snapshot.insert(object.clone()));
+    for object in objects {
+        snapshot.insert(object);
+    }
     snapshot
+}
+
+/// These objects, to be looked up by the module.
+pub fn complete(objects: &[Value]) -> CompleteObjects {
+    objects.iter().cloned().collect()
 }
 
 /// The answer for these objects.
 pub fn ask(objects: &[Value], call: &HostCall) -> Result<Value, String> {
-    ask_snapshot(snapshot(objects), call)
+    ask_complete(&complete(objects), call)
 }
 
-/// The answer of a snapshot.
-pub fn ask_snapshot(snapshot: Snapshot, call: &HostCall) -> Result<Value, String> {
-    let answer = SnapshotCalls::new(Arc::new(RwLock::new(snapshot))).answer(call)?;
+/// The answer of a cluster.
+pub fn ask_complete(objects: &CompleteObjects, call: &HostCall) -> Result<Value, String> {
+    let answer = objects.answer(call)?;
     Ok(serde_json::from_slice(&answer).unwrap())
 }
 

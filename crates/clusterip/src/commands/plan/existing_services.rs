@@ -6,7 +6,7 @@ use anyhow::Context;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::Manifest;
-use clusterip_cluster::object::{self, Packed};
+use clusterip_cluster::object;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::kinds;
 use clusterip_core::service_key::ServiceKey;
@@ -37,19 +37,18 @@ pub(super) fn misplaced(
     let called = callers(cluster)?;
     let mut snapshot = Snapshot::default();
     for object in cluster {
-        snapshot.share(object, Packed::new(object));
+        snapshot.insert(object);
     }
     for manifest in manifests {
         let object = manifest.object.value();
         if !manifest.is_service() {
-            snapshot.share(&object, manifest.object.clone());
+            snapshot.insert(&object);
             continue;
         }
         let id = ServiceKey::of(&object);
-        match snapshot.get("v1", "Service", &id.namespace, &id.name) {
-            Some(existing) => snapshot.insert(updated(existing, &object)),
-            None if is_of_cluster(&object) => snapshot.insert(object),
-            None => {}
+        let existing = snapshot.service(&id).map(|existing| updated(existing.value(), &object));
+        if let Some(object) = existing.or_else(|| is_of_cluster(&object).then_some(object)) {
+            snapshot.insert(&object);
         }
     }
     Ok(MisplacedServices::find(settings, &RwLock::new(snapshot), &called, selector))

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use clusterip_cluster::object::blocks_of;
 use clusterip_cluster::reservations::replica_claims::ClaimStore;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -201,9 +200,7 @@ impl Gauges {
         self.metrics.services.pools(&pools, &unmatched);
         let blocks = {
             let snapshot = evaluator.stores().read_snapshot();
-            usage::of_nodes(&settings.settings, || {
-                snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
-            })
+            usage::of_nodes(&settings.settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect())
         };
         for pool in &blocks {
             admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);

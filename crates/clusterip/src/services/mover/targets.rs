@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
+use clusterip_cluster::lookups::snapshot::StoredEndpoints;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::Moving;
@@ -100,7 +101,8 @@ impl Targets for Alternatives {
 
     fn is_reachable(&self, slices: &[Value]) -> bool {
         let settings = self.evaluator.settings();
-        endpoints::of(slices, self.evaluator.stores(), &settings.settings, &self.service).reachable > 0
+        let slices: Vec<StoredEndpoints> = slices.iter().map(StoredEndpoints::read).collect();
+        endpoints::of(&slices, self.evaluator.stores(), &settings.settings, &self.service).reachable > 0
     }
 
     fn may_show(&self, status: &Map<String, Value>) -> bool {
@@ -137,7 +139,7 @@ impl Targets for Alternatives {
 fn is_of_another(stores: &Stores, key: &ServiceKey, address: IpAddr) -> bool {
     let candidates: Vec<ServiceKey> = {
         let snapshot = stores.read_snapshot();
-        if snapshot.packed("networking.k8s.io/v1", "IPAddress", "", &address.to_string()).is_some() {
+        if snapshot.ip_addresses().contains(&address) {
             return true;
         }
         let holders = snapshot.external_addresses().filter(|(other, held)| *other != key && held.contains(&address));

@@ -36,6 +36,7 @@ pub struct FakeCluster {
     lacks_ip_address_api: bool,
     known_used: Option<Vec<Span>>,
     cut_kind: Option<String>,
+    left_out_kind: Option<String>,
     failures: Vec<(String, LookupError)>,
     questions: RefCell<Vec<String>>,
 }
@@ -48,7 +49,7 @@ impl FakeCluster {
 
     pub fn workload_labelled(mut self, kind: &str, object: &str, pod_labels: &[(&str, &str)], pod_spec: Value) -> Self {
         let (namespace, name) = object.split_once('/').unwrap();
-        let workload = Workload { name: name.into(), pod_spec: pod_spec_of(&pod_spec) };
+        let workload = Workload { name: name.into(), pod_spec: pod_spec_of(&pod_spec).into() };
         let (kind, namespace) = (kind.into(), namespace.into());
         self.workloads.push(WorkloadObject { kind, namespace, pod_labels: labels(pod_labels), workload });
         self
@@ -110,6 +111,12 @@ impl FakeCluster {
         self
     }
 
+    /// A host that does not keep all workloads of this kind.
+    pub fn leaving_out(mut self, kind: &str) -> Self {
+        self.left_out_kind = Some(kind.into());
+        self
+    }
+
     /// A host that knows these addresses to be used without a look-up.
     pub fn known_used(mut self, used: &[Span]) -> Self {
         self.known_used = Some(used.to_vec());
@@ -158,8 +165,9 @@ impl Cluster for FakeCluster {
         };
         let workloads: Vec<Workload> =
             self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect();
-        let is_cut = self.cut_kind.as_ref() == Some(&kind.kind);
-        Ok(Selected { workloads, is_cut })
+        let is_it = |other: &Option<String>| other.as_ref() == Some(&kind.kind);
+        let (is_cut, is_incomplete) = (is_it(&self.cut_kind), is_it(&self.left_out_kind));
+        Ok(Selected { workloads, is_cut, is_incomplete })
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {

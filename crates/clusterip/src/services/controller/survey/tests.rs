@@ -166,7 +166,9 @@ async fn survey_finds_the_misplaced_among_many_services() {
         objects.push(service(&name, &format!("10.{pool}.{}.{}", number / 200, number % 200 + 1), json!({})));
         objects.extend(is_windows.then(|| windows_deployment(&name)));
     }
-    objects.into_iter().for_each(|object| stores.snapshot().write().unwrap().insert(object));
+    for object in objects {
+        stores.snapshot().write().unwrap().insert(&object);
+    }
     let ids = stores.read_snapshot().services(None);
     let evaluator = Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation.clone());
     let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
