@@ -15,7 +15,9 @@ use super::support::control_plane::Options;
 use super::table::{Bound, Table};
 
 const SERVICES: usize = 100_000;
-const WORKLOADS: Workloads = Workloads { namespace: "huge", deployments: 20_000, pods: 50_000 };
+/// As many that the objects of each take about half of the memory that the server allows for a namespace.
+const NAMESPACES: usize = 20;
+const WORKLOADS: Workloads = Workloads { namespace, deployments: 20_000, pods: 50_000 };
 /// The range of Service addresses, with a pool in each half.
 const RANGE: &str = "10.128.0.0/12";
 const FIRST_OF_LINUX: Ipv4Addr = Ipv4Addr::new(10, 129, 0, 0);
@@ -39,18 +41,31 @@ pub async fn measure(admission_rounds: usize) -> Huge {
     let options = Options { audit: false, service_ranges: vec![RANGE.to_owned()], ..Options::default() };
     let bench = Bench::start_with(options, SETTINGS).await;
     let admission_before = admission_without_api_server(&bench, admission_rounds).await;
-    bench.namespace(WORKLOADS.namespace).await;
+    for nth in 0..NAMESPACES {
+        bench.namespace(&nth_namespace(nth)).await;
+    }
     etcd::write_objects(&bench, "ipaddresses", (0..SERVICES).map(ip_address)).await;
     etcd::write_objects(&bench, "services/specs", (0..SERVICES).map(placed)).await;
     etcd::write_objects(&bench, "deployments", WORKLOADS.deployments()).await;
     etcd::write_objects(&bench, "pods", WORKLOADS.pods()).await;
     etcd::write_objects(&bench, "endpointslices", WORKLOADS.slices()).await;
     etcd::wait_until_idle(&bench).await;
-    let list = bench.get(&format!("{}?limit=1", services(WORKLOADS.namespace))).await;
-    assert_eq!(list["metadata"]["remainingItemCount"], SERVICES - 1);
+    for nth in 0..NAMESPACES {
+        let list = bench.get(&format!("{}?limit=1", services(&nth_namespace(nth)))).await;
+        assert_eq!(list["metadata"]["remainingItemCount"], SERVICES / NAMESPACES - 1);
+    }
     let starts = rounds(&bench).await;
     let admission = admission_without_api_server(&bench, admission_rounds).await;
     Huge { starts, admission_before, admission }
+}
+
+/// The namespace of a Service and of its Deployment. Each namespace has Linux and Windows, which alternate.
+fn namespace(index: usize) -> String {
+    nth_namespace(index / 2 % NAMESPACES)
+}
+
+fn nth_namespace(nth: usize) -> String {
+    format!("huge-{nth}")
 }
 
 /// The address of a Service, in its pool. Services without a Deployment count as Linux.
@@ -61,7 +76,7 @@ fn address(index: usize) -> String {
 }
 
 fn placed(index: usize) -> Value {
-    let mut service = service(WORKLOADS.namespace, index);
+    let mut service = service(&namespace(index), index);
     service["spec"]["clusterIP"] = address(index).into();
     service["spec"]["clusterIPs"] = json!([address(index)]);
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
@@ -80,7 +95,7 @@ fn ip_address(index: usize) -> Value {
                 "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
             },
         },
-        "spec": {"parentRef": {"resource": "services", "namespace": WORKLOADS.namespace, "name": name(index)}},
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace(index), "name": name(index)}},
     })
 }
 

@@ -12,13 +12,15 @@ use super::surveys::{change, surveys};
 use super::table::{Bound, Table};
 use crate::support::process_usage::{peak_memory, processor_time};
 
-const WORKLOADS: Workloads = Workloads { namespace: "others", deployments: 2_000, pods: 5_000 };
+const NAMESPACE: &str = "others";
+const WORKLOADS: Workloads = Workloads { namespace: |_| NAMESPACE.to_owned(), deployments: 2_000, pods: 5_000 };
 /// Nothing is compared here, and a start takes long, so there are few rounds.
 const ROUNDS: usize = 3;
 
 /// The workloads of a cluster. Each Deployment has an EndpointSlice.
 pub struct Workloads {
-    pub namespace: &'static str,
+    /// The namespace of the Deployment with this index.
+    pub namespace: fn(usize) -> String,
     pub deployments: usize,
     pub pods: usize,
 }
@@ -90,21 +92,23 @@ pub async fn start(bench: &Bench) -> Start {
 impl Workloads {
     /// Creates the workloads, and the objects that a controller manager would create.
     async fn create(&self, bench: &Bench) {
-        let namespace = self.namespace;
-        bench.add(&deployments(namespace), self.deployments()).await;
-        bench.add(&format!("/api/v1/namespaces/{namespace}/pods"), self.pods()).await;
-        let of_slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+        bench.add(&deployments(NAMESPACE), self.deployments()).await;
+        bench.add(&format!("/api/v1/namespaces/{NAMESPACE}/pods"), self.pods()).await;
+        let of_slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
         bench.add(&of_slices, self.slices()).await;
     }
 
     /// The Deployments.
     pub fn deployments(&self) -> impl Iterator<Item = Value> {
-        (0..self.deployments).map(|index| deployment(self.namespace, index))
+        (0..self.deployments).map(|index| deployment(&(self.namespace)(index), index))
     }
 
     /// The Pods of the Deployments.
     pub fn pods(&self) -> impl Iterator<Item = Value> {
-        (0..self.pods).map(|nth| pod(self.namespace, nth % self.deployments, nth))
+        (0..self.pods).map(|nth| {
+            let index = nth % self.deployments;
+            pod(&(self.namespace)(index), index, nth)
+        })
     }
 
     /// The EndpointSlices of the Services of the Deployments.
@@ -114,7 +118,7 @@ impl Workloads {
 
     /// The EndpointSlice of a Deployment.
     fn slice(&self, index: usize) -> Value {
-        let namespace = self.namespace;
+        let namespace = (self.namespace)(index);
         let endpoint = |nth: usize| {
             let (node, last) = (nth % 50, nth % 250 + 1);
             let target = format!("{}-6c8f9d7b5-{nth:05}", name(index));

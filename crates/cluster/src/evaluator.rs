@@ -190,7 +190,7 @@ fn guarded<T>(
     metrics.took(begin.elapsed());
     evaluation.unwrap_or_else(|cause| {
         metrics.error();
-        let cause = panic_message(cause.as_ref());
+        let cause = panic_message(cause.as_ref()).to_owned();
         let (namespace, name) = owner.id();
         tracing::error!(namespace, name, cause, "the decision about an object failed");
         Err(EvaluationError::Panicked(cause))
@@ -198,9 +198,9 @@ fn guarded<T>(
 }
 
 /// The text of a panic.
-fn panic_message(cause: &(dyn Any + Send)) -> String {
-    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "for an unknown reason".to_owned())
+pub fn panic_message(cause: &(dyn Any + Send)) -> &str {
+    let text = cause.downcast_ref::<&str>().copied();
+    text.or_else(|| cause.downcast_ref::<String>().map(String::as_str)).unwrap_or("for an unknown reason")
 }
 
 impl Evaluation {

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
+use clusterip_cluster::evaluator::panic_message;
 use clusterip_cluster::policy::response::{AdmissionResponse, Status};
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -197,8 +198,7 @@ fn shown(found: Option<&Value>) -> String {
 fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
     let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
-    let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
-    let cause = cause.unwrap_or("for an unknown reason");
+    let cause = panic_message(cause);
     let kind = resource_kind(request);
     tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
     let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
