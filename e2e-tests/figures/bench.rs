@@ -26,6 +26,8 @@ const SETTINGS: &str = "services:
 pub const PARALLEL: usize = 60;
 /// The number of Services that exist besides those of a load.
 pub const OTHERS: usize = 10_000;
+/// The number of their namespaces. A server leaves out some of the Services if one namespace has all of them.
+pub const NAMESPACES_OF_OTHERS: usize = 4;
 /// The path of the ServicePools.
 pub const SERVICE_POOLS: &str = "/apis/clusterip-policy.io/v1alpha1/servicepools";
 const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
@@ -186,15 +188,29 @@ impl Bench {
 
     /// Creates many Services that no load changes, each in its pool.
     pub async fn add_others(&self) {
-        self.namespace("others").await;
         let service = |index: usize| {
-            let mut service = manifests::service("others", index);
+            let mut service = manifests::service(&namespace_of_other(index), index);
             let address = u32::from(FIRST_OF_OTHERS) + u32::try_from(index).unwrap();
             service["spec"]["clusterIP"] = Ipv4Addr::from(address).to_string().into();
             service
         };
-        self.add(&services("others"), (0..OTHERS).map(service)).await;
+        for nth in 0..NAMESPACES_OF_OTHERS {
+            let namespace = nth_namespace_of_others(nth);
+            self.namespace(&namespace).await;
+            let inside = (0..OTHERS).filter(|index| namespace_of_other(*index) == namespace);
+            self.add(&services(&namespace), inside.map(service)).await;
+        }
     }
+}
+
+/// The namespace of one of the other Services, and of its Deployment. Each namespace has Linux and Windows.
+pub fn namespace_of_other(index: usize) -> String {
+    nth_namespace_of_others(index / 2 % NAMESPACES_OF_OTHERS)
+}
+
+/// The name of one of the namespaces of the other Services.
+pub fn nth_namespace_of_others(nth: usize) -> String {
+    format!("others-{nth}")
 }
 
 /// Whether the API server refused a Service because another one has its address. It never accepts the same address

@@ -15,7 +15,7 @@ use super::support::control_plane::Options;
 use super::table::{Bound, Table};
 
 const SERVICES: usize = 100_000;
-/// As many that the objects of each take about half of the memory that the server allows for a namespace.
+/// As many that the objects of each take about two thirds of the memory that the server allows for a namespace.
 const NAMESPACES: usize = 20;
 const WORKLOADS: Workloads = Workloads { namespace, deployments: 20_000, pods: 50_000 };
 /// The range of Service addresses, with a pool in each half.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::bench::{Bench, deployments, quiet};
+use super::bench::{Bench, NAMESPACES_OF_OTHERS, deployments, namespace_of_other, nth_namespace_of_others, quiet};
 use super::manifests::{deployment, name, pod};
 use super::support::eventually::eventually;
 use super::support::serve_process::Server;
@@ -12,8 +12,7 @@ use super::surveys::{change, surveys};
 use super::table::{Bound, Table};
 use crate::support::process_usage::{peak_memory, processor_time};
 
-const NAMESPACE: &str = "others";
-const WORKLOADS: Workloads = Workloads { namespace: |_| NAMESPACE.to_owned(), deployments: 2_000, pods: 5_000 };
+const WORKLOADS: Workloads = Workloads { namespace: namespace_of_other, deployments: 2_000, pods: 5_000 };
 /// Nothing is compared here, and a start takes long, so there are few rounds.
 const ROUNDS: usize = 3;
 
@@ -90,12 +89,16 @@ pub async fn start(bench: &Bench) -> Start {
 }
 
 impl Workloads {
-    /// Creates the workloads, and the objects that a controller manager would create.
+    /// Creates the workloads beside the other Services, and the objects that a controller manager would create.
     async fn create(&self, bench: &Bench) {
-        bench.add(&deployments(NAMESPACE), self.deployments()).await;
-        bench.add(&format!("/api/v1/namespaces/{NAMESPACE}/pods"), self.pods()).await;
-        let of_slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
-        bench.add(&of_slices, self.slices()).await;
+        for nth in 0..NAMESPACES_OF_OTHERS {
+            let namespace = nth_namespace_of_others(nth);
+            let is_inside = |object: &Value| object["metadata"]["namespace"] == *namespace;
+            bench.add(&deployments(&namespace), self.deployments().filter(is_inside)).await;
+            bench.add(&format!("/api/v1/namespaces/{namespace}/pods"), self.pods().filter(is_inside)).await;
+            let of_slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+            bench.add(&of_slices, self.slices().filter(is_inside)).await;
+        }
     }
 
     /// The Deployments.
