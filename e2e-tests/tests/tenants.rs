@@ -9,6 +9,7 @@ mod forged_claims;
 mod forged_journals;
 mod forged_servers;
 mod large_objects;
+mod many_objects;
 mod settings_brake;
 mod shown_addresses;
 mod support;

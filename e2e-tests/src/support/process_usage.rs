@@ -15,10 +15,19 @@ pub fn processor_time(pid: u32) -> Duration {
     Duration::from_secs_f64((ticks(14) + ticks(15)) / TICKS)
 }
 
+/// The resident memory of a process now, in MB of 1,000,000 bytes.
+pub fn memory(pid: u32) -> f64 {
+    status(pid, "VmRSS:")
+}
+
 /// The maximum resident memory of a process so far, in MB of 1,000,000 bytes.
 pub fn peak_memory(pid: u32) -> f64 {
+    status(pid, "VmHWM:")
+}
+
+fn status(pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse().unwrap();
     kibibytes * 1024.0 / 1e6
 }

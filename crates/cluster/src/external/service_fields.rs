@@ -10,7 +10,7 @@ use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Protocol;
 use serde_json::Value;
 
-use crate::watch::field_limits::MAX_PORTS;
+use crate::lookups::snapshot::MAX_PORTS;
 
 /// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";

@@ -92,13 +92,7 @@ pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServe
 /// [`ApiServerError::List`] if the list fails.
 pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), ApiServerError> {
     let (api_version, name) = kind;
-    let mut unwritten = None;
-    each(client, kind, &mut |object| match value(object, api_version, name) {
-        Ok(object) => objects.push(object),
-        Err(error) => unwritten = unwritten.take().or(Some(error)),
-    })
-    .await?;
-    unwritten.map_or(Ok(()), |error| Err(failed(kind, &error)))
+    each(client, kind, &mut |object| objects.push(value(object, api_version, name))).await
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
@@ -133,13 +127,7 @@ pub async fn pages(
     kind: &str,
     objects: &mut Vec<Value>,
 ) -> Result<(), kube::Error> {
-    let mut unwritten = None;
-    visit_all(api, &mut |object| match value(object, api_version, kind) {
-        Ok(object) => objects.push(object),
-        Err(error) => unwritten = unwritten.take().or(Some(error)),
-    })
-    .await?;
-    unwritten.map_or(Ok(()), Err)
+    visit_all(api, &mut |object| objects.push(value(object, api_version, kind))).await
 }
 
 async fn visit_all<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), kube::Error> {
@@ -157,16 +145,15 @@ pub async fn one(
     name: &str,
     objects: &mut Vec<Value>,
 ) -> Result<(), kube::Error> {
-    if let Some(object) = api.get_opt(name).await? {
-        objects.push(value(object, api_version, kind)?);
-    }
+    objects.extend(api.get_opt(name).await?.map(|object| value(object, api_version, kind)));
     Ok(())
 }
 
 /// Completes API version and kind, which the items of a list lack.
-fn value(object: DynamicObject, api_version: &str, kind: &str) -> Result<Value, kube::Error> {
-    let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+fn value(object: DynamicObject, api_version: &str, kind: &str) -> Value {
+    // Serializing can't fail: the keys of an object are strings, and its numbers are finite.
+    let mut object = serde_json::to_value(object).unwrap_or_default();
     object["apiVersion"] = api_version.into();
     object["kind"] = kind.into();
-    Ok(object)
+    object
 }

@@ -6,11 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
-use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use super::field_mask::{Mask, Masked};
+use super::field_mask::{Mask, masked};
 use super::selectors;
 use crate::object::{self, map};
 use crate::policy::host_calls::{HostCall, HostCalls};
@@ -61,7 +59,7 @@ impl CompleteObjects {
         let owner = services.find(|service| addresses(service).contains(&address));
         let ServiceKey { namespace, name: service } =
             owner.filter(|_| address.to_string() == name).map(ServiceKey::of)?;
-        Some(serde_json::json!({
+        Some(json!({
             "apiVersion": api_version,
             "kind": "IPAddress",
             "metadata": {"name": name},
@@ -86,14 +84,15 @@ impl CompleteObjects {
             None => Ok(true),
         };
         let mask = query.field_masks.as_ref().map(Mask::new);
-        let mut items: Vec<Box<RawValue>> = Vec::new();
+        let mut items = Vec::new();
         for (_, object) in self.of_kind(query.api_version, query.kind, namespace) {
             if selects(object)? {
-                let item = Masked { object, mask: mask.as_ref(), cached: true };
-                items.push(serde_json::value::to_raw_value(&item).map_err(|error| error.to_string())?);
+                items.push(masked(object, mask.as_ref(), true));
             }
         }
-        json(&List { query, items })
+        let (api_version, kind) = (json!(query.api_version), json!(format!("{}List", query.kind)));
+        let items = Value::Array(items);
+        Ok(format!(r#"{{"apiVersion":{api_version},"kind":{kind},"metadata":{{}},"items":{items}}}"#).into())
     }
 }
 
@@ -103,26 +102,6 @@ struct Query<'q> {
     label_selector: &'q Option<String>,
     field_selector: &'q Option<String>,
     field_masks: &'q Option<BTreeSet<String>>,
-}
-
-struct List<'l> {
-    query: &'l Query<'l>,
-    items: Vec<Box<RawValue>>,
-}
-
-impl Serialize for List<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_map(Some(4))?;
-        list.serialize_entry("apiVersion", self.query.api_version)?;
-        list.serialize_entry("kind", &format!("{}List", self.query.kind))?;
-        list.serialize_entry("metadata", &BTreeMap::<String, String>::new())?;
-        list.serialize_entry("items", &self.items)?;
-        list.end()
-    }
-}
-
-fn json(value: &impl Serialize) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(value).map_err(|error| error.to_string())
 }
 
 /// Answers all look-ups from complete objects, as Kubewarden does.
@@ -170,7 +149,7 @@ impl HostCalls for CompleteObjects {
                 let found = self.of_kind(api_version, kind, None).find(is_it).map(|(_, object)| object.clone());
                 let derived = || (kind == "IPAddress").then(|| self.ip_address(api_version, name)).flatten();
                 match found.or_else(derived) {
-                    Some(object) => json(&Masked { object: &object, mask: mask.as_ref(), cached: false }),
+                    Some(object) => Ok(masked(&object, mask.as_ref(), false).to_string().into()),
                     None => Err(format!(
                         "Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'"
                     )),

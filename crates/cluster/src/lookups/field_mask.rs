@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value};
 
 /// Field masks as a tree. A field is kept if the tree contains it; where the tree ends, everything below the field is
@@ -23,19 +22,15 @@ impl Mask {
     }
 
     /// Removes the fields of an object that the mask does not contain.
-    pub fn prune(&self, fields: &mut Map<String, Value>) {
-        fields.retain(|key, value| {
-            let mask = self.0.get(key);
-            mask.inspect(|mask| mask.prune_value(value)).is_some()
-        });
-    }
-
-    fn prune_value(&self, value: &mut Value) {
+    pub fn prune(&self, value: &mut Value) {
         match value {
             _ if self.0.is_empty() => {}
-            Value::Object(fields) => self.prune(fields),
+            Value::Object(fields) => fields.retain(|key, value| {
+                let mask = self.0.get(key);
+                mask.inspect(|mask| mask.prune(value)).is_some()
+            }),
             // A path ignores lists: it continues in each item.
-            Value::Array(items) => items.iter_mut().for_each(|item| self.prune_value(item)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.prune(item)),
             _ => {}
         }
     }
@@ -137,90 +132,23 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
     }
 }
 
-/// An object as Kubewarden returns it: type and `metadata` completely, the other fields as the mask says. In an answer
-/// from a watch cache, `metadata` lacks the managed fields and the last applied configuration.
-pub struct Masked<'o> {
-    /// The complete object.
-    pub object: &'o Value,
-    /// The fields that are asked for; `None` for all.
-    pub mask: Option<&'o Mask>,
-    /// Whether the answer comes from a watch cache.
-    pub cached: bool,
-}
-
-impl Serialize for Masked<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Value::Object(fields) = self.object else { return self.object.serialize(serializer) };
-        let mut object = serializer.serialize_map(None)?;
-        for (key, value) in fields {
-            match key.as_str() {
-                "metadata" if self.cached => object.serialize_entry(key, &CachedMetadata(value))?,
-                "apiVersion" | "kind" | "metadata" => object.serialize_entry(key, value)?,
-                _ => match self.mask {
-                    None => object.serialize_entry(key, value)?,
-                    Some(mask) if mask.0.is_empty() => object.serialize_entry(key, value)?,
-                    Some(mask) => {
-                        if let Some(mask) = mask.0.get(key) {
-                            object.serialize_entry(key, &Pruned { value, mask })?;
-                        }
-                    }
-                },
-            }
-        }
-        object.end()
+/// An object as Kubewarden returns it: type and `metadata` completely, the other fields as the mask says, or all of
+/// them. In an answer from a watch cache, `metadata` lacks the managed fields and the last applied configuration.
+pub fn masked(object: &Value, mask: Option<&Mask>, is_cached: bool) -> Value {
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut masked = object.clone();
+    if let Some(mask) = mask {
+        mask.prune(&mut masked);
     }
-}
-
-struct CachedMetadata<'o>(&'o Value);
-
-impl Serialize for CachedMetadata<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-        let Value::Object(fields) = self.0 else { return self.0.serialize(serializer) };
-        let mut metadata = serializer.serialize_map(None)?;
-        for (key, value) in fields.iter().filter(|(key, _)| *key != "managedFields") {
-            match value.as_object().filter(|annotations| key == "annotations" && annotations.contains_key(LAST_APPLIED))
-            {
-                Some(annotations) => {
-                    let kept: BTreeMap<_, _> = annotations.iter().filter(|(key, _)| *key != LAST_APPLIED).collect();
-                    metadata.serialize_entry(key, &kept)?;
-                }
-                None => metadata.serialize_entry(key, value)?,
-            }
-        }
-        metadata.end()
+    let Some(fields) = masked.as_object_mut() else { return masked };
+    for key in ["apiVersion", "kind", "metadata"] {
+        fields.extend(object.get(key).map(|value| (key.to_owned(), value.clone())));
     }
-}
-
-struct Pruned<'v> {
-    value: &'v Value,
-    mask: &'v Mask,
-}
-
-impl Serialize for Pruned<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.mask.0.is_empty() {
-            return self.value.serialize(serializer);
-        }
-        match self.value {
-            Value::Object(fields) => {
-                let mut object = serializer.serialize_map(None)?;
-                for (key, value) in fields {
-                    if let Some(mask) = self.mask.0.get(key) {
-                        object.serialize_entry(key, &Pruned { value, mask })?;
-                    }
-                }
-                object.end()
-            }
-            // A path ignores lists: it continues in each item.
-            Value::Array(items) => {
-                let mut list = serializer.serialize_seq(Some(items.len()))?;
-                for value in items {
-                    list.serialize_element(&Pruned { value, mask: self.mask })?;
-                }
-                list.end()
-            }
-            scalar => scalar.serialize(serializer),
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| is_cached) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
         }
     }
+    masked
 }

@@ -26,26 +26,43 @@ mod workloads;
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;
 pub use self::namespace::MAX_BYTES;
-use self::namespace::{Addresses, Namespace, Object, name_hash};
+use self::namespace::{Addresses, Namespace, name_hash};
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
-pub use self::stored_service::StoredService;
-use self::workloads::{Found, StoredWorkload};
-pub use self::workloads::{LabelHashes, MAX_STEPS, label_hashes};
+pub use self::stored_service::{MAX_PORTS, StoredService};
+use self::workloads::Found;
+pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
 use crate::object;
+use crate::watch::kinds::Kind;
 use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
+
+/// The kinds whose objects have a meaning of their own. The place of a kind is its number. All other kinds are
+/// workloads.
+const KINDS: [(&str, &str); 7] = [
+    ("v1", "Service"),
+    ("discovery.k8s.io/v1", "EndpointSlice"),
+    ("v1", "Namespace"),
+    ("v1", "Node"),
+    ("node.k8s.io/v1", "RuntimeClass"),
+    ("networking.k8s.io/v1", "ServiceCIDR"),
+    ("networking.k8s.io/v1", "IPAddress"),
+];
+const SERVICE: usize = 0;
+const ENDPOINT_SLICE: usize = 1;
+const NAMESPACE: usize = 2;
+const NODE: usize = 3;
+const RUNTIME_CLASS: usize = 4;
+const SERVICE_CIDR: usize = 5;
+const IP_ADDRESS: usize = 6;
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
 #[derive(Default)]
 pub struct Snapshot {
-    /// The kinds of namespaced objects. The place of a kind is its number.
-    kinds: Vec<Kind>,
+    /// The kinds besides [`KINDS`], whose numbers follow.
+    workload_kinds: Vec<Kind>,
+    /// The objects without a namespace are under the empty name.
     namespaces: BTreeMap<Box<str>, Namespace>,
-    namespace_objects: BTreeMap<Box<str>, Result<NamespaceMeta, TypeMismatch>>,
-    nodes: BTreeMap<Box<str>, Arc<StoredNode>>,
-    runtime_classes: BTreeMap<Box<str>, Result<Labels, TypeMismatch>>,
     ip_addresses: BTreeSet<IpAddr>,
-    service_cidrs: BTreeMap<Box<str>, ServiceCidr>,
     addresses: AddressIndex,
     /// The Services that may have external addresses, and the addresses that count as held.
     external: BTreeMap<ServiceKey, Box<[IpAddr]>>,
@@ -55,85 +72,68 @@ pub struct Snapshot {
     max_bytes: Option<usize>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
-    api_version: String,
-    kind: String,
-}
-
-impl Kind {
-    fn new(api_version: &str, kind: &str) -> Self {
-        Self { api_version: api_version.to_owned(), kind: kind.to_owned() }
-    }
-}
-
-/// How the objects of a kind are kept.
-enum Role {
-    Service,
-    Namespace,
-    Node,
-    RuntimeClass,
-    IpAddress,
-    ServiceCidr,
-    EndpointSlice,
-    Workload(TemplateAt),
-}
-
-impl Role {
-    fn of(api_version: &str, kind: &str) -> Self {
-        match (api_version, kind) {
-            ("v1", "Service") => Self::Service,
-            ("v1", "Namespace") => Self::Namespace,
-            ("v1", "Node") => Self::Node,
-            ("node.k8s.io/v1", "RuntimeClass") => Self::RuntimeClass,
-            ("networking.k8s.io/v1", "IPAddress") => Self::IpAddress,
-            ("networking.k8s.io/v1", "ServiceCIDR") => Self::ServiceCidr,
-            ("discovery.k8s.io/v1", "EndpointSlice") => Self::EndpointSlice,
-            ("v1", "Pod") => Self::Workload(TemplateAt::Itself),
-            ("batch/v1", "CronJob") => Self::Workload(TemplateAt::JobTemplate),
-            _ => Self::Workload(TemplateAt::Template),
-        }
-    }
-}
-
-/// An object that was read and is not in the snapshot yet.
-enum Read {
-    Namespaced(Object),
-    Namespace(Result<NamespaceMeta, TypeMismatch>),
-    Node(Arc<StoredNode>),
-    RuntimeClass(Result<Labels, TypeMismatch>),
-    IpAddress(Option<IpAddr>),
-    ServiceCidr(ServiceCidr),
-}
-
-impl Read {
-    fn of(object: &Value) -> Self {
-        match Role::of(object::api_version(object), object::kind(object)) {
-            Role::Service => Self::Namespaced(Object::Service(Arc::new(StoredService::read(object)))),
-            Role::EndpointSlice => Self::Namespaced(Object::Endpoints(Arc::new(StoredEndpoints::read(object)))),
-            Role::Workload(template) => Self::Namespaced(Object::Workload(StoredWorkload::read(template, object))),
-            Role::Namespace => Self::Namespace(stored_objects::namespace(object)),
-            Role::Node => Self::Node(Arc::new(StoredNode::read(object))),
-            Role::RuntimeClass => Self::RuntimeClass(stored_objects::runtime_class_nodes(object)),
-            Role::IpAddress => Self::IpAddress(object::name(object).parse().ok()),
-            Role::ServiceCidr => Self::ServiceCidr(ServiceCidr::read(object)),
-        }
-    }
-}
-
-/// What is known of a version of an object: enough to find the Services that it concerns.
+/// What is kept of an object. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
     /// A Service.
     Service(Arc<StoredService>),
-    /// A Node.
-    Node(Arc<StoredNode>),
-    /// A workload, with the labels of its Pods.
-    Workload(LabelHashes),
     /// An EndpointSlice.
     Endpoints(Arc<StoredEndpoints>),
-    /// An object of another kind.
-    Other,
+    /// The labels and annotations of a Namespace, or the mistake in them.
+    Namespace(Arc<Result<NamespaceMeta, TypeMismatch>>),
+    /// A Node.
+    Node(Arc<StoredNode>),
+    /// The node selector of a RuntimeClass, or the mistake in it.
+    RuntimeClass(Arc<Result<Labels, TypeMismatch>>),
+    /// A ServiceCIDR.
+    ServiceCidr(Arc<ServiceCidr>),
+    /// An `IPAddress`.
+    IpAddress,
+    /// A workload.
+    Workload(Arc<StoredWorkload>),
+}
+
+impl Stored {
+    fn read(object: &Value) -> Self {
+        let (api_version, kind) = (object::api_version(object), object::kind(object));
+        match known_kind(api_version, kind) {
+            Some(SERVICE) => Self::Service(Arc::new(StoredService::read(object))),
+            Some(ENDPOINT_SLICE) => Self::Endpoints(Arc::new(StoredEndpoints::read(object))),
+            Some(NAMESPACE) => Self::Namespace(Arc::new(stored_objects::namespace(object))),
+            Some(NODE) => Self::Node(Arc::new(StoredNode::read(object))),
+            Some(RUNTIME_CLASS) => Self::RuntimeClass(Arc::new(stored_objects::runtime_class_nodes(object))),
+            Some(SERVICE_CIDR) => Self::ServiceCidr(Arc::new(ServiceCidr::read(object))),
+            Some(_) => Self::IpAddress,
+            None => {
+                let template = match (api_version, kind) {
+                    ("v1", "Pod") => TemplateAt::Itself,
+                    ("batch/v1", "CronJob") => TemplateAt::JobTemplate,
+                    _ => TemplateAt::Template,
+                };
+                Self::Workload(Arc::new(StoredWorkload::read(template, object)))
+            }
+        }
+    }
+
+    /// About how many bytes of memory the object takes, with its entries in the indexes; 0 for the objects of
+    /// administrators.
+    fn bytes(&self, name: &str) -> usize {
+        match self {
+            Self::Service(service) => service.bytes(),
+            Self::Workload(workload) => workload.bytes(name),
+            Self::Endpoints(endpoints) => endpoints.bytes(name),
+            _ => 0,
+        }
+    }
+}
+
+fn known_kind(api_version: &str, kind: &str) -> Option<usize> {
+    KINDS.iter().position(|known| *known == (api_version, kind))
+}
+
+/// The namespace of an object of this kind. A manifest of a Node may name one, too.
+fn scope(kind: usize, namespace: &str) -> &str {
+    if (NAMESPACE..KINDS.len()).contains(&kind) { "" } else { namespace }
 }
 
 /// The result of adding an object.
@@ -165,124 +165,65 @@ impl Snapshot {
 
     /// Adds an object. It replaces an object of the same kind, namespace and name.
     pub fn insert(&mut self, object: &Value) -> Insertion {
-        self.put(object, Read::of(object))
+        self.put(object, Stored::read(object))
     }
 
     /// As [`Self::insert`], for a snapshot that other threads read. The object is read before the snapshot is locked.
     pub fn insert_in(snapshot: &RwLock<Self>, object: &Value) -> Insertion {
-        let read = Read::of(object);
+        let read = Stored::read(object);
         snapshot.write().unwrap_or_else(PoisonError::into_inner).put(object, read)
     }
 
-    fn put(&mut self, object: &Value, read: Read) -> Insertion {
+    fn put(&mut self, object: &Value, after: Stored) -> Insertion {
         let (api_version, kind) = (object::api_version(object), object::kind(object));
         let (namespace, name) = (object::namespace(object), object::name(object));
-        if self.has(&read, (api_version, kind), namespace, name) {
+        if after == Stored::IpAddress {
+            let is_new = name.parse().is_ok_and(|address| self.ip_addresses.insert(address));
+            return if is_new { Insertion::Changed { before: None, after } } else { Insertion::Same };
+        }
+        let number = self.number(api_version, kind);
+        let namespace = scope(number, namespace);
+        if self.get(number, namespace, name) == Some(&after) {
             return Insertion::Same;
         }
         let before = self.remove(api_version, kind, namespace, name);
-        let after = match read {
-            Read::Namespaced(object) => {
-                let after = match &object {
-                    Object::Service(service) => {
-                        self.add_addresses(service.key(), &Addresses::of(service));
-                        Stored::Service(Arc::clone(service))
-                    }
-                    Object::Workload(workload) => Stored::Workload(workload.labels().clone()),
-                    Object::Endpoints(endpoints) => Stored::Endpoints(Arc::clone(endpoints)),
-                };
-                let kind = self.number(api_version, kind);
-                let of_namespace = self.namespaces.entry(namespace.into()).or_default();
-                if !of_namespace.insert(kind, name, object, self.max_bytes.unwrap_or(usize::MAX)) {
-                    self.revise(api_version, &self.kinds[kind].kind.clone(), namespace);
-                    return Insertion::LeftOut(before);
-                }
-                after
-            }
-            Read::Namespace(meta) => {
-                self.namespace_objects.insert(name.into(), meta);
-                Stored::Other
-            }
-            Read::Node(node) => {
-                self.blocks.add(&node);
-                self.nodes.insert(name.into(), Arc::clone(&node));
-                Stored::Node(node)
-            }
-            Read::RuntimeClass(nodes) => {
-                self.runtime_classes.insert(name.into(), nodes);
-                Stored::Other
-            }
-            Read::IpAddress(address) => {
-                self.ip_addresses.extend(address);
-                Stored::Other
-            }
-            Read::ServiceCidr(service_cidr) => {
-                self.service_cidrs.insert(name.into(), service_cidr);
-                Stored::Other
-            }
-        };
-        self.revise(api_version, kind, namespace);
-        Insertion::Changed { before, after }
+        match &after {
+            Stored::Service(service) => self.add_addresses(service.key(), &Addresses::of(service)),
+            Stored::Node(node) => self.blocks.add(node),
+            _ => {}
+        }
+        let of_namespace = self.namespaces.entry(namespace.into()).or_default();
+        let is_kept = of_namespace.insert(number, name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
+        self.revise(number, namespace);
+        if is_kept { Insertion::Changed { before, after } } else { Insertion::LeftOut(before) }
     }
 
-    /// Whether the snapshot has this version of an object already.
-    fn has(&self, read: &Read, (api_version, kind): (&str, &str), namespace: &str, name: &str) -> bool {
-        match read {
-            Read::Namespaced(object) => {
-                let Some(of_namespace) = self.namespaces.get(namespace) else { return false };
-                match object {
-                    Object::Service(service) => of_namespace.services().get(name) == Some(service),
-                    Object::Endpoints(endpoints) => of_namespace.endpoints().get(name) == Some(endpoints),
-                    Object::Workload(workload) => {
-                        let number = self.known_number(api_version, kind);
-                        let workloads = number.and_then(|kind| of_namespace.workloads(kind));
-                        workloads.and_then(|workloads| workloads.get(name)) == Some(workload)
-                    }
-                }
-            }
-            Read::Namespace(meta) => self.namespace_objects.get(name) == Some(meta),
-            Read::Node(node) => self.nodes.get(name) == Some(node),
-            Read::RuntimeClass(nodes) => self.runtime_classes.get(name) == Some(nodes),
-            Read::IpAddress(address) => address.is_none_or(|address| self.ip_addresses.contains(&address)),
-            Read::ServiceCidr(service_cidr) => self.service_cidrs.get(name) == Some(service_cidr),
-        }
+    fn get(&self, kind: usize, namespace: &str, name: &str) -> Option<&Stored> {
+        self.namespaces.get(namespace)?.get(kind, name)
     }
 
     /// Removes an object and returns it.
     pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Stored> {
-        let role = Role::of(api_version, kind);
-        let removed = match role {
-            Role::Service | Role::EndpointSlice | Role::Workload(_) => {
-                let number = self.number(api_version, kind);
-                let of_namespace = self.namespaces.get_mut(namespace)?;
-                match role {
-                    Role::EndpointSlice => Stored::Endpoints(of_namespace.remove_endpoints(number, name)?),
-                    Role::Workload(_) => Stored::Workload(of_namespace.remove_workload(number, name)?),
-                    _ => {
-                        let (bare, service) =
-                            (of_namespace.remove_bare(name), of_namespace.remove_service(number, name));
-                        let of_service = service.as_ref().map(|service| Addresses::of(service));
-                        if let Some(addresses) = bare.or(of_service) {
-                            self.forget_addresses(&ServiceKey::new(namespace, name), &addresses);
-                        }
-                        Stored::Service(service?)
-                    }
-                }
-            }
-            Role::Node => {
-                let node = self.nodes.remove(name)?;
-                self.blocks.forget(&node);
-                Stored::Node(node)
-            }
-            Role::Namespace => self.namespace_objects.remove(name).map(|_| Stored::Other)?,
-            Role::RuntimeClass => self.runtime_classes.remove(name).map(|_| Stored::Other)?,
-            Role::IpAddress => {
-                let address = name.parse().ok()?;
-                self.ip_addresses.remove(&address).then_some(Stored::Other)?
-            }
-            Role::ServiceCidr => self.service_cidrs.remove(name).map(|_| Stored::Other)?,
+        let number = self.number(api_version, kind);
+        if number == IP_ADDRESS {
+            return name.parse().is_ok_and(|address| self.ip_addresses.remove(&address)).then_some(Stored::IpAddress);
+        }
+        let namespace = scope(number, namespace);
+        let of_namespace = self.namespaces.get_mut(namespace)?;
+        let bare = if number == SERVICE { of_namespace.remove_bare(name) } else { None };
+        let removed = of_namespace.remove(number, name);
+        let addresses = match &removed {
+            Some(Stored::Service(service)) => Some(Addresses::of(service)),
+            _ => bare,
         };
-        self.revise(api_version, kind, namespace);
+        if let Some(addresses) = addresses {
+            self.forget_addresses(&ServiceKey::new(namespace, name), &addresses);
+        }
+        if let Some(Stored::Node(node)) = &removed {
+            self.blocks.forget(node);
+        }
+        let removed = removed?;
+        self.revise(number, namespace);
         Some(removed)
     }
 
@@ -299,13 +240,15 @@ impl Snapshot {
     }
 
     fn known_number(&self, api_version: &str, kind: &str) -> Option<usize> {
-        self.kinds.iter().position(|known| known.kind == kind && known.api_version == api_version)
+        let is_it = |known: &Kind| known.0 == api_version && known.1 == kind;
+        let workload = || self.workload_kinds.iter().position(is_it).map(|place| KINDS.len() + place);
+        known_kind(api_version, kind).or_else(workload)
     }
 
     fn number(&mut self, api_version: &str, kind: &str) -> usize {
         self.known_number(api_version, kind).unwrap_or_else(|| {
-            self.kinds.push(Kind::new(api_version, kind));
-            self.kinds.len() - 1
+            self.workload_kinds.push((api_version.to_owned(), kind.to_owned()));
+            KINDS.len() + self.workload_kinds.len() - 1
         })
     }
 
@@ -316,37 +259,31 @@ impl Snapshot {
         (of(""), of(namespace))
     }
 
-    fn revise(&mut self, api_version: &str, kind: &str, namespace: &str) {
-        // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used. A kind
-        // of the same name in another API, such as a Service of Knative, may be a workload.
-        let decides_no_pool = matches!(
-            (api_version, kind),
-            ("v1", "Service")
-                | ("discovery.k8s.io/v1", "EndpointSlice")
-                | ("networking.k8s.io/v1", "IPAddress" | "ServiceCIDR")
-                | ("coordination.k8s.io/v1", "Lease")
-        );
-        if !decides_no_pool {
+    fn revise(&mut self, kind: usize, namespace: &str) {
+        // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used.
+        if !matches!(kind, SERVICE | ENDPOINT_SLICE | SERVICE_CIDR | IP_ADDRESS) {
             self.namespaces.entry(namespace.into()).or_default().revision += 1;
         }
     }
 
     /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
-        self.absent.insert(Kind::new(api_version, kind));
-        self.revise(api_version, kind, "");
+        self.absent.insert((api_version.to_owned(), kind.to_owned()));
+        let number = self.number(api_version, kind);
+        self.revise(number, "");
     }
 
     /// Marks a kind as known again.
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
-        if self.absent.remove(&Kind::new(api_version, kind)) {
-            self.revise(api_version, kind, "");
+        if self.absent.remove(&(api_version.to_owned(), kind.to_owned())) {
+            let number = self.number(api_version, kind);
+            self.revise(number, "");
         }
     }
 
     /// Whether the cluster has a kind, as far as is known.
     pub fn has_api(&self, api_version: &str, kind: &str) -> bool {
-        self.absent.is_empty() || !self.absent.contains(&Kind::new(api_version, kind))
+        self.absent.is_empty() || !self.absent.contains(&(api_version.to_owned(), kind.to_owned()))
     }
 
     /// The Services of a namespace, or of all, ordered by namespace and name.
@@ -354,7 +291,10 @@ impl Snapshot {
         let inside =
             self.namespaces.range::<str, _>((Bound::Included(namespace.unwrap_or_default()), Bound::Unbounded));
         let inside = inside.take_while(move |(other, _)| namespace.is_none_or(|namespace| ***other == *namespace));
-        inside.flat_map(|(_, of_namespace)| of_namespace.services().values())
+        inside.flat_map(|(_, of_namespace)| of_namespace.each(SERVICE)).filter_map(|(_, stored)| match stored {
+            Stored::Service(service) => Some(service),
+            _ => None,
+        })
     }
 
     /// The keys of the Services of a namespace, or of all, in order.
@@ -364,67 +304,73 @@ impl Snapshot {
 
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<StoredService>> {
-        self.namespaces.get(key.namespace.as_str())?.services().get(key.name.as_str())
+        match self.get(SERVICE, &key.namespace, &key.name)? {
+            Stored::Service(service) => Some(service),
+            _ => None,
+        }
+    }
+
+    fn of_cluster(&self, kind: usize) -> impl Iterator<Item = &Stored> {
+        self.namespaces.get("").into_iter().flat_map(move |of_cluster| of_cluster.each(kind)).map(|(_, stored)| stored)
     }
 
     /// The Nodes in the order of their names.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<StoredNode>> {
-        self.nodes.values()
+        self.of_cluster(NODE).filter_map(|stored| match stored {
+            Stored::Node(node) => Some(node),
+            _ => None,
+        })
     }
 
     /// The Node with this name; `None` if there is none.
     pub fn node(&self, name: &str) -> Option<&Arc<StoredNode>> {
-        self.nodes.get(name)
+        match self.get(NODE, "", name)? {
+            Stored::Node(node) => Some(node),
+            _ => None,
+        }
     }
 
     /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist.
     pub fn namespace(&self, name: &str) -> Option<&Result<NamespaceMeta, TypeMismatch>> {
-        self.namespace_objects.get(name)
+        match self.get(NAMESPACE, "", name)? {
+            Stored::Namespace(meta) => Some(meta),
+            _ => None,
+        }
     }
 
     /// The labels of a Node, or the mistake in them; `None` if the Node does not exist.
     pub(super) fn node_labels(&self, name: &str) -> Option<Result<&Labels, &TypeMismatch>> {
-        self.nodes.get(name).map(|node| node.mistake.as_ref().map_or(Ok(&node.labels), Err))
+        self.node(name).map(|node| node.mistake.as_ref().map_or(Ok(&node.labels), Err))
     }
 
     /// The node selector of a RuntimeClass, or the mistake in it; `None` if the RuntimeClass does not exist.
     pub(super) fn runtime_class_nodes(&self, name: &str) -> Option<&Result<Labels, TypeMismatch>> {
-        self.runtime_classes.get(name)
+        match self.get(RUNTIME_CLASS, "", name)? {
+            Stored::RuntimeClass(nodes) => Some(nodes),
+            _ => None,
+        }
     }
 
     /// The ranges of the ServiceCIDRs.
     pub fn service_ranges(&self) -> ServiceRanges {
-        ServiceRanges::of_service_cidrs(self.service_cidrs.values().cloned())
+        ServiceRanges::of_service_cidrs(self.of_cluster(SERVICE_CIDR).filter_map(|stored| match stored {
+            Stored::ServiceCidr(service_cidr) => Some(ServiceCidr::clone(service_cidr)),
+            _ => None,
+        }))
     }
 
     /// The namespaces and names of the objects of a kind, in order.
     pub fn names(&self, api_version: &str, kind: &str) -> Vec<(String, String)> {
-        let cluster_wide = |names: &mut dyn Iterator<Item = &Box<str>>| {
-            names.map(|name| (String::new(), name.to_string())).collect::<Vec<_>>()
-        };
-        match Role::of(api_version, kind) {
-            Role::Namespace => cluster_wide(&mut self.namespace_objects.keys()),
-            Role::Node => cluster_wide(&mut self.nodes.keys()),
-            Role::RuntimeClass => cluster_wide(&mut self.runtime_classes.keys()),
-            Role::ServiceCidr => cluster_wide(&mut self.service_cidrs.keys()),
-            Role::IpAddress => self.ip_addresses.iter().map(|address| (String::new(), address.to_string())).collect(),
-            role => {
-                let number = self.known_number(api_version, kind);
-                let in_namespace = |(namespace, of_namespace): (&str, &Namespace)| {
-                    let named = |name: &str| (namespace.to_owned(), name.to_owned());
-                    match role {
-                        Role::Service => {
-                            let whole = of_namespace.services().keys().map(|name| &**name);
-                            whole.chain(of_namespace.bare()).map(named).collect::<Vec<_>>()
-                        }
-                        Role::EndpointSlice => of_namespace.endpoints().keys().map(|name| named(name)).collect(),
-                        _ => {
-                            let workloads = number.and_then(|kind| of_namespace.workloads(kind)).into_iter();
-                            workloads.flat_map(|workloads| workloads.iter()).map(|(name, _)| named(name)).collect()
-                        }
-                    }
+        match self.known_number(api_version, kind) {
+            None => Vec::new(),
+            Some(IP_ADDRESS) => self.ip_addresses.iter().map(|address| (String::new(), address.to_string())).collect(),
+            Some(kind) => {
+                let names = |(namespace, of_namespace): (&str, &Namespace)| {
+                    let bare = of_namespace.bare().filter(|_| kind == SERVICE);
+                    let names = of_namespace.each(kind).map(|(name, _)| &**name).chain(bare);
+                    names.map(|name| (namespace.to_owned(), name.to_owned())).collect::<Vec<_>>()
                 };
-                self.each_namespace().flat_map(in_namespace).collect()
+                self.each_namespace().flat_map(names).collect()
             }
         }
     }
@@ -445,8 +391,7 @@ impl Snapshot {
         let number = self.known_number(&kind.api_version, &kind.kind);
         let of_namespace = number.and_then(|kind| Some((kind, self.namespaces.get(namespace)?)));
         let Some((number, of_namespace)) = of_namespace else { return Ok(Selected::default()) };
-        let found = of_namespace.workloads(number).map(|workloads| workloads.selected(selector, left));
-        let found = found.unwrap_or_else(|| Ok(Selected::default()))?;
+        let found = of_namespace.selected(number, selector, left)?;
         Ok(Selected { is_incomplete: of_namespace.leaves_out(number), ..found })
     }
 
@@ -466,9 +411,11 @@ impl Snapshot {
     pub fn services_on_node(&self, node: &str) -> BTreeSet<ServiceKey> {
         let Some(pod) = self.known_number("v1", "Pod") else { return BTreeSet::new() };
         let of_namespace = |(name, of_namespace): (&str, &Namespace)| {
-            let pods = of_namespace.workloads(pod).into_iter().flat_map(|pods| pods.iter());
-            let on_node = pods.filter(|(_, pod)| pod.is_on(node));
-            let services = on_node.flat_map(|(_, pod)| of_namespace.services_selecting(pod.labels()));
+            let on_node = of_namespace.each(pod).filter_map(|(_, pod)| match pod {
+                Stored::Workload(pod) if pod.is_on(node) => Some(pod),
+                _ => None,
+            });
+            let services = on_node.flat_map(|pod| of_namespace.services_selecting(pod.labels()));
             services.map(|service| ServiceKey::new(name, service)).collect::<Vec<_>>()
         };
         self.each_namespace().flat_map(of_namespace).collect()

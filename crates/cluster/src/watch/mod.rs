@@ -11,18 +11,12 @@
 //! | [`dynamic_resource`] | lets kube read our own types as objects of any kind |
 //! | [`partial_object`] | reads only the used fields of an object |
 //! | [`watched_fields`] | which fields of each kind are used |
-//! | [`projection`] | reduces a watched object to these fields |
-//! | [`field_limits`] | limits fields that tenants can fill without limit |
-//! | `address_set_by_hand` | reduces `managedFields` to what shows whether a Service's address was set by hand |
 
-mod address_set_by_hand;
 pub mod control_plane_services;
 pub mod dynamic_resource;
-pub mod field_limits;
 pub mod kinds;
 pub mod other_webhooks;
 pub mod partial_object;
-pub mod projection;
 pub mod service_ranges;
 pub mod stores;
 pub mod subscriptions;

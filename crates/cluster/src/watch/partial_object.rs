@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use clusterip_core::address_set_by_hand::ADDRESS_FIELDS;
+use clusterip_core::address_set_by_hand::{ADDRESS_FIELDS, MANAGER};
 use clusterip_core::annotations::has_parser;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::dynamic_resource::impl_dynamic_resource;
+use super::kinds::Kind;
 use super::watched_fields;
 use crate::lookups::field_mask::MaskedReader;
 
@@ -23,31 +24,30 @@ use crate::lookups::field_mask::MaskedReader;
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartialObject {
-    /// From `metadata`: name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels, and the
-    /// annotations that are used.
+    /// Name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels, the annotations that are used, and
+    /// of the managed fields what shows whether the address of a Service was set by hand.
     pub metadata: ObjectMeta,
-    /// From `metadata.managedFields`: the managers of the address of a Service. One entry without fields stands for all
-    /// other managers.
-    pub managers: Vec<Manager>,
     /// The other fields that are used, at most `MAX_VALUES` values.
     pub data: Map<String, Value>,
 }
 
-/// A manager of fields of `spec`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Manager {
-    /// The name of the manager.
-    pub name: Option<String>,
-    /// The fields that it manages, as keys of `fieldsV1`.
-    pub spec: Vec<String>,
+impl PartialObject {
+    /// The object as JSON, with its kind; `None` if it has no name.
+    pub fn value(self, (api_version, kind): &Kind) -> Option<Value> {
+        self.metadata.name.as_ref()?;
+        let mut fields = self.data;
+        fields.insert("apiVersion".to_owned(), api_version.as_str().into());
+        fields.insert("kind".to_owned(), kind.as_str().into());
+        let metadata = ObjectMeta { resource_version: None, ..self.metadata };
+        fields.insert("metadata".to_owned(), serde_json::to_value(metadata).ok()?);
+        Some(Value::Object(fields))
+    }
 }
 
 /// How many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
 const MAX_LABELS: usize = 4096;
 /// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
 const MAX_VALUES: usize = 16_384;
-/// How many managers of an address are read. One manager that is not this program is enough for the decision.
-const MAX_MANAGERS: usize = 64;
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,32 +123,36 @@ read_in_part!(Labels, String, |count, _| count < MAX_LABELS);
 read_in_part!(Annotations, String, |_, key| has_parser(key));
 read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
 
-struct Managers(Vec<Manager>);
+/// Of the managers, one that owns the address of a Service: another one than this program if there is any, because one
+/// is enough for [`is_set_by_hand`](clusterip_core::address_set_by_hand::is_set_by_hand), and server-side apply allows
+/// any number. An empty entry if no manager owns it.
+struct Managers(Option<ManagedFieldsEntry>);
 
 impl<'de> Deserialize<'de> for Managers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
 
         impl<'de> Visitor<'de> for Entries {
-            type Value = Vec<Manager>;
+            type Value = Option<ManagedFieldsEntry>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of managers")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Manager>, A::Error> {
-                let (mut found, mut others) = (Vec::new(), false);
-                while let Some(entry) = list.next_element::<Entry>()? {
-                    let spec = entry.fields.and_then(|fields| fields.spec).map(|spec| spec.0).unwrap_or_default();
-                    others |= spec.is_empty();
-                    if !spec.is_empty() && found.len() < MAX_MANAGERS {
-                        found.push(Manager { name: entry.manager, spec: spec.into_keys().collect() });
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let (mut own, mut other, mut any) = (None, None, None);
+                while let Some(Entry { manager, fields }) = list.next_element()? {
+                    any.get_or_insert_default();
+                    let owned = fields.and_then(|fields| fields.spec).map(|spec| spec.0).unwrap_or_default();
+                    if owned.is_empty() {
+                        continue;
                     }
+                    let spec: Map<String, Value> = owned.into_keys().map(|field| (field, json!({}))).collect();
+                    let manages = if manager.as_deref() == Some(MANAGER) { &mut own } else { &mut other };
+                    let fields_v1 = Some(FieldsV1(json!({ "f:spec": spec })));
+                    manages.get_or_insert(ManagedFieldsEntry { manager, fields_v1, ..ManagedFieldsEntry::default() });
                 }
-                if others {
-                    found.push(Manager::default());
-                }
-                Ok(found)
+                Ok(other.or(own).or(any))
             }
         }
 
@@ -176,7 +180,7 @@ impl<'de> Visitor<'de> for Whole {
         let mut reader = MaskedReader { mask: &watched_fields::OF_ALL_KINDS, left: &mut left };
         while let Some(key) = map.next_key::<String>()? {
             if key == "metadata" {
-                (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split();
+                watched.metadata = map.next_value::<Metadata>()?.into();
             } else if let Some(reader) = reader.field(&key) {
                 let value = map.next_value_seed(reader)?;
                 watched.data.insert(key, value);
@@ -188,19 +192,19 @@ impl<'de> Visitor<'de> for Whole {
     }
 }
 
-impl Metadata {
-    fn split(self) -> (ObjectMeta, Vec<Manager>) {
-        let metadata = ObjectMeta {
-            name: self.name,
-            namespace: self.namespace,
-            uid: self.uid,
-            resource_version: self.resource_version,
-            deletion_timestamp: self.deletion_timestamp,
-            labels: self.labels.map(|labels| labels.0),
-            annotations: self.annotations.map(|annotations| annotations.0),
-            ..ObjectMeta::default()
-        };
-        (metadata, self.managed_fields.map(|managers| managers.0).unwrap_or_default())
+impl From<Metadata> for ObjectMeta {
+    fn from(read: Metadata) -> Self {
+        Self {
+            name: read.name,
+            namespace: read.namespace,
+            uid: read.uid,
+            resource_version: read.resource_version,
+            deletion_timestamp: read.deletion_timestamp,
+            labels: read.labels.map(|labels| labels.0),
+            annotations: read.annotations.map(|annotations| annotations.0),
+            managed_fields: read.managed_fields.and_then(|managers| managers.0).map(|manager| vec![manager]),
+            ..Self::default()
+        }
     }
 }
 
@@ -209,8 +213,6 @@ impl_dynamic_resource!(PartialObject);
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn read(object: &Value) -> PartialObject {
@@ -246,14 +248,15 @@ mod tests {
             labels: Some([("b".to_owned(), "c".to_owned())].into()),
             annotations: Some([("clusterip-policy/os".to_owned(), "linux".to_owned())].into()),
             deletion_timestamp: serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap(),
+            managed_fields: Some(vec![ManagedFieldsEntry {
+                manager: Some("m".to_owned()),
+                fields_v1: Some(FieldsV1(json!({"f:spec": {"f:clusterIP": {}}}))),
+                ..ManagedFieldsEntry::default()
+            }]),
             ..ObjectMeta::default()
         };
         let expected = PartialObject {
             metadata,
-            managers: vec![
-                Manager { name: Some("m".to_owned()), spec: vec!["f:clusterIP".to_owned()] },
-                Manager::default(),
-            ],
             data: Map::from_iter([
                 ("spec".to_owned(), json!({"podCIDR": "10.0.0.0/24"})),
                 (
@@ -290,7 +293,7 @@ mod tests {
         }));
         assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS);
         assert_eq!(object.metadata.annotations.unwrap().len(), 0);
-        assert_eq!(object.managers.len(), MAX_MANAGERS);
+        assert_eq!(object.metadata.managed_fields.unwrap().len(), 1);
         let spec = &object.data["spec"]["template"]["spec"];
         assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
         // The selector itself and the fields around it count as values too.

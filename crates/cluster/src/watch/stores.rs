@@ -31,7 +31,6 @@ pub use self::watch_state::State;
 use super::control_plane_services::ControlPlaneServices;
 use super::kinds::{self, Kind, own_name};
 use super::partial_object::PartialObject;
-use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
@@ -121,8 +120,7 @@ impl Stores {
         let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
         let api: Api<PartialObject> = Api::all_with(self.0.client.clone(), &resource);
         if let Ok(list) = api.list(&ListParams::default()).await {
-            let projection = Projection::new(&kind);
-            let objects = list.items.into_iter().filter_map(|object| projection.keep(object));
+            let objects = list.items.into_iter().filter_map(|object| object.value(&kind));
             self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
         }
     }
@@ -279,7 +277,7 @@ impl Inner {
         let begin = tokio::time::Instant::now();
         let mut look_for_room = begin + LIST_AGAIN_AFTER;
         let mut events = pin!(watcher(api.clone(), config));
-        let (projection, asks) = (Projection::new(kind), self.subscriptions.asks(kind));
+        let asks = self.subscriptions.asks(kind);
         // The objects that the current list has shown so far; `None` between two lists.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
         loop {
@@ -304,7 +302,7 @@ impl Inner {
             match event {
                 Some(Ok(Event::Init)) => listed = Some(BTreeSet::new()),
                 Some(Ok(Event::InitApply(object))) => {
-                    if let Some(id) = self.apply(&projection, object, lists.complete) {
+                    if let Some(id) = self.apply(kind, object, lists.complete) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
@@ -318,7 +316,7 @@ impl Inner {
                     self.set_synced(kind);
                 }
                 Some(Ok(Event::Apply(object))) => {
-                    self.apply(&projection, object, true);
+                    self.apply(kind, object, true);
                     self.set_synced(kind);
                 }
                 Some(Ok(Event::Delete(object))) => {
@@ -341,8 +339,8 @@ impl Inner {
     }
 
     /// Stores an object. Returns its namespace and name, or `None` if it has no name.
-    fn apply(&self, projection: &Projection, object: PartialObject, tell: bool) -> Option<(String, String)> {
-        let (kind, object) = (projection.kind(), projection.keep(object)?);
+    fn apply(&self, kind: &Kind, object: PartialObject, tell: bool) -> Option<(String, String)> {
+        let object = object.value(kind)?;
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         let (before, after) = match Snapshot::insert_in(&self.snapshot, &object) {
             Insertion::Same => return Some(id),

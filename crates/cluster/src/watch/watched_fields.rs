@@ -40,25 +40,29 @@ const POD_SPEC: [&str; 8] = [
     "os.name",
     "runtimeClassName",
 ];
-/// A field that no object has, for kinds of which only `metadata` is used.
-const NONE: [&str; 1] = ["-"];
-
-/// The fields of a kind in addition to `metadata`, as paths with dots.
-pub fn of_kind(kind: &Kind) -> Vec<String> {
-    let fields: &[&str] = match own_name(kind) {
-        "Service" => &SERVICE,
-        "ServiceCIDR" => &SERVICE_CIDR,
-        "RuntimeClass" => &RUNTIME_CLASS,
-        "EndpointSlice" => &ENDPOINT_SLICE,
-        "Node" => &NODE,
-        "Namespace" | "IPAddress" => &NONE,
-        "Pod" => return of_pod("spec"),
-        _ if *kind == ("batch/v1".to_owned(), "CronJob".to_owned()) => {
-            return of_template("spec.jobTemplate.spec.template");
-        }
-        _ => return of_template("spec.template"),
+/// The fields of a kind that are used, with those that identify an object.
+pub fn of_kind(kind: &Kind) -> Mask {
+    let (metadata, fields): (&[&str], &[&str]) = match own_name(kind) {
+        "Service" => (&["annotations", "deletionTimestamp", "labels", "managedFields", "uid"], &SERVICE),
+        // Pools select ServiceCIDRs by their labels.
+        "ServiceCIDR" => (&["deletionTimestamp", "labels"], &SERVICE_CIDR),
+        "RuntimeClass" => (&[], &RUNTIME_CLASS),
+        "EndpointSlice" => (&["labels"], &ENDPOINT_SLICE),
+        "Node" => (&["labels"], &NODE),
+        "Namespace" => (&["annotations", "labels"], &[]),
+        "Pod" => (&["labels"], &[]),
+        // For workloads, the labels of their Pods matter, not their own.
+        _ => (&[], &[]),
     };
-    fields.iter().map(|field| (*field).to_owned()).collect()
+    let pods = match own_name(kind) {
+        "Pod" => of_pod("spec"),
+        "" if *kind == ("batch/v1".to_owned(), "CronJob".to_owned()) => of_template("spec.jobTemplate.spec.template"),
+        "" => of_template("spec.template"),
+        _ => Vec::new(),
+    };
+    let metadata = metadata.iter().chain(&["name", "namespace"]).map(|field| format!("metadata.{field}"));
+    let fields = fields.iter().chain(&["apiVersion", "kind"]).map(|field| (*field).to_owned());
+    Mask::new(&metadata.chain(fields).chain(pods).collect())
 }
 
 fn of_pod(spec: &str) -> Vec<String> {
@@ -71,7 +75,8 @@ fn of_template(template: &str) -> Vec<String> {
     fields
 }
 
-/// The fields of all kinds: all others can be skipped while an object is read whose kind is not known yet.
+/// The fields of all kinds besides `metadata`: all others can be skipped while an object is read whose kind is not known
+/// yet.
 pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let flat = [&SERVICE[..], &SERVICE_CIDR, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE];
     let flat = flat.into_iter().flatten().map(|field| (*field).to_owned());

@@ -251,8 +251,8 @@ fn workloads_for_one_decision_are_bounded_for_all_kinds_together() {
         }
     }
     let found = read(&RwLock::new(snapshot), "web", &["Deployment", "StatefulSet", "Pod"]);
-    // Each takes 33 steps.
-    assert_eq!(found, [(300, false), (MAX_STEPS / 33 - 300, true), (0, false)]);
+    // Each takes 34 steps.
+    assert_eq!(found, [(300, false), (MAX_STEPS / 34 - 300, true), (0, false)]);
 }
 
 #[test]
@@ -284,7 +284,76 @@ fn workload_without_requirements_is_kept_in_less_than_a_kibibyte() {
     }
     let each = snapshot.bytes("shop") / count;
     assert!(each < 768, "{each} bytes");
-    assert_eq!(read(&RwLock::new(snapshot), "web", &["ReplicaSet"]), [(MAX_STEPS / 33, true)]);
+    assert_eq!(read(&RwLock::new(snapshot), "web", &["ReplicaSet"]), [(MAX_STEPS / 34, true)]);
+}
+
+/// A namespace may have 10,000 Services besides its workloads.
+#[test]
+fn ordinary_service_is_kept_in_about_a_kibibyte() {
+    let mut snapshot = Snapshot::default();
+    let count = 1000;
+    for number in 0..count {
+        let app = json!({"app.kubernetes.io/name": "web", "app.kubernetes.io/instance": format!("shop-{number}")});
+        let address = format!("10.0.{}.{}", number / 200, number % 200);
+        let port =
+            |port: u16| json!({"name": format!("port-{port}"), "port": port, "protocol": "TCP", "targetPort": port});
+        snapshot.insert(&json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "shop", "name": format!("web-{number:05}"), "labels": app,
+                "uid": "01234567-0123-0123-0123-0123456789ab", "managedFields": [{"manager": "helm"}]},
+            "spec": {"type": "LoadBalancer", "clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack", "selector": app, "ports": [port(80), port(443), port(8080)]},
+        }));
+    }
+    let each = snapshot.bytes("shop") / count;
+    assert!(each < 1100, "{each} bytes");
+}
+
+/// A tenant can write any number of objects of a megabyte.
+#[test]
+fn object_of_a_megabyte_is_kept_in_few_kibibytes() {
+    let long = || "x".repeat(1 << 20);
+    let thousand = |prefix: &str| -> Value {
+        let item = |number: usize| (format!("{prefix}{number}"), json!(format!("{number:01000}")));
+        (0..1000).map(item).collect::<serde_json::Map<_, _>>().into()
+    };
+    let term = |values: Value| json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
+    let affinity =
+        |when: &str, terms: Value| json!({"affinity": {"nodeAffinity": {(when): {"nodeSelectorTerms": terms}}}});
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let web = json!({"app": "web"});
+    let service = |annotations: Value, spec: Value| {
+        let metadata = json!({"namespace": "shop", "name": "web", "annotations": annotations});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    };
+    let ports =
+        json!((0..10_000).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect::<Vec<_>>());
+    let rows = [
+        ("labels of Pods", workload("Deployment", 0, &thousand("a"), &json!({}))),
+        ("long labels of Pods", workload("Deployment", 0, &json!({"a": long()}), &json!({}))),
+        (
+            "too many terms",
+            workload("Deployment", 0, &web, &affinity(REQUIRED, json!(vec![term(json!([long()])); 260]))),
+        ),
+        ("a long value", workload("Deployment", 0, &web, &affinity(REQUIRED, json!([term(json!([long()]))])))),
+        (
+            "affinity of the wrong shape",
+            workload("Rollout", 0, &web, &affinity(REQUIRED, json!([term(json!(long()))]))),
+        ),
+        ("a long name of a class", workload("Rollout", 0, &web, &json!({"runtimeClassName": long()}))),
+        ("an annotation of another program", service(json!({"example.com/note": long()}), json!({}))),
+        ("a long name of a pool", service(json!({"clusterip-policy/pool": long()}), json!({}))),
+        ("a forged move", service(json!({"clusterip-policy/moving": long()}), json!({}))),
+        ("a load balancer IP", service(json!({}), json!({"loadBalancerIP": long()}))),
+        ("ports", service(json!({}), json!({"type": "ClusterIP", "ports": ports}))),
+        ("ports of a load balancer", service(json!({}), json!({"type": "LoadBalancer", "ports": ports}))),
+    ];
+    for (name, object) in rows {
+        let mut snapshot = Snapshot::default();
+        snapshot.insert(&object);
+        let bytes = snapshot.bytes("shop");
+        assert!(bytes > 0 && bytes < 20 << 10, "{name}: {bytes} bytes are kept");
+    }
 }
 
 #[test]
@@ -309,8 +378,8 @@ fn objects_above_the_limit_of_their_namespace_are_left_out() {
     let service = |name: &str, last: u8| {
         json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"namespace": "shop", "name": name, "annotations": {"a": "x".repeat(40_000)}},
-            "spec": {"clusterIP": format!("10.0.0.{last}"), "externalIPs": ["10.0.9.1"]},
+            "metadata": {"namespace": "shop", "name": name},
+            "spec": {"clusterIP": format!("10.0.0.{last}"), "externalIPs": ["10.0.9.1"], "externalName": "x".repeat(40_000)},
         })
     };
     let (address, moved): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());

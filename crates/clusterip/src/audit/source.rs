@@ -17,7 +17,6 @@ use clusterip_cluster::object;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_cluster::watch::projection::Projection;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::{State, Stores};
 use clusterip_core::annotations::LEASE_LABEL;
@@ -52,7 +51,8 @@ pub(crate) struct AuditedCluster {
 
 /// Collects the objects of a cluster as they arrive.
 struct Collector {
-    keepers: BTreeMap<Kind, Projection>,
+    /// The kinds of the objects that are kept.
+    asked: Vec<Kind>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
     reservations: BTreeMap<IpAddr, ReservationStatus>,
@@ -64,15 +64,15 @@ struct Collector {
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
-        let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Projection::new(&kind))).collect();
+        let asked = kinds::asked(settings).collect();
         let called = ControlPlaneServices::default();
         let (snapshot, kinds) = (Snapshot::default(), SnapshotKinds::default());
         let (in_flight, reservations) = (Vec::new(), BTreeMap::new());
-        Self { keepers, snapshot, in_flight, reservations, holders: None, called, kinds }
+        Self { asked, snapshot, in_flight, reservations, holders: None, called, kinds }
     }
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {
-        if let Some(object) = self.keepers.get(kind).and_then(|keeper| keeper.keep(object)) {
+        if let Some(object) = object.value(kind) {
             self.snapshot.insert(&object);
         }
     }
@@ -240,7 +240,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
     if kinds::callers().any(|caller| caller == kind) {
         return add_caller(&collector.called, &kind, object);
     }
-    if collector.keepers.contains_key(&kind) {
+    if collector.asked.contains(&kind) {
         collector.take(&kind, serde_json::from_value(object)?);
     }
     Ok(())

@@ -13,11 +13,12 @@ use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{in_lines, list_objects};
 use clusterip_cluster::lookups::api_server_lists;
+use clusterip_cluster::lookups::field_mask::Mask;
 use clusterip_cluster::watch::control_plane_services::CallerObject;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_cluster::watch::other_webhooks;
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_cluster::watch::projection::Projection;
+use clusterip_cluster::watch::watched_fields;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -120,9 +121,8 @@ fn write_private(file: &Path, text: &str) -> io::Result<()> {
 async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> {
     let mut contents = Contents::default();
     for kind in evidence_kinds(settings) {
-        let projection = Projection::new(&kind);
-        let objects = &mut contents.objects;
-        let mut add = |object: PartialObject| objects.extend(reduced(&projection, object));
+        let (fields, objects) = (watched_fields::of_kind(&kind), &mut contents.objects);
+        let mut add = |object: PartialObject| objects.extend(reduced(&kind, &fields, object));
         api_server_lists::each(client, &kind, &mut add).await?;
         contents.kinds.push(kind);
     }
@@ -202,15 +202,11 @@ impl Contents {
     }
 }
 
-/// The fields of an object that are read; `None` if the object has no name.
-fn reduced(projection: &Projection, object: PartialObject) -> Option<Value> {
-    let deleted = object.metadata.deletion_timestamp.clone();
-    let mut kept = projection.keep(object)?;
-    // The projection keeps only that there is a time, but a snapshot must have one to be readable.
-    if let (Some(time), Some(kept)) = (deleted, kept.pointer_mut("/metadata/deletionTimestamp")) {
-        *kept = json!(time);
-    }
-    Some(kept)
+/// These fields of an object; `None` if the object has no name.
+fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
+    let mut object = object.value(kind)?;
+    fields.prune(&mut object);
+    Some(object)
 }
 
 /// A Lease with only the fields that are read.
@@ -313,7 +309,8 @@ mod tests {
             "spec": {"clusterIP": "10.0.0.9", "selector": {"app": "web"}, "sessionAffinity": "ClientIP"},
         });
         let read: PartialObject = serde_json::from_str(&object.to_string()).unwrap();
-        let kept = reduced(&Projection::new(&service), read.clone()).unwrap();
+        let fields = watched_fields::of_kind(&service);
+        let kept = reduced(&service, &fields, read).unwrap();
         let expected = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {
@@ -325,7 +322,38 @@ mod tests {
         });
         assert_eq!(kept, expected);
         let again: PartialObject = serde_json::from_value(kept.clone()).unwrap();
-        assert_eq!(reduced(&Projection::new(&service), again), Some(kept), "nothing is lost by reading it again");
+        assert_eq!(reduced(&service, &fields, again), Some(kept), "nothing is lost by reading it again");
+    }
+
+    #[test]
+    fn other_objects_have_only_fields_that_are_read_of_their_kind() {
+        let object = json!({
+            "metadata": {"name": "web", "uid": "u", "labels": {"app": "web"}, "managedFields": [{"manager": "helm"}]},
+            "spec": {
+                "podCIDR": "10.1.0.0/24", "nodeName": "n", "selector": {"app": "web"}, "replicas": 1,
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"os": {"name": "linux"}, "containers": []}},
+            },
+            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "x"}]},
+        });
+        let (name, labelled) = (json!({"name": "web"}), json!({"name": "web", "labels": {"app": "web"}}));
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"os": {"name": "linux"}}});
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let rows = [
+            ("v1", "Node", json!({"metadata": labelled, "spec": {"podCIDR": "10.1.0.0/24"}, "status": ready})),
+            ("v1", "Pod", json!({"metadata": labelled, "spec": {"nodeName": "n"}})),
+            ("v1", "Namespace", json!({"metadata": labelled})),
+            ("apps/v1", "Deployment", json!({"metadata": name, "spec": {"template": template}})),
+            ("networking.k8s.io/v1", "IPAddress", json!({"metadata": name})),
+        ];
+        for (api_version, name, mut expected) in rows {
+            let (kind, read) = (kind(api_version, name), serde_json::from_str(&object.to_string()).unwrap());
+            expected["apiVersion"] = json!(api_version);
+            expected["kind"] = json!(name);
+            assert_eq!(reduced(&kind, &watched_fields::of_kind(&kind), read), Some(expected), "{name}");
+        }
+        let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}})).unwrap();
+        let service = kind("v1", "Service");
+        assert_eq!(reduced(&service, &watched_fields::of_kind(&service), nameless), None);
     }
 
     #[cfg(unix)]

@@ -1,25 +1,22 @@
 //! The objects of one namespace, with a limit for the memory that they take.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::Selected;
+
 use super::stored_objects::StoredEndpoints;
 use super::stored_service::StoredService;
-use super::workloads::{LabelHashes, StoredWorkload, Workloads, hash};
+use super::workloads::{Found, LabelIndex, hash};
+use super::{ENDPOINT_SLICE, SERVICE, Stored};
 
 /// How many bytes the objects of one namespace may take, of all kinds together. Kubernetes is tested with 3,000 Pods and
 /// 5,000 Services in a namespace; they take about two thirds of it. What exceeds it is left out, so that a tenant who
 /// creates any number of objects affects no other namespace.
 pub const MAX_BYTES: usize = 16 << 20;
-
-/// An object of a namespace.
-#[derive(Debug, PartialEq)]
-pub(super) enum Object {
-    Service(Arc<StoredService>),
-    Workload(StoredWorkload),
-    Endpoints(Arc<StoredEndpoints>),
-}
 
 /// The objects of one namespace, with the indexes that look-ups need.
 #[derive(Default)]
@@ -28,16 +25,16 @@ pub(super) struct Namespace {
     pub(super) revision: u64,
     /// About how many bytes the objects take.
     bytes: usize,
-    services: BTreeMap<Box<str>, Arc<StoredService>>,
+    /// The objects by the number of their kind, and by name.
+    objects: BTreeMap<usize, BTreeMap<Arc<str>, Stored>>,
     /// The Services by the first label of their selector.
-    selecting: BTreeSet<(u64, Box<str>)>,
+    selecting: BTreeSet<(u64, Arc<str>)>,
     /// The addresses of the Services that are left out: cluster IPs, and external addresses.
     bare: BTreeMap<Box<str>, Addresses>,
-    /// The workloads by the number of their kind.
-    workloads: BTreeMap<usize, Workloads>,
-    endpoints: BTreeMap<Box<str>, Arc<StoredEndpoints>>,
+    /// The workloads of each kind by the labels of their Pods.
+    labelled: BTreeMap<usize, LabelIndex>,
     /// The EndpointSlices by Service.
-    slices: BTreeSet<(Box<str>, Box<str>)>,
+    slices: BTreeSet<(Box<str>, Arc<str>)>,
     /// The hashes of the names of the objects that are left out, by the number of their kind. Workloads that affect no
     /// decision are not among them.
     left_out: BTreeMap<usize, HashSet<u64>>,
@@ -55,17 +52,6 @@ impl Addresses {
     pub(super) fn of(service: &StoredService) -> Self {
         let (cluster, external) = (service.addresses().into(), service.external().into());
         Self { cluster, external, may_have_external: service.may_have_external() }
-    }
-}
-
-impl Object {
-    /// About how many bytes of memory the object takes, with its entries in the indexes.
-    fn bytes(&self, name: &str) -> usize {
-        match self {
-            Self::Service(service) => service.bytes(),
-            Self::Workload(workload) => workload.bytes(name),
-            Self::Endpoints(endpoints) => endpoints.bytes(name),
-        }
     }
 }
 
@@ -95,68 +81,57 @@ impl Namespace {
 
     /// Adds an object whose name no object of the kind has. Returns whether all objects then take at most `max_bytes`. If
     /// they would take more, the object is left out, except for the addresses of a Service.
-    pub(super) fn insert(&mut self, kind: usize, name: &str, object: Object, max_bytes: usize) -> bool {
+    pub(super) fn insert(&mut self, kind: usize, name: &str, object: Stored, max_bytes: usize) -> bool {
         let bytes = self.bytes + object.bytes(name);
         self.forget_left_out(kind, name);
         if bytes > max_bytes {
-            if !matches!(&object, Object::Workload(workload) if workload.is_inert()) {
+            if !matches!(&object, Stored::Workload(workload) if workload.is_inert()) {
                 self.left_out.entry(kind).or_default().insert(name_hash(name));
             }
-            if let Object::Service(service) = &object {
+            if let Stored::Service(service) = &object {
                 self.bare.insert(name.into(), Addresses::of(service));
             }
             return false;
         }
         self.bytes = bytes;
-        match object {
-            Object::Service(service) => {
-                self.selecting.extend(service.first_selected().map(|label| (label, name.into())));
-                self.services.insert(name.into(), service);
+        let name: Arc<str> = name.into();
+        match &object {
+            Stored::Service(service) => {
+                self.selecting.extend(service.first_selected().map(|label| (label, Arc::clone(&name))));
             }
-            Object::Workload(workload) => self.workloads.entry(kind).or_default().insert(name, workload),
-            Object::Endpoints(endpoints) => {
-                self.slices.insert((endpoints.service.clone(), name.into()));
-                self.endpoints.insert(name.into(), endpoints);
+            Stored::Workload(workload) => self.labelled.entry(kind).or_default().add(&name, workload),
+            Stored::Endpoints(endpoints) => {
+                self.slices.insert((endpoints.service.clone(), Arc::clone(&name)));
             }
+            _ => {}
         }
+        self.objects.entry(kind).or_default().insert(name, object);
         true
     }
 
-    /// Removes a workload.
-    pub(super) fn remove_workload(&mut self, kind: usize, name: &str) -> Option<LabelHashes> {
+    /// Removes an object.
+    pub(super) fn remove(&mut self, kind: usize, name: &str) -> Option<Stored> {
         self.forget_left_out(kind, name);
-        let workloads = self.workloads.get_mut(&kind)?;
-        let workload = workloads.remove(name)?;
-        if workloads.is_empty() {
-            self.workloads.remove(&kind);
+        let (name, object) = self.objects.get_mut(&kind)?.remove_entry(name)?;
+        self.bytes -= object.bytes(&name);
+        match &object {
+            Stored::Service(service) => {
+                service.first_selected().map(|label| self.selecting.remove(&(label, name)));
+            }
+            Stored::Workload(workload) => {
+                self.labelled.entry(kind).or_default().remove(&name, workload);
+            }
+            Stored::Endpoints(endpoints) => {
+                self.slices.remove(&(endpoints.service.clone(), name));
+            }
+            _ => {}
         }
-        self.bytes -= workload.bytes(name);
-        Some(workload.into_labels())
-    }
-
-    /// Removes a Service.
-    pub(super) fn remove_service(&mut self, kind: usize, name: &str) -> Option<Arc<StoredService>> {
-        self.forget_left_out(kind, name);
-        let service = self.services.remove(name)?;
-        if let Some(label) = service.first_selected() {
-            self.selecting.remove(&(label, name.into()));
-        }
-        self.bytes -= service.bytes();
-        Some(service)
+        Some(object)
     }
 
     /// Removes a Service of which only the addresses are kept.
     pub(super) fn remove_bare(&mut self, name: &str) -> Option<Addresses> {
         self.bare.remove(name)
-    }
-
-    /// Removes the endpoints of an EndpointSlice.
-    pub(super) fn remove_endpoints(&mut self, kind: usize, name: &str) -> Option<Arc<StoredEndpoints>> {
-        self.forget_left_out(kind, name);
-        let endpoints = self.endpoints.remove(name)?;
-        self.slices.remove(&(endpoints.service.clone(), name.into()));
-        self.bytes -= endpoints.bytes(name);
-        Some(endpoints)
     }
 
     fn forget_left_out(&mut self, kind: usize, name: &str) {
@@ -168,9 +143,24 @@ impl Namespace {
         }
     }
 
-    /// The Services in the order of their names.
-    pub(super) fn services(&self) -> &BTreeMap<Box<str>, Arc<StoredService>> {
-        &self.services
+    /// The objects of a kind in the order of their names.
+    pub(super) fn each(&self, kind: usize) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
+        self.objects.get(&kind).into_iter().flatten()
+    }
+
+    /// The object with this name.
+    pub(super) fn get(&self, kind: usize, name: &str) -> Option<&Stored> {
+        self.objects.get(&kind)?.get(name)
+    }
+
+    /// The workloads of a kind whose Pods have all labels of a selector, as long as there are steps `left`.
+    pub(super) fn selected(&self, kind: usize, selector: &Labels, left: &Cell<usize>) -> Found {
+        let workload = |name: &str| match self.get(kind, name) {
+            Some(Stored::Workload(workload)) => Some(&**workload),
+            _ => None,
+        };
+        let index = self.labelled.get(&kind);
+        index.map_or_else(|| Ok(Selected::default()), |index| index.selected(&workload, selector, left))
     }
 
     /// The names of the Services of which only the addresses are kept.
@@ -178,30 +168,27 @@ impl Namespace {
         self.bare.keys().map(|name| &**name)
     }
 
-    /// The workloads of a kind.
-    pub(super) fn workloads(&self, kind: usize) -> Option<&Workloads> {
-        self.workloads.get(&kind)
-    }
-
-    /// The EndpointSlices by name.
-    pub(super) fn endpoints(&self) -> &BTreeMap<Box<str>, Arc<StoredEndpoints>> {
-        &self.endpoints
-    }
-
     /// The endpoints of a Service.
     pub(super) fn endpoints_of(&self, service: &str) -> impl Iterator<Item = &Arc<StoredEndpoints>> {
-        let slices = self.slices.range((Box::from(service), Box::from(""))..);
+        let slices = self.slices.range((Box::from(service), Arc::from(""))..);
         let slices = slices.take_while(move |(other, _)| **other == *service);
-        slices.filter_map(|(_, name)| self.endpoints.get(name))
+        slices.filter_map(|(_, name)| match self.get(ENDPOINT_SLICE, name)? {
+            Stored::Endpoints(endpoints) => Some(endpoints),
+            _ => None,
+        })
     }
 
     /// The names of the Services that select Pods with these labels.
     pub(super) fn services_selecting(&self, labels: &[u64]) -> impl Iterator<Item = &str> {
         let with_first = labels.iter().flat_map(|label| {
-            let entries = self.selecting.range((*label, Box::from(""))..);
+            let entries = self.selecting.range((*label, Arc::from(""))..);
             entries.take_while(move |(other, _)| other == label).map(|(_, name)| &**name)
         });
-        with_first.filter(|name| self.services.get(*name).is_some_and(|service| service.selects(labels)))
+        let selects = |name: &str| match self.get(SERVICE, name) {
+            Some(Stored::Service(service)) => service.selects(labels),
+            _ => false,
+        };
+        with_first.filter(move |name| selects(name))
     }
 }
 

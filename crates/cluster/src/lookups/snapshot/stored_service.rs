@@ -3,15 +3,20 @@
 use std::net::IpAddr;
 
 use clusterip_core::address_set_by_hand::{ADDRESS_FIELDS, is_set_by_hand};
-use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
+use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::external::stored::in_use;
+use clusterip_core::label_selector::MAX_LABELS;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
 use serde_json::{Map, Value, json};
 
 use super::workloads::hash;
 
-/// The fields that are kept as they are written.
+/// How many ports of a Service of type `LoadBalancer` are kept. Those of other types are not needed.
+pub const MAX_PORTS: usize = 1024;
+
+/// The fields that are kept as they are written, if they are not too long.
 const FIELDS: [&[&str]; 16] = [
     &["metadata", "annotations"],
     &["metadata", "deletionTimestamp"],
@@ -31,12 +36,20 @@ const FIELDS: [&[&str]; 16] = [
     &["status", "loadBalancer", "ingress"],
 ];
 const ANNOTATIONS: usize = 0;
+const LABELS: usize = 2;
+const CLUSTER_IP: usize = 4;
+const CLUSTER_IPS: usize = 5;
+const EXTERNAL_IPS: usize = 6;
 const EXTERNAL_NAME: usize = 7;
+const LOAD_BALANCER_IP: usize = 11;
+const PORTS: usize = 12;
 const SELECTOR: usize = 13;
 const TYPE: usize = 14;
 
 /// Frequent texts, which need no memory of their own.
-const FREQUENT: [&str; 7] = ["ClusterIP", "NodePort", "LoadBalancer", "SingleStack", "PreferDualStack", "IPv4", "None"];
+const FREQUENT: [&str; 8] =
+    ["ClusterIP", "NodePort", "LoadBalancer", "SingleStack", "PreferDualStack", "IPv4", "IPv6", "None"];
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
 /// The fields of a Service that decisions, moves and audits read.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +57,8 @@ pub struct StoredService {
     key: ServiceKey,
     addresses: Box<[IpAddr]>,
     external: Box<[IpAddr]>,
+    /// Whether `clusterIP` and `clusterIPs` are `addresses`, so that they need not be kept.
+    has_plain_addresses: bool,
     /// Whether the address was set by hand; `None` if that is unknown.
     by_hand: Option<bool>,
     /// The index in [`FIELDS`], and the value.
@@ -53,9 +68,12 @@ pub struct StoredService {
 #[derive(Clone, Debug, PartialEq)]
 enum Field {
     Frequent(&'static str),
+    FrequentAlone(&'static str),
     Text(Box<str>),
     Texts(Box<[Box<str>]>),
     Map(Box<[(Box<str>, Box<str>)]>),
+    /// Ports, each with the place of its protocol in [`PROTOCOLS`].
+    Ports(Box<[(u16, u8)]>),
     /// A field that few Services have, or one of the wrong type.
     Other(Box<Value>),
 }
@@ -64,11 +82,25 @@ impl StoredService {
     /// Reads a Service.
     pub(super) fn read(service: &Value) -> Self {
         let value = |path: &[&str]| path.iter().try_fold(service, |value, key| value.get(key));
-        let field = |(index, path): (usize, &&[&str])| Some((u8::try_from(index).ok()?, Field::of(value(path)?)));
+        let addresses: Box<[IpAddr]> = addresses(service).into();
+        let balances = value(FIELDS[TYPE]).is_some_and(|kind| kind == "LoadBalancer");
+        let has_plain_addresses = plain_addresses(&addresses).is_some_and(|[first, all]| {
+            value(FIELDS[CLUSTER_IP]) == Some(&first) && value(FIELDS[CLUSTER_IPS]) == Some(&all)
+        });
+        let is_kept = |index: usize| match index {
+            PORTS => balances,
+            CLUSTER_IP | CLUSTER_IPS => !has_plain_addresses,
+            _ => true,
+        };
+        let field = |(index, path): (usize, &&[&str])| {
+            let field = Field::of(index, value(path)?).filter(|_| is_kept(index));
+            Some((u8::try_from(index).ok()?, field?))
+        };
         Self {
             key: ServiceKey::of(service),
-            addresses: addresses(service).into(),
+            addresses,
             external: in_use(service).into(),
+            has_plain_addresses,
             by_hand: is_set_by_hand(service),
             fields: FIELDS.iter().enumerate().filter_map(field).collect(),
         }
@@ -120,14 +152,15 @@ impl StoredService {
             metadata.insert("managedFields".to_owned(), json!([owner]));
         }
         service.insert("metadata".to_owned(), metadata.into());
-        for (index, field) in &self.fields {
-            let path = FIELDS[usize::from(*index)];
-            let Some((last, outer)) = path.split_last() else { continue };
+        let plain = plain_addresses(&self.addresses).filter(|_| self.has_plain_addresses).into_iter().flatten();
+        let fields = self.fields.iter().map(|(index, field)| (usize::from(*index), field.value()));
+        for (index, value) in fields.chain([CLUSTER_IP, CLUSTER_IPS].into_iter().zip(plain)) {
+            let Some((last, outer)) = FIELDS[index].split_last() else { continue };
             let within = outer.iter().try_fold(&mut service, |object, key| {
                 object.entry(*key).or_insert_with(|| Map::new().into()).as_object_mut()
             });
             if let Some(within) = within {
-                within.insert((*last).to_owned(), field.value());
+                within.insert((*last).to_owned(), value);
             }
         }
         service.into()
@@ -183,28 +216,52 @@ impl StoredService {
 }
 
 impl Field {
-    fn of(value: &Value) -> Self {
+    /// What is kept of a field: no more than the core reads. `None` if that is nothing.
+    fn of(index: usize, value: &Value) -> Option<Self> {
         let other = || Self::Other(Box::new(value.clone()));
-        match value {
-            Value::String(text) => match FREQUENT.iter().find(|known| *known == text) {
-                Some(known) => Self::Frequent(known),
-                None => Self::Text(text.as_str().into()),
+        let most = match index {
+            LABELS => MAX_LABELS,
+            // One more than a Pod can have: a Service with a longer selector still selects no Pod.
+            SELECTOR => MAX_LABELS + 1,
+            EXTERNAL_IPS => MAX_EXTERNAL_IPS,
+            _ => usize::MAX,
+        };
+        Some(match value {
+            Value::String(text) if index == LOAD_BALANCER_IP => Self::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into()),
+            Value::String(text) => frequent(text).map_or_else(|| Self::Text(text.as_str().into()), Self::Frequent),
+            Value::Array(items) if index == PORTS => {
+                Self::Ports(items.iter().take(MAX_PORTS).filter_map(port).collect())
+            }
+            Value::Array(items) => match &items[..] {
+                [Value::String(text)] if frequent(text).is_some() => Self::FrequentAlone(frequent(text)?),
+                _ => {
+                    let texts: Option<_> = items.iter().take(most).map(|item| Some(item.as_str()?.into())).collect();
+                    texts.map_or_else(other, Self::Texts)
+                }
             },
-            Value::Array(items) => {
-                let texts: Option<_> = items.iter().map(|item| Some(item.as_str()?.into())).collect();
-                texts.map_or_else(other, Self::Texts)
+            Value::Object(fields) if index == ANNOTATIONS => {
+                let kept = fields.iter().filter_map(|(key, value)| Some((&**key, shortened(key, value.as_str()?)?)));
+                let kept: Box<[_]> = kept.map(|(key, value)| (key.into(), value.into())).collect();
+                return (!kept.is_empty()).then_some(Self::Map(kept));
             }
             Value::Object(fields) => {
-                let texts = fields.iter().map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
+                let texts = fields.iter().take(most);
+                let texts = texts.map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
                 texts.collect::<Option<_>>().map_or_else(other, Self::Map)
             }
             _ => other(),
-        }
+        })
     }
 
     fn value(&self) -> Value {
         match self {
             Self::Frequent(text) => (*text).into(),
+            Self::FrequentAlone(text) => json!([text]),
+            Self::Ports(ports) => {
+                let item =
+                    |(port, protocol): &(u16, u8)| json!({"port": port, "protocol": PROTOCOLS[usize::from(*protocol)]});
+                ports.iter().map(item).collect()
+            }
             Self::Text(text) => (**text).into(),
             Self::Texts(texts) => texts.iter().map(|text| Value::from(&**text)).collect(),
             Self::Map(map) => map.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect(),
@@ -216,13 +273,31 @@ impl Field {
         /// A text has a pointer, a length, and what the allocator adds.
         const TEXT: usize = 24;
         match self {
-            Self::Frequent(_) => 0,
+            Self::Frequent(_) | Self::FrequentAlone(_) => 0,
+            Self::Ports(ports) => size_of_val(&**ports) + TEXT,
             Self::Text(text) => text.len() + TEXT,
             Self::Texts(texts) => texts.iter().map(|text| text.len() + TEXT).sum(),
             Self::Map(map) => map.iter().map(|(key, value)| key.len() + value.len() + 2 * TEXT).sum(),
             Self::Other(value) => bytes_of(value),
         }
     }
+}
+
+/// `clusterIP` and `clusterIPs` as the API server writes these addresses; `None` if there are none.
+fn plain_addresses(addresses: &[IpAddr]) -> Option<[Value; 2]> {
+    Some([json!(addresses.first()?), json!(addresses)])
+}
+
+/// The text, if it is one of the frequent ones.
+fn frequent(text: &str) -> Option<&'static str> {
+    FREQUENT.into_iter().find(|known| *known == text)
+}
+
+/// The port and the protocol of an item of `spec.ports`; `None` if it can't be read.
+fn port(port: &Value) -> Option<(u16, u8)> {
+    let protocol = port.get("protocol").map_or(Some(PROTOCOLS[0]), Value::as_str)?;
+    let protocol = PROTOCOLS.iter().position(|known| *known == protocol)?;
+    Some((port.get("port")?.as_u64()?.try_into().ok()?, protocol.try_into().ok()?))
 }
 
 /// About how many bytes a JSON value takes.

@@ -1,10 +1,11 @@
 //! The workloads of one kind in one namespace: of each, only what a decision reads.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
+use clusterip_core::annotations::cut;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::{Labels, MAX_LABELS};
 use clusterip_core::lookups::Selected;
@@ -24,8 +25,13 @@ const MAX_INDEXED: usize = 16;
 /// The entry in the index of all workloads that have too many labels.
 const WIDE: u64 = 0;
 
-/// How many labels of a selector are compared to find the rarest.
+/// How many labels of a selector are compared to find the rarest, and how many workloads with each of them are counted.
 const COMPARED: usize = 8;
+const COUNTED: usize = 512;
+
+/// A text of a custom kind with more bytes than this is cut. No text with a meaning is that long: names of objects have
+/// at most 253 characters, keys of labels 317.
+const MAX_LENGTH: usize = 512;
 
 /// The steps of reading a workload without affinity. A step takes about 10 ns.
 const STEPS_OF_WORKLOAD: usize = 32;
@@ -36,7 +42,7 @@ pub const MAX_STEPS: usize = 16 << 10;
 
 /// The fields of a workload that a decision reads.
 #[derive(Debug, PartialEq)]
-pub(super) struct StoredWorkload {
+pub struct StoredWorkload {
     /// The labels of the Pods.
     labels: LabelHashes,
     pods: StoredPods,
@@ -76,13 +82,8 @@ impl StoredWorkload {
     }
 
     /// The labels of the Pods.
-    pub(super) fn labels(&self) -> &LabelHashes {
+    pub fn labels(&self) -> &LabelHashes {
         &self.labels
-    }
-
-    /// The labels of the Pods.
-    pub(super) fn into_labels(self) -> LabelHashes {
-        self.labels
     }
 
     /// Whether the Pods may run on any node, so that the workload never affects a decision.
@@ -131,6 +132,12 @@ impl StoredPods {
                 if spec.affinity.iter().all(|term| term.one_of.is_empty()) {
                     spec.affinity = Vec::new();
                 }
+                let values = spec.affinity.iter_mut().flat_map(|term| &mut term.one_of).flat_map(|(_, values)| values);
+                let texts = values.chain(spec.node_selector.values_mut());
+                let texts = texts.chain(&mut spec.os).chain(&mut spec.runtime_class).chain(&mut spec.node);
+                for text in texts.filter(|text| text.len() > MAX_LENGTH) {
+                    *text = cut(text, MAX_LENGTH).into_owned();
+                }
                 if spec == PodSpec::default() { Self::Anywhere } else { Self::Restricted(Arc::new(spec)) }
             }
             Err(mismatch) => Self::UnreadableSpec(Box::new(mismatch)),
@@ -166,47 +173,32 @@ pub(super) fn hash(key: &str, value: &str) -> u64 {
     HASHER.hash_one((key, value)).max(WIDE + 1)
 }
 
-/// The workloads of one kind in one namespace, by name, with an index by the labels of their Pods.
+/// The names of the workloads of one kind in one namespace, by the labels of their Pods.
 #[derive(Default)]
-pub(super) struct Workloads {
-    by_name: BTreeMap<Arc<str>, StoredWorkload>,
-    by_label: BTreeSet<(u64, Arc<str>)>,
-}
+pub(super) struct LabelIndex(BTreeSet<(u64, Arc<str>)>);
 
 /// The workloads that a Service selects, or the first that can't be read: its name, and the mistake.
 pub(super) type Found = Result<Selected, (String, TypeMismatch)>;
 
-impl Workloads {
-    pub(super) fn get(&self, name: &str) -> Option<&StoredWorkload> {
-        self.by_name.get(name)
+impl LabelIndex {
+    pub(super) fn add(&mut self, name: &Arc<str>, workload: &StoredWorkload) {
+        self.0.extend(workload.indexed().iter().map(|label| (*label, Arc::clone(name))));
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &StoredWorkload)> {
-        self.by_name.iter()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
-    }
-
-    /// Adds a workload that does not exist yet.
-    pub(super) fn insert(&mut self, name: &str, workload: StoredWorkload) {
-        let name: Arc<str> = name.into();
-        self.by_label.extend(workload.indexed().iter().map(|label| (*label, Arc::clone(&name))));
-        self.by_name.insert(name, workload);
-    }
-
-    pub(super) fn remove(&mut self, name: &str) -> Option<StoredWorkload> {
-        let (name, workload) = self.by_name.remove_entry(name)?;
+    pub(super) fn remove(&mut self, name: &Arc<str>, workload: &StoredWorkload) {
         for label in workload.indexed() {
-            self.by_label.remove(&(*label, Arc::clone(&name)));
+            self.0.remove(&(*label, Arc::clone(name)));
         }
-        Some(workload)
     }
 
     /// The workloads whose Pods have all labels of a selector, in the order of their names, as long as there are steps
     /// `left`.
-    pub(super) fn selected(&self, selector: &Labels, left: &Cell<usize>) -> Found {
+    pub(super) fn selected<'w>(
+        &self,
+        workload: &dyn Fn(&str) -> Option<&'w StoredWorkload>,
+        selector: &Labels,
+        left: &Cell<usize>,
+    ) -> Found {
         if selector.len() > MAX_LABELS {
             return Ok(Selected::default());
         }
@@ -218,14 +210,15 @@ impl Workloads {
         let wanted: Vec<u64> = selector.iter().map(|(key, value)| hash(key, value)).collect();
         let mut selected = Selected::default();
         for name in self.candidates(&wanted) {
-            let Some(workload) = self.by_name.get(name) else { continue };
-            if !take(1) {
+            let Some(workload) = workload(name) else { continue };
+            let missing = wanted.iter().position(|label| workload.labels.binary_search(label).is_err());
+            if !take(1 + missing.unwrap_or(wanted.len())) {
                 return Ok(Selected { is_cut: true, ..selected });
             }
             if let StoredPods::UnreadableLabels(mismatch) = &workload.pods {
                 return Err((name.to_string(), mismatch.as_ref().clone()));
             }
-            if !wanted.iter().all(|label| workload.labels.binary_search(label).is_ok()) {
+            if missing.is_some() {
                 continue;
             }
             if !take(workload.steps()) {
@@ -246,7 +239,7 @@ impl Workloads {
     fn candidates(&self, wanted: &[u64]) -> impl Iterator<Item = &str> {
         let mut named: Vec<_> = wanted.iter().take(COMPARED).map(|label| (*label, self.named(*label))).collect();
         let mut ended = || named.iter_mut().find_map(|(label, names)| names.next().is_none().then_some(*label));
-        let rarest = (0..MAX_STEPS).find_map(|_| ended()).or(wanted.first().copied());
+        let rarest = (0..COUNTED).find_map(|_| ended()).or(wanted.first().copied());
         let mut indexed = rarest.into_iter().flat_map(|label| self.named(label)).peekable();
         let mut wide = self.named(WIDE).filter(|_| !wanted.is_empty()).peekable();
         std::iter::from_fn(move || match (indexed.peek(), wide.peek()) {
@@ -258,7 +251,7 @@ impl Workloads {
 
     fn named(&self, label: u64) -> impl Iterator<Item = &str> {
         static FIRST: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
-        let entries = self.by_label.range((label, Arc::clone(&FIRST))..);
+        let entries = self.0.range((label, Arc::clone(&FIRST))..);
         entries.take_while(move |(other, _)| *other == label).map(|(_, name)| &**name)
     }
 }

@@ -25,8 +25,8 @@ pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {
             let concerned = |version: &Stored| match version {
                 Stored::Endpoints(endpoints) if endpoints.service.is_empty() => BTreeSet::new(),
                 Stored::Endpoints(endpoints) => BTreeSet::from([endpoints.service.to_string()]),
-                Stored::Workload(labels) => snapshot.services_selecting(&change.namespace, labels),
-                Stored::Service(_) | Stored::Node(_) | Stored::Other => BTreeSet::new(),
+                Stored::Workload(workload) => snapshot.services_selecting(&change.namespace, workload.labels()),
+                _ => BTreeSet::new(),
             };
             versions().flat_map(concerned).map(in_namespace).collect()
         }
