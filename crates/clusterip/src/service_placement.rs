@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::address::Family;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};

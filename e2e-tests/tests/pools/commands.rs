@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use serde_json::json;
 
 use super::support::policy;

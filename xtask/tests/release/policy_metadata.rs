@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 use clusterip_cluster::yaml;
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::lookups::snapshot::Snapshot;
 use crate::lookups::stored_cluster::{StoredCluster, Unused};
-use crate::policy::service_request::ServiceRequest;
+use crate::policy::own_requests::ServiceRequest;
 
 /// The settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
 pub struct ExternalPolicy(Settings);

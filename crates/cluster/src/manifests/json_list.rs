@@ -1,11 +1,17 @@
 //! Large JSON lists, read item by item. The YAML parser would keep a text in braces completely until its end.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::object;
+
+#[derive(Deserialize)]
+struct List<'t> {
+    kind: String,
+    #[serde(borrow)]
+    items: Vec<&'t RawValue>,
+}
 
 /// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Returns whether the text
 /// is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
@@ -14,81 +20,21 @@ pub fn visit(text: &str, namespace: &str, visit: &mut dyn FnMut(Value)) -> bool 
     if !text.trim_start().starts_with('{') {
         return false;
     }
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let list = List { namespace, visit };
-    list.deserialize(&mut deserializer).is_ok_and(|()| deserializer.end().is_ok())
+    let Ok(List { kind, items }) = serde_json::from_str(text) else { return false };
+    kind == "List" && items.into_iter().all(|item| object(item, namespace).map(&mut *visit).is_some())
 }
 
-struct List<'v> {
-    namespace: &'v str,
-    visit: &'v mut dyn FnMut(Value),
-}
-
-impl<'de> DeserializeSeed<'de> for List<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
+/// An item of a list; `None` if it is no object with a type and a name.
+fn object(item: &RawValue, namespace: &str) -> Option<Value> {
+    let mut item: Value = serde_json::from_str(item.get()).ok()?;
+    let (kind, name) = (object::kind(&item), object::name(&item));
+    if kind.is_empty() || kind.ends_with("List") || object::api_version(&item).is_empty() || name.is_empty() {
+        return None;
     }
-}
-
-impl<'de> Visitor<'de> for List<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
+    if object::is_namespaced(kind) && object::namespace(&item).is_empty() {
+        item["metadata"]["namespace"] = json!(namespace);
     }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let (mut is_list, mut has_items) = (false, false);
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "kind" => is_list = map.next_value::<String>()? == "List",
-                "items" if has_items => return Err(A::Error::custom("items twice")),
-                "items" => {
-                    has_items = true;
-                    map.next_value_seed(Items { namespace: self.namespace, visit: &mut *self.visit })?;
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        if is_list && has_items { Ok(()) } else { Err(A::Error::custom("no list")) }
-    }
-}
-
-struct Items<'v> {
-    namespace: &'v str,
-    visit: &'v mut dyn FnMut(Value),
-}
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("items")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(mut item) = items.next_element::<Value>()? {
-            let (kind, name) = (object::kind(&item), object::name(&item));
-            if kind.is_empty() || kind.ends_with("List") || object::api_version(&item).is_empty() || name.is_empty() {
-                return Err(A::Error::custom("no object"));
-            }
-            if object::is_namespaced(kind) && object::namespace(&item).is_empty() {
-                item["metadata"]["namespace"] = json!(self.namespace);
-            }
-            (self.visit)(item);
-        }
-        Ok(())
-    }
+    Some(item)
 }
 
 #[cfg(test)]

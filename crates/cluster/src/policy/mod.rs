@@ -1,9 +1,8 @@
 //! Admission requests and responses, and the look-ups of Kubewarden.
 
 pub mod host_calls;
-pub mod node_request;
+pub mod own_requests;
 pub mod recorded_session;
 pub mod request_file;
 pub mod response;
-pub mod service_request;
 pub mod wasm_module;

@@ -6,15 +6,14 @@
 //! checks whether the control plane calls it.
 //!
 //! Only the references to Services are kept of webhook configurations, APIServices and CustomResourceDefinitions.
-//! Everything else is dropped while it is read, because a CustomResourceDefinition may be large. The references are
-//! indexed by Service, so that a look-up costs the same in every cluster. Admission never uses this index.
+//! Everything else is dropped while it is read, because a CustomResourceDefinition may be large.
 //!
 //! While one of the kinds is not listed yet, or its watch fails, there is no answer: a Service must not move while it
 //! is unknown whether the control plane calls it.
 //!
 //! The same objects show whether [webhooks of other programs](super::other_webhooks) choose addresses of Services, too.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -80,13 +79,14 @@ pub struct Unknown {
     pub reason: String,
 }
 
-/// The Services that the control plane calls. Cheap to clone: all clones share the same index.
+/// The Services that the control plane calls. Cheap to clone: all clones share the same objects.
 #[derive(Clone, Default)]
 pub struct ControlPlaneServices(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    index: RwLock<Index>,
+    /// The Services that each object refers to.
+    references: RwLock<BTreeMap<Caller, BTreeSet<ServiceKey>>>,
     states: Mutex<BTreeMap<Kind, State>>,
     /// The names of the configurations with webhooks of other programs that choose addresses of Services.
     other_webhooks: watch::Sender<BTreeSet<String>>,
@@ -129,7 +129,10 @@ impl ControlPlaneServices {
 
     /// As [`Self::callers`], but only as far as it is known: for a report, not for the decision to move.
     pub fn known_callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
-        self.0.index.read().unwrap_or_else(PoisonError::into_inner).callers(namespace, name)
+        let references = self.0.references.read().unwrap_or_else(PoisonError::into_inner);
+        let service = ServiceKey::new(namespace, name);
+        let callers = references.iter().filter(|(_, services)| services.contains(&service));
+        callers.map(|(caller, _)| caller.clone()).collect()
     }
 
     /// Describes the kinds that are not known; `None` if all are known.
@@ -181,12 +184,12 @@ impl ControlPlaneServices {
         self.0.states().iter().map(|(kind, state)| (kind.1.clone(), *state == State::Known)).collect()
     }
 
-    /// Adds an object of a list to the index.
+    /// Adds an object of a list.
     pub fn take(&self, kind: &Kind, object: CallerObject) {
         self.0.put(kind, object);
     }
 
-    /// Notes that all objects of a kind are in the index.
+    /// Notes that all objects of a kind were added.
     pub fn listed(&self, kind: &Kind) {
         self.0.set_state(kind, State::Known);
     }
@@ -215,7 +218,12 @@ impl Inner {
             });
         }
         let caller = Caller { kind: kind.1.clone(), name };
-        self.index.write().unwrap_or_else(PoisonError::into_inner).put(caller, object.services);
+        let mut references = self.references.write().unwrap_or_else(PoisonError::into_inner);
+        if object.services.is_empty() {
+            references.remove(&caller);
+        } else {
+            references.insert(caller, object.services);
+        }
     }
 
     async fn follow(self: Arc<Self>, client: Client, kind: Kind, metrics: ClusterMetrics) {
@@ -291,51 +299,13 @@ impl Inner {
                 names.len() != before
             });
         }
-        self.index.write().unwrap_or_else(PoisonError::into_inner).retain(&kind.1, listed);
+        let mut references = self.references.write().unwrap_or_else(PoisonError::into_inner);
+        references.retain(|caller, _| caller.kind != kind.1 || listed.contains(&caller.name));
     }
 }
 
 fn is_absent(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
-}
-
-/// The callers of each Service. Contains only objects that refer to a Service.
-#[derive(Debug, Default)]
-struct Index {
-    services: HashMap<Caller, BTreeSet<ServiceKey>>,
-    callers: HashMap<ServiceKey, BTreeSet<Caller>>,
-}
-
-impl Index {
-    fn callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
-        let callers = self.callers.get(&ServiceKey::new(namespace, name));
-        callers.into_iter().flatten().cloned().collect()
-    }
-
-    /// Replaces the references of an object.
-    fn put(&mut self, caller: Caller, services: BTreeSet<ServiceKey>) {
-        for service in self.services.remove(&caller).into_iter().flatten() {
-            if let Some(callers) = self.callers.get_mut(&service) {
-                callers.remove(&caller);
-                if callers.is_empty() {
-                    self.callers.remove(&service);
-                }
-            }
-        }
-        if services.is_empty() {
-            return;
-        }
-        for service in &services {
-            self.callers.entry(service.clone()).or_default().insert(caller.clone());
-        }
-        self.services.insert(caller, services);
-    }
-
-    fn retain(&mut self, kind: &str, listed: &HashSet<String>) {
-        let gone = self.services.keys().filter(|caller| caller.kind == kind && !listed.contains(&caller.name));
-        let gone: Vec<Caller> = gone.cloned().collect();
-        gone.into_iter().for_each(|caller| self.put(caller, BTreeSet::new()));
-    }
 }
 
 #[cfg(test)]

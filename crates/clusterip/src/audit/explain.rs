@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
 use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::{Blocks, Span};
 use clusterip_core::address_set_by_hand::is_set_by_hand;

@@ -25,7 +25,7 @@ use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::{is_served, recorded, shown};
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::object::{service_path, text};
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};

@@ -8,7 +8,7 @@ use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed, blocks_of};
-use clusterip_cluster::policy::node_request::NodeRequest;
+use clusterip_cluster::policy::own_requests::node_request;
 use clusterip_core::decision::Report;
 use clusterip_core::response::Response;
 use clusterip_core::settings::{NodePool, Settings};
@@ -122,15 +122,12 @@ impl<'m> NodePlanner<'m> {
             warnings.extend(there.origin.as_ref().map(|first| format!("the same Node as in {first}")));
             old = Some(before);
         }
-        let request = match &old {
-            Some(old) => NodeRequest::updated(&node, old),
-            None => NodeRequest::created(&node),
-        };
+        let request = node_request(&node, old.as_ref());
         let allocation = blocks_of(&node).is_empty().then(|| self.held.allocation());
         let in_use = InUse { blocks: allocation.as_ref(), external: None };
         let unused = Unused(self.snapshot);
         let cluster = StoredCluster::new(self.snapshot, &node, &unused);
-        let decision = decide_value(&request.to_value(), self.settings, in_use, &cluster);
+        let decision = decide_value(&request, self.settings, in_use, &cluster);
         let row = row(&manifest.object.value(), &node, &decision, warnings);
         if decision.denial().is_none() {
             if decision.assigned().is_some()

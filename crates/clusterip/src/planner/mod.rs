@@ -13,7 +13,7 @@ use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed};
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::response::Response;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;

@@ -1,6 +1,6 @@
 //! `clusterip settings`, and pool objects as the settings of other commands.
 
-use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::yaml;
 use serde_json::{Value, json};
 

@@ -1,0 +1,49 @@
+//! Admission requests that this program makes itself, to find out what the policy would answer.
+
+use serde_json::{Value, json};
+
+use crate::object;
+
+/// A request to create or update a Service.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceRequest<'o> {
+    /// The UID of the request.
+    pub uid: &'o str,
+    /// The user name of the client.
+    pub username: &'o str,
+    /// The Service as requested.
+    pub object: &'o Value,
+    /// The existing Service, if the request is an update.
+    pub old: Option<&'o Value>,
+    /// Whether the request is a dry run.
+    pub dry_run: bool,
+}
+
+impl ServiceRequest<'_> {
+    /// The request in the format of the API server, without the optional fields that the policy does not read.
+    pub fn to_value(&self) -> Value {
+        let Self { uid, username, object, old, dry_run } = *self;
+        json!({
+            "uid": uid,
+            "kind": {"group": "", "version": "v1", "kind": "Service"},
+            "resource": {"group": "", "version": "v1", "resource": "services"},
+            "namespace": object::namespace(object),
+            "name": object::name(object),
+            "operation": operation(old),
+            "userInfo": {"username": username},
+            "object": object,
+            "oldObject": old,
+            "dryRun": dry_run,
+        })
+    }
+}
+
+fn operation(old: Option<&Value>) -> &'static str {
+    if old.is_some() { "UPDATE" } else { "CREATE" }
+}
+
+/// A request to create a Node, or to update the `old` one, with the fields that the policy reads.
+pub fn node_request(node: &Value, old: Option<&Value>) -> Value {
+    let kind = json!({"group": "", "version": "v1", "kind": "Node"});
+    json!({"kind": kind, "operation": operation(old), "object": node, "oldObject": old})
+}
