@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::without_user_info;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::send_if_changed::send_if_changed;
+use clusterip_cluster::yaml::YamlError;
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
@@ -20,14 +22,13 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 mod configuration;
-mod registration_error;
 
 use self::configuration::{manifest, more_webhooks, trust};
-pub use self::registration_error::RegistrationError;
 
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";
@@ -42,12 +43,70 @@ const CALM: Duration = Duration::from_secs(1);
 /// How often a write is attempted when another client changes the configuration first.
 const TRIES: usize = 8;
 
+/// Why the webhook configuration can't be kept up to date.
+#[derive(Debug, Error)]
+pub enum RegistrationError {
+    /// The API server refuses a request.
+    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {}", error_message(.reason))]
+    Cluster {
+        /// The name of the configuration.
+        name: String,
+        /// `read`, `created`, `updated` or `deleted`.
+        verb: &'static str,
+        /// The answer of the API server.
+        reason: Box<kube::Error>,
+    },
+    /// What may pass.
+    #[error("MutatingWebhookConfiguration {0}")]
+    Passing(String),
+    /// What trying again does not help.
+    #[error("{0}")]
+    Final(String),
+}
+
+impl RegistrationError {
+    fn silent(name: &str) -> Self {
+        Self::Passing(format!("{name}: no answer from the API server within {REQUEST_TIMEOUT:?}"))
+    }
+
+    fn conflict(name: &str) -> Self {
+        Self::Passing(format!("{name} was changed by others {TRIES} times in a row"))
+    }
+
+    /// The configuration could not be removed at the end.
+    fn left_behind(self, name: &str) -> Self {
+        let remedy = format!("delete it with `kubectl delete mutatingwebhookconfiguration {name}`");
+        Self::Final(format!("{self}; it was left behind: {remedy}"))
+    }
+
+    /// Whether trying again can't help. Before the first write (`written` is false) a refusal is final. After it, a
+    /// refusal may pass: an API server that has just started does not know all permissions yet.
+    fn is_final(&self, written: bool) -> bool {
+        match self {
+            Self::Cluster { reason, .. } if !written => {
+                matches!(reason.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422))
+            }
+            Self::Cluster { .. } | Self::Passing(_) => false,
+            Self::Final(_) => true,
+        }
+    }
+}
+
+impl From<YamlError> for RegistrationError {
+    fn from(error: YamlError) -> Self {
+        Self::Final(format!("the built-in webhook configuration can't be read: {error}"))
+    }
+}
+
 /// The host of a `--register-url`: the name or address that the server's certificate must be for.
 ///
 /// # Errors
 /// If the URL is not `https://HOST:PORT`.
 pub fn url_host(url: &str) -> Result<String, RegistrationError> {
-    let wrong = || RegistrationError::Url(url.to_owned());
+    let wrong = || {
+        let url = without_user_info(url);
+        RegistrationError::Final(format!("--register-url {url}: it must be https://HOST:PORT, without a path"))
+    };
     let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
     let host = parsed.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
     let bare = parsed.path_and_query().is_none_or(|path| path.as_str() == "/");
@@ -132,7 +191,10 @@ impl Registration {
         bundle: watch::Receiver<String>,
     ) -> Result<Self, RegistrationError> {
         url_host(url)?;
-        let who = RegistrationError::WhoAmI;
+        let who = |reason: String| {
+            let reading = "reading the user name of this program with a SelfSubjectReview failed";
+            RegistrationError::Final(format!("{reading}: {reason}"))
+        };
         let review = Api::<SelfSubjectReview>::all(client.clone())
             .create(&PostParams::default(), &SelfSubjectReview::default())
             .await
@@ -206,10 +268,9 @@ impl Registration {
         }
         let removed = match timeout(REQUEST_TIMEOUT, self.remove()).await {
             Ok(removed) => removed,
-            Err(_) => Err(RegistrationError::Silent(self.name.clone())),
+            Err(_) => Err(RegistrationError::silent(&self.name)),
         };
-        let left = |reason| RegistrationError::LeftBehind { name: self.name.clone(), reason: Box::new(reason) };
-        removed.map_err(left)
+        removed.map_err(|error| error.left_behind(&self.name))
     }
 
     /// Writes what is missing in the configuration, if anything is.
@@ -220,7 +281,7 @@ impl Registration {
         let bundle = self.bundle.borrow().clone();
         let seen = match timeout(REQUEST_TIMEOUT, self.write(&bundle)).await {
             Ok(seen) => seen,
-            Err(_) => Err(RegistrationError::Silent(self.name.clone())),
+            Err(_) => Err(RegistrationError::silent(&self.name)),
         };
         let trusted = if seen.is_ok() { bundle } else { String::new() };
         send_if_changed(&self.registered, trusted);
@@ -257,22 +318,32 @@ impl Registration {
                 Err((verb, error)) => return Err(self.failed(verb, error)),
             }
         }
-        Err(RegistrationError::Conflict(self.name.clone()))
+        Err(RegistrationError::conflict(&self.name))
     }
 
     /// The configuration to write instead of `found`; `None` if `found` is up to date.
     fn next(&self, found: Option<DynamicObject>, bundle: &str) -> Result<Option<DynamicObject>, RegistrationError> {
-        let name = || self.name.clone();
+        let named = |text: &str| format!("MutatingWebhookConfiguration {} {text}", self.name);
         let Some(own) = &self.own else {
-            let mut found = found.ok_or_else(|| RegistrationError::Absent(name()))?;
+            let mut found = found.ok_or_else(|| {
+                let text = format!("{} does not exist: apply deploy/webhook, or use --register-url", self.name);
+                RegistrationError::Passing(text)
+            })?;
             return Ok(trust(&mut found.data, bundle).then_some(found));
         };
         if let Some(found) = &found {
             // One URL is one server: if this server listens there now, no earlier server does.
             match found.annotations().get(REGISTERED_URL_ANNOTATION) {
-                None => return Err(RegistrationError::Foreign(name())),
+                None => {
+                    let text = "already exists, and no earlier --register-url made it: delete it, or the deployment that \
+                                it belongs to, first";
+                    return Err(RegistrationError::Final(named(text)));
+                }
                 Some(url) if *url == own.url => {}
-                Some(url) if own.written => return Err(RegistrationError::TakenOver(name(), url.clone())),
+                Some(url) if own.written => {
+                    let text = format!("was taken over by another --register-url, for {url}");
+                    return Err(RegistrationError::Final(named(&text)));
+                }
                 Some(url) => tracing::warn!(name = self.name, url, "taking over a webhook configuration"),
             }
         }
@@ -312,7 +383,7 @@ impl Registration {
                 Err(error) => return Err(self.failed("deleted", error)),
             }
         }
-        Err(RegistrationError::Conflict(self.name.clone()))
+        Err(RegistrationError::conflict(&self.name))
     }
 
     fn failed(&self, verb: &'static str, reason: kube::Error) -> RegistrationError {
