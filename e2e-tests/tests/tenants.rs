@@ -4,6 +4,7 @@
 //! `validating_admission_policies` tests them, and the server must not depend on them.
 
 mod delayed_moves;
+mod fair_shares;
 mod fenced_addresses;
 mod forged_claims;
 mod forged_journals;

@@ -1,22 +1,24 @@
-//! Threads for work that no admission request waits for.
+//! Threads that evaluate requests and Services. The work of each namespace waits in a queue of its own, and a namespace
+//! whose work takes long leaves threads and processor time to the others.
 //!
-//! A server evaluates admission requests on the blocking threads of its runtime. Work that only looks (a survey of
-//! the cluster, an audit, the evaluation of one Service by a controller) must not take those threads, so it runs
-//! here instead:
+//! A server reviews admission requests on [`Threads`] of their own. Work that no admission request waits for runs here:
 //!
-//! - [`run`] is for short work, such as one evaluation. It runs on a thread of its own, in the order of the calls.
-//! - [`run_long`] is for work that takes as long as the cluster is large, such as an audit. It runs on another
-//!   thread, so that short work does not wait for it. While all processors are busy, this thread gets a smaller share
-//!   of them than the threads that answer requests.
+//! - [`run`] is for short work, such as one evaluation.
+//! - [`run_long`] is for work that takes as long as the cluster is large, such as an audit. It runs on one other
+//!   thread, in the order of the calls, so that short work does not wait for it. While all processors are busy, this
+//!   thread gets a smaller share of them than the threads that answer requests.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+
+use crate::fair_queue::{FairQueue, Places, Requester};
 
 /// Work that gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -24,23 +26,34 @@ pub enum BackgroundError {
     /// The work panicked.
     #[error("the background work panicked")]
     Panicked,
-    /// The thread can't be started.
+    /// No thread can be started.
     #[error("the thread for background work can't be started")]
     NoThread,
+    /// Too much work of this namespace waits already.
+    #[error("too much work of this namespace waits already")]
+    Full,
 }
 
-static SHORT: Lane = Lane::new("background", 0);
-static LONG: Lane = Lane::new("background-long", NICENESS_OF_LONG_WORK);
+/// A heavy namespace leaves one of the two threads to the others.
+static SHORT: LazyLock<Threads> = LazyLock::new(|| {
+    let places = Places { all: 2, of_peer: 2, of_namespace: 1, heavy: 1, waiting: usize::MAX };
+    Threads::start("background", 0, places)
+});
+static LONG: LazyLock<Threads> = LazyLock::new(|| {
+    let places = Places { all: 1, of_peer: 1, of_namespace: 1, heavy: 1, waiting: usize::MAX };
+    Threads::start("background-long", NICENESS_OF_LONG_WORK, places)
+});
 
-/// Runs short work on the thread for short work. Work whose future is dropped before its turn is not run; work that
+/// Runs short work for an object of this namespace. Work whose future is dropped before its turn is not run; work that
 /// has begun runs to its end. `work` may block, and may use the runtime of the caller (`Handle::current`).
 ///
 /// # Errors
 /// [`BackgroundError`] if the work panics, or if its thread can't be started.
-pub fn run<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> impl Future<Output = Result<T, BackgroundError>> + Send {
-    SHORT.run(work)
+pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
+    namespace: &str,
+    work: W,
+) -> impl Future<Output = Result<T, BackgroundError>> + Send + use<T, W> {
+    SHORT.run(Requester::own(namespace), work)
 }
 
 /// As [`run`], on the thread for long work, such as a survey or an audit.
@@ -50,7 +63,7 @@ pub fn run<T: Send + 'static>(
 pub fn run_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BackgroundError>> + Send {
-    LONG.run(work)
+    LONG.run(Requester::default(), work)
 }
 
 /// A thread with this niceness gets a third of the processor time of a usual thread while both are busy.
@@ -58,22 +71,44 @@ const NICENESS_OF_LONG_WORK: i32 = 5;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with a queue of jobs. The first job starts it, and it lives as long as the process.
-struct Lane {
-    name: &'static str,
-    niceness: i32,
-    queue: OnceLock<Option<Mutex<mpsc::Sender<Job>>>>,
+/// Threads with a queue of jobs, one thread for each place. They end when this is dropped.
+pub struct Threads {
+    shared: Arc<Shared>,
+    started: bool,
 }
 
-impl Lane {
-    const fn new(name: &'static str, niceness: i32) -> Self {
-        Self { name, niceness, queue: OnceLock::new() }
+struct Shared {
+    /// `None` after the threads were dropped.
+    queue: Mutex<Option<FairQueue<Job>>>,
+    changed: Condvar,
+}
+
+impl Threads {
+    /// Starts threads with this name and niceness.
+    pub fn start(name: &str, niceness: i32, places: Places) -> Self {
+        let queue = Mutex::new(Some(FairQueue::new(places)));
+        let shared = Arc::new(Shared { queue, changed: Condvar::new() });
+        let start = |_| {
+            let shared = Arc::clone(&shared);
+            let worker = move || {
+                increase_niceness(niceness);
+                shared.work();
+            };
+            thread::Builder::new().name(name.to_owned()).spawn(worker).is_ok()
+        };
+        let started = (0..places.all).map(start).filter(|started| *started).count() > 0;
+        Self { shared, started }
     }
 
-    fn run<T: Send + 'static>(
-        &'static self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> impl Future<Output = Result<T, BackgroundError>> + Send {
+    /// Runs work for this requester, as [`run`] does.
+    ///
+    /// # Errors
+    /// [`BackgroundError`] if the work panics, if no thread can be started, or if too much work of the requester waits.
+    pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
+        &self,
+        requester: Requester,
+        work: W,
+    ) -> impl Future<Output = Result<T, BackgroundError>> + Send + use<T, W> {
         let (done, result) = oneshot::channel();
         let runtime = Handle::try_current().ok();
         let job = move || {
@@ -84,27 +119,69 @@ impl Lane {
             // A panic drops `done`, so that the caller sees it. A caller may be gone.
             let _ = catch_unwind(AssertUnwindSafe(work)).map(|result| done.send(result));
         };
-        let queued = self.send(Box::new(job));
+        let queued = match self.started {
+            true => self.shared.push(requester, Box::new(job)),
+            false => Err(BackgroundError::NoThread),
+        };
         async move {
-            if !queued {
-                return Err(BackgroundError::NoThread);
-            }
+            queued?;
             result.await.map_err(|_| BackgroundError::Panicked)
         }
     }
+}
 
-    fn send(&self, job: Job) -> bool {
-        let queue = self.queue.get_or_init(|| {
-            let (sender, jobs) = mpsc::channel::<Job>();
-            let niceness = self.niceness;
-            let worker = move || {
-                increase_niceness(niceness);
-                jobs.iter().for_each(|job| job());
+impl Drop for Threads {
+    fn drop(&mut self) {
+        *self.shared.lock() = None;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<FairQueue<Job>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, requester: Requester, job: Job) -> Result<(), BackgroundError> {
+        let mut queue = self.lock();
+        let queue = queue.as_mut().ok_or(BackgroundError::NoThread)?;
+        queue.push(requester, job).map_err(|_| BackgroundError::Full)?;
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Does jobs until the threads are dropped.
+    fn work(&self) {
+        let mut queue = self.lock();
+        while let Some(jobs) = queue.as_mut() {
+            let Some((requester, job)) = jobs.take(Instant::now()) else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
             };
-            thread::Builder::new().name(self.name.to_owned()).spawn(worker).ok().map(|_| Mutex::new(sender))
-        });
-        let Some(queue) = queue else { return false };
-        queue.lock().unwrap_or_else(PoisonError::into_inner).send(job).is_ok()
+            drop(queue);
+            let begin = processor_time();
+            job();
+            let took = processor_time().saturating_sub(begin);
+            queue = self.lock();
+            if let Some(jobs) = queue.as_mut() {
+                jobs.done(&requester, took, Instant::now());
+            }
+            // The place that is free again may be one that another thread waited for.
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// The processor time that this thread has used; elsewhere than on Linux, the time that has passed.
+fn processor_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGIN.elapsed()
     }
 }
 
@@ -124,14 +201,14 @@ fn increase_niceness(niceness: i32) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Barrier};
+    use std::sync::{Barrier, mpsc};
 
     use super::*;
 
     #[tokio::test]
     async fn work_runs_on_a_thread_of_its_own() {
         let name = || thread::current().name().map(str::to_owned);
-        assert_eq!(run(name).await, Ok(Some("background".to_owned())));
+        assert_eq!(run("shop", name).await, Ok(Some("background".to_owned())));
         assert_eq!(run_long(name).await, Ok(Some("background-long".to_owned())));
     }
 
@@ -143,7 +220,7 @@ mod tests {
             let (free, wait) = mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || wait.recv());
             assert_eq!(run_long(|| 7).await, Ok(7));
-            assert_eq!(run(|| 8).await, Ok(8));
+            assert_eq!(run("shop", || 8).await, Ok(8));
             // Work that runs here takes no blocking thread from other work.
             let (end, ended) = mpsc::channel::<()>();
             let work = tokio::spawn(run_long(move || ended.recv().is_ok()));
@@ -160,15 +237,46 @@ mod tests {
         let barrier = Arc::new(Barrier::new(2));
         let long = Arc::clone(&barrier);
         let long = tokio::spawn(run_long(move || long.wait().is_leader()));
-        run(move || barrier.wait().is_leader()).await.unwrap();
+        run("shop", move || barrier.wait().is_leader()).await.unwrap();
         long.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_of_a_namespace_does_not_wait_for_the_long_work_of_another() {
+        let (end, ended) = mpsc::channel::<()>();
+        let hangs = tokio::spawn(run("mallory", move || ended.recv().is_ok()));
+        let waits = tokio::spawn(run("mallory", || 1));
+        for nth in 0..10 {
+            assert_eq!(run("shop", move || nth).await, Ok(nth));
+        }
+        assert!(!waits.is_finished(), "each namespace has one thread at most");
+        end.send(()).unwrap();
+        assert_eq!((hangs.await.unwrap(), waits.await.unwrap()), (Ok(true), Ok(1)));
+    }
+
+    #[tokio::test]
+    async fn work_beyond_the_queue_of_a_namespace_is_refused_and_dropped_threads_end() {
+        let threads = Threads::start("test", 0, Places { all: 1, of_peer: 1, of_namespace: 1, heavy: 1, waiting: 1 });
+        let (begun, begin) = mpsc::channel::<()>();
+        let (end, ended) = mpsc::channel::<()>();
+        let first = tokio::spawn(threads.run(Requester::own("a"), move || {
+            begun.send(()).unwrap();
+            ended.recv().is_ok()
+        }));
+        tokio::task::spawn_blocking(move || begin.recv().unwrap()).await.unwrap();
+        let second = tokio::spawn(threads.run(Requester::own("a"), || ()));
+        assert_eq!(threads.run(Requester::own("a"), || ()).await, Err(BackgroundError::Full));
+        drop(threads);
+        end.send(()).unwrap();
+        assert_eq!(first.await.unwrap(), Ok(true));
+        assert_eq!(second.await.unwrap(), Err(BackgroundError::Panicked), "nobody does it any more");
     }
 
     #[tokio::test]
     async fn work_may_use_the_runtime_of_the_caller() {
         let work = || Handle::current().block_on(async { 5 });
-        assert_eq!(run(work).await, Ok(5));
-        assert_eq!(run(|| tokio::task::block_in_place(|| 6)).await, Ok(6));
+        assert_eq!(run("shop", work).await, Ok(5));
+        assert_eq!(run("shop", || tokio::task::block_in_place(|| 6)).await, Ok(6));
     }
 
     #[cfg(target_os = "linux")]
@@ -176,7 +284,7 @@ mod tests {
     async fn long_work_gives_way_to_other_work() {
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let own = niceness();
-        assert_eq!(run(niceness).await, Ok(own));
+        assert_eq!(run("shop", niceness).await, Ok(own));
         assert_eq!(run_long(niceness).await, Ok((own + NICENESS_OF_LONG_WORK).min(19)));
     }
 

@@ -11,8 +11,8 @@
 //! - [`external`] computes which external addresses Services have, and which nodes may hold them.
 //! - [`policy`] runs builds of the policy module.
 //! - [`lease_preconditions`] limits the deletion of a Lease to one version.
-//! - [`http`], [`logging`], [`metrics`], [`shutdown`], [`background`], [`terminal`] and [`style`]: a process, and what it
-//!   shows.
+//! - [`background`] and [`fair_queue`]: the threads for evaluations, and whose turn it is.
+//! - [`http`], [`logging`], [`metrics`], [`shutdown`], [`terminal`] and [`style`]: a process, and what it shows.
 
 pub mod api_error;
 mod api_requests;
@@ -23,6 +23,7 @@ pub mod connect;
 mod error_text;
 pub mod evaluator;
 pub mod external;
+pub mod fair_queue;
 pub mod host_metrics;
 pub mod http;
 pub mod lease_preconditions;

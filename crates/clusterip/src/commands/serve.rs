@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
@@ -48,9 +47,9 @@ Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.
 /// The target of all log lines of this command.
 const LOG_TARGET: &str = module_path!();
 
-/// The minimum number of threads for evaluations.
-const MIN_THREADS: usize = 2;
-/// The minimum number if each evaluation waits for its claim.
+/// The number of threads for files, names and settings.
+const BLOCKING_THREADS: usize = 2;
+/// The minimum number of threads for reviews if each of them waits for its claim.
 const CLAIMING_THREADS: usize = 16;
 
 #[derive(Debug, Args)]
@@ -176,11 +175,9 @@ impl ServeArguments {
         }
         let files = self.certificate_files()?;
         self.logging.start()?;
-        // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
-        // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
-        let fewest = if self.claims == ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
-        let threads = fewest.max(available_parallelism().map_or(1, usize::from));
-        let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
+        // Evaluations have threads of their own. The allocator keeps some megabytes of freed memory for each thread.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.max_blocking_threads(BLOCKING_THREADS).enable_all().build()?;
         let done = runtime.block_on(self.serve(files));
         // A watch may still be in the middle of a request that no task waits for.
         runtime.shutdown_background();

@@ -140,6 +140,7 @@ clusterip_admissions_total{{kind="Service",decision="denied",pool="gone"}} 0
 clusterip_admissions_total{{kind="Service",decision="denied",pool="linux"}} 0
 clusterip_admissions_total{{kind="Service",decision="denied",pool="windows"}} 1
 clusterip_admissions_total{{kind="Service",decision="error",pool=""}} 1
+clusterip_admissions_total{{kind="Service",decision="refused",pool=""}} 0
 clusterip_admissions_total{{kind="Service",decision="unchanged",pool=""}} 1
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
 clusterip_build_info{{version="{version}"}} 1

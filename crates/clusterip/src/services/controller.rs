@@ -4,7 +4,7 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`affected`] | finds the Services that a change may affect |
-//! | [`fair_queue`] | decides which Service comes next |
+//! | [`service_queue`] | decides which Service comes next |
 //! | [`reconcile`] | reconciles one Service |
 //! | [`survey`] | examines all Services |
 //! | [`brakes`] | limits how many Services are moved at once, and how often |
@@ -37,17 +37,17 @@ use tokio::time::{Duration, Instant, MissedTickBehavior};
 pub mod affected;
 pub mod applied_settings;
 pub mod brakes;
-pub mod fair_queue;
 pub mod hand_over;
 pub mod reconcile;
 pub mod replicas;
 pub mod requests;
+pub mod service_queue;
 pub mod settings_in_use;
 pub mod survey;
 
 use self::brakes::WouldMove;
-use self::fair_queue::FairQueue;
 use self::reconcile::{Next, Reconciler};
+use self::service_queue::ServiceQueue;
 use self::settings_in_use::{SettingsInUse, SettingsOrigin};
 use self::survey::Survey;
 use crate::leader::Leadership;
@@ -115,7 +115,7 @@ impl Controller {
             // The receiver lives as long as this loop.
             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
         };
-        let mut turns = FairQueue::default();
+        let mut turns = ServiceQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let (mut leads, mut applied_settings) = (false, None::<String>);
         // Whether the moves that other leaders left unfinished were listed in this term.
@@ -155,18 +155,15 @@ impl Controller {
                         applied_settings = self.begin_survey(applied_settings.take(), &mut surveys).await;
                     }
                 }
-                Some((count, survey)) = surveyed(&mut surveys) => {
-                    tracing::info!(
-                        services = count,
-                        managed = survey.managed,
-                        open = survey.open.len(),
-                        "all Services were examined"
-                    );
-                    let (applied, open) = self.end_survey(survey, applied_settings.take()).await;
+                mut survey = joined(&mut surveys) => {
+                    let (applied, open) = self.end_round(&mut survey, applied_settings.take()).await;
                     applied_settings = applied;
                     self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
+                    if !survey.rest.is_empty() {
+                        self.begin_round(survey, applied_settings.as_ref(), &mut surveys);
+                    }
                 }
-                Some((id, next)) = joined(jobs) => {
+                (id, next) = joined(jobs) => {
                     let again = turns.done(&id);
                     match next {
                         _ if again => schedule(id, Duration::ZERO),
@@ -200,7 +197,7 @@ impl Controller {
     }
 
     /// Finishes the moves that other leaders left. Returns whether they could be listed.
-    async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> bool {
+    async fn begin_term(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> bool {
         // The findings of another term may be outdated.
         self.reconciler.forget();
         let what = match self.reconciler.allowed().any {
@@ -215,7 +212,7 @@ impl Controller {
     }
 
     /// Starts to reconcile the Services whose turn it is.
-    fn take_turns(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
+    fn take_turns(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         while let Some(id) = turns.take() {
             let reconciler = Arc::clone(&self.reconciler);
             jobs.spawn(async move {
@@ -236,7 +233,7 @@ impl Controller {
 
     /// Queues the Services whose moves other leaders left unfinished. They may have no address. Returns whether they
     /// could be listed in this number of tries.
-    async fn queue_left_moves(&self, turns: &mut FairQueue, tries: usize) -> bool {
+    async fn queue_left_moves(&self, turns: &mut ServiceQueue, tries: usize) -> bool {
         for attempt in 0..tries {
             if attempt > 0 {
                 tokio::time::sleep(LIST_PAUSE).await;
@@ -276,7 +273,7 @@ impl Controller {
 
     /// The Services that a survey found, and those that were noted before or meanwhile, because what was noted may be
     /// outdated. A Service may occur more than once.
-    fn with_noted(&self, open: Vec<ServiceKey>, turns: &FairQueue) -> impl Iterator<Item = ServiceKey> + use<> {
+    fn with_noted(&self, open: Vec<ServiceKey>, turns: &ServiceQueue) -> impl Iterator<Item = ServiceKey> + use<> {
         let running: Vec<ServiceKey> = turns.running().cloned().collect();
         open.into_iter().chain(self.reconciler.noted()).chain(running)
     }
@@ -284,7 +281,7 @@ impl Controller {
     /// Begins to examine all Services, instead of a survey that has not ended. Until new settings have been examined,
     /// they move no Service, except at the request of an administrator. Returns the hash of the settings that were
     /// carried out.
-    async fn begin_survey(&self, known: Option<String>, surveys: &mut JoinSet<(usize, Survey)>) -> Option<String> {
+    async fn begin_survey(&self, known: Option<String>, surveys: &mut JoinSet<Survey>) -> Option<String> {
         let carried_out = match known {
             Some(known) => Some(known),
             None => applied_settings::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
@@ -298,23 +295,42 @@ impl Controller {
         if self.is_carried_out(carried_out.as_ref()) {
             self.reconciler.brakes().settings_changed(WouldMove::new(), 0);
         }
-        let hash = self.reconciler.evaluator().settings().hash.clone();
-        let is_first = carried_out.as_ref().is_none_or(|carried_out| *carried_out == first(&hash));
-        let (reconciler, ids) = (Arc::clone(&self.reconciler), self.all_services());
         *surveys = JoinSet::new();
-        surveys.spawn(async move { (ids.len(), Survey::in_parts(reconciler, ids, is_first).await) });
+        self.begin_round(Survey::new(self.all_services()), carried_out.as_ref(), surveys);
         carried_out
     }
 
-    /// Sets the brake for settings that were not carried out yet. Returns the hash of the settings that were carried
-    /// out, and the Services to reconcile.
-    async fn end_survey(&self, survey: Survey, carried_out: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
-        let Survey { open, would_move, managed } = survey;
+    /// Begins the next round of a survey, beside this controller.
+    fn begin_round(&self, survey: Survey, carried_out: Option<&String>, surveys: &mut JoinSet<Survey>) {
+        let hash = self.reconciler.evaluator().settings().hash.clone();
+        let is_first = carried_out.is_none_or(|carried_out| *carried_out == first(&hash));
+        surveys.spawn(survey.next_round(Arc::clone(&self.reconciler), is_first));
+    }
+
+    /// Sets the brake for settings that were not carried out yet, as far as the survey has come. A namespace whose
+    /// Services take long keeps only its own Services waiting. Returns the hash of the settings that were carried out,
+    /// and the Services to reconcile.
+    async fn end_round(&self, survey: &mut Survey, carried_out: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
+        // If only the examined ones counted, a namespace that takes long could make the share of the others that move look
+        // large.
+        let (open, managed) = (std::mem::take(&mut survey.open), survey.managed + survey.managed_rest);
+        let unfinished = survey.unfinished();
+        if unfinished.is_empty() {
+            tracing::info!(managed, "all Services were examined");
+        } else {
+            tracing::info!(managed, left = survey.rest.len(), ?unfinished, "some Services take long to examine");
+        }
         if self.is_carried_out(carried_out.as_ref()) {
             return (carried_out, open);
         }
+        let would_move = survey.would_move.clone();
         let (count, ready) = (would_move.len(), would_move.values().filter(|waits| **waits).count());
-        let waiting = self.reconciler.brakes().settings_changed(would_move, managed);
+        let waiting = {
+            let mut brakes = self.reconciler.brakes();
+            let waiting = brakes.settings_changed(would_move, managed);
+            brakes.examine_further(unfinished);
+            waiting
+        };
         if ready > 0 {
             tracing::warn!(
                 services = ready,
@@ -386,23 +402,17 @@ fn first(hash: &str) -> String {
     format!("first:{hash}")
 }
 
-/// The survey that has ended, with the number of its Services.
-async fn surveyed(surveys: &mut JoinSet<(usize, Survey)>) -> Option<(usize, Survey)> {
-    match surveys.join_next().await {
-        Some(ended) => ended.inspect_err(|error| tracing::error!(%error, "the survey failed")).ok(),
-        // No survey is under way.
-        None => std::future::pending().await,
-    }
-}
-
-async fn joined(jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<(ServiceKey, Next)> {
-    match jobs.join_next().await {
-        Some(Ok(done)) => Some(done),
-        Some(Err(error)) => {
-            tracing::error!(%error, "the reconciliation of a Service failed");
-            None
-        }
-        // No Service is being reconciled, so there is nothing to wait for.
+/// The result of the next task that ends. If it panicked, so does the controller, which ends the process: a leader that
+/// has lost a task must not keep its Lease.
+async fn joined<T: 'static>(tasks: &mut JoinSet<T>) -> T {
+    match tasks.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(cause) => std::panic::resume_unwind(cause),
+            // No task is cancelled before the controller ends.
+            Err(_) => std::future::pending().await,
+        },
+        // There is nothing to wait for.
         None => std::future::pending().await,
     }
 }

@@ -3,21 +3,20 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::evaluator::{EvaluationError, Evaluator};
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_core::annotations::REASON_ANNOTATION;
 use clusterip_core::response::Response;
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Explicit, Settings};
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
+use thiserror::Error;
 
-use super::no_decision::NoDecision;
-use super::node_review;
-use super::review::{Reviewer, resource_kind};
+use super::review::{BUSY, Reviewer, resource_kind};
 use crate::service_placement::{fits, noted_reason};
 use crate::text::joined;
 use crate::webhook::admission_metrics::{AdmissionMetrics, AdmissionResult, ResourceKind};
@@ -35,6 +34,20 @@ pub enum OnError {
     Deny,
     /// Allow it unchanged, with a warning: Kubernetes picks an address, and the controller moves the Service
     Allow,
+}
+
+/// Why there is no decision about a request. `--on-error` says what happens to the request of a Service.
+#[derive(Debug, Error)]
+enum NoDecision {
+    /// The cached state of the cluster is too old. Contains its age.
+    #[error("the cluster could not be watched for {} s", .0.as_secs())]
+    Stale(Duration),
+    /// The policy gave no answer.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
+    /// The policy refused a Node although the settings do not deny it. Contains the message of the policy.
+    #[error("{0}")]
+    RefusedNode(String),
 }
 
 /// A decision, and the answer that carries it out.
@@ -65,7 +78,7 @@ impl Admission {
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
         if resource_kind(request) == ResourceKind::Node {
-            let decision = node_review::review(&self.evaluator, request, owner)?;
+            let decision = self.decide_about_node(request, owner)?;
             let answer = Response { mutated_object: None, ..Response::new(decision.clone(), Value::Null) };
             return Ok(Reviewed { decision, answer });
         }
@@ -88,6 +101,21 @@ impl Admission {
         }
         let answer = Response::new(decision.clone(), object.clone());
         Ok(Reviewed { decision, answer })
+    }
+
+    /// Decides about a Node, without changing it: the API server does not refuse a block that two Nodes have, and it calls
+    /// webhooks in parallel, so only the controller hands out blocks. A Node is refused only if the settings say
+    /// `nodes.explicit: deny` and the policy itself refuses it, because a cluster must get its Nodes.
+    fn decide_about_node(&self, request: &Value, owner: Owner) -> Result<Decision, NoDecision> {
+        let subject = Subject { owner, own: Vec::new(), dry_run: true };
+        let evaluation = self.evaluator.unclaimed().evaluate(request, &subject)?;
+        match &evaluation.decision.verdict {
+            // A Node that can't be read is refused, whatever the settings say.
+            Verdict::Denied(denial) if evaluation.settings.settings.nodes.explicit != Explicit::Deny => {
+                Err(NoDecision::RefusedNode(denial.message.clone()))
+            }
+            _ => Ok(evaluation.decision.clone()),
+        }
     }
 
     /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
@@ -178,7 +206,8 @@ impl Reviewer for Admission {
         let kind = resource_kind(request);
         let mut answer = self.undecided(kind, request, reason);
         answer.code = answer.code.map(|_| code);
-        self.metrics.answered(kind, AdmissionResult::Error, None, Duration::ZERO);
+        let result = if code == BUSY { AdmissionResult::Refused } else { AdmissionResult::Error };
+        self.metrics.answered(kind, result, None, Duration::ZERO);
         respond(request, answer)
     }
 }

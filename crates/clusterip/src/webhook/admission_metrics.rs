@@ -37,6 +37,8 @@ label_values! {
         Denied = "denied",
         /// There was no decision.
         Error = "error",
+        /// The request was not reviewed, because too many reviews of its namespace waited, or because they took too long.
+        Refused = "refused",
     }
 }
 

@@ -32,6 +32,9 @@ pub trait Reviewer: Send + Sync + 'static {
     }
 }
 
+/// The code of the answer to a request whose review could not begin or end in time.
+pub const BUSY: u16 = 429;
+
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
@@ -41,24 +44,14 @@ pub enum ReviewError {
     /// The body is not JSON.
     #[error("the body is not JSON: {0}")]
     NotJson(serde_json::Error),
-    /// The body is JSON, but not an `AdmissionReview` of the supported version.
+    /// The body is JSON, but not an `AdmissionReview` of the supported version, or lacks a field that the answer needs.
     #[error("{field} is {found}, expected {expected}")]
-    Other {
-        /// `apiVersion` or `kind`.
-        field: &'static str,
-        /// The value that was found.
-        found: String,
-        /// The value that is supported.
-        expected: &'static str,
-    },
-    /// A field that the answer needs is missing or has the wrong type.
-    #[error("{field} is {found}, expected {expected}")]
-    Missing {
+    Field {
         /// The path of the field.
         field: &'static str,
         /// The value that was found.
         found: String,
-        /// The type that is expected.
+        /// The value or the type that is expected.
         expected: &'static str,
     },
     /// The answer can't be written as JSON.
@@ -105,15 +98,28 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
 ///
 /// Returns `None` if the part does not say what the request is about. API servers write these fields first.
 pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &str) -> Option<Vec<u8>> {
-    let mut request = Map::new();
-    let mut reader = serde_json::Deserializer::from_slice(part);
-    // This always ends with an error, because the rest of the body is missing.
-    let _ = Identity { of: Level::Review, found: &mut request }.deserialize(&mut reader);
+    let request = identity(part);
     let uid = request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty())?.to_owned();
     request.get("kind")?;
     let mut response = reviewer.review_unread(&Value::Object(request), code, reason);
     response.uid = uid;
     written(response).ok()
+}
+
+/// The namespace that a request is about, of which the first `part` was read. It is empty for an object of the cluster,
+/// and if the part does not say it.
+pub fn namespace_of(part: &[u8]) -> String {
+    let identity = identity(part);
+    identity.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// The fields of a request that say what it is about, as far as they are in the first `part`.
+fn identity(part: &[u8]) -> Map<String, Value> {
+    let mut request = Map::new();
+    let mut reader = serde_json::Deserializer::from_slice(part);
+    // This usually ends with an error, because the rest of the body is missing.
+    let _ = Identity { of: Level::Review, found: &mut request }.deserialize(&mut reader);
+    request
 }
 
 fn written(response: AdmissionResponse) -> Result<Vec<u8>, ReviewError> {
@@ -167,14 +173,11 @@ impl<'de> Visitor<'de> for Identity<'_> {
 
 fn expect_text(review: &Value, field: &'static str, expected: &'static str) -> Result<(), ReviewError> {
     let found = review.get(field);
-    if found.and_then(Value::as_str) == Some(expected) {
-        return Ok(());
-    }
-    Err(ReviewError::Other { field, found: shown(found), expected })
+    if found.and_then(Value::as_str) == Some(expected) { Ok(()) } else { Err(missing(field, found, expected)) }
 }
 
 fn missing(field: &'static str, found: Option<&Value>, expected: &'static str) -> ReviewError {
-    ReviewError::Missing { field, found: shown(found), expected }
+    ReviewError::Field { field, found: shown(found), expected }
 }
 
 /// Describes a value in a few words. Bodies come from anywhere and messages are logged, so only the start of a text is

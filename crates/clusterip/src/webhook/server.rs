@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
+use clusterip_cluster::background::{BackgroundError, Threads};
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits, host};
 use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
@@ -23,15 +24,14 @@ use clusterip_cluster::http::status::probe_response;
 use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 mod body;
 mod limits;
 
-use self::body::{Unread, read};
+use self::body::{Memory, Unread, read};
 pub use self::limits::Limits;
-use super::peer_limits::{Peer, PeerLimits};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
 
@@ -126,12 +126,10 @@ struct AppState {
     connections: ConnectionLimiter,
     /// Whether only clients with a certificate may send reviews.
     clients_only: bool,
-    peers: PeerLimits,
-    reviews: Arc<Semaphore>,
-    /// The bytes that large bodies may take.
-    large_bodies: Arc<Semaphore>,
+    /// The threads that review requests.
+    reviews: Threads,
     large_reviews: Arc<Semaphore>,
-    bodies: Arc<Semaphore>,
+    bodies: Arc<Memory>,
     stopping: AtomicBool,
 }
 
@@ -141,12 +139,9 @@ impl AppState {
             backend,
             connections,
             clients_only,
-            peers: PeerLimits::new(limits.reviews, limits.bodies),
-            reviews: Arc::new(Semaphore::new(limits.reviews)),
+            reviews: Threads::start("reviews", 0, limits.places()),
             large_reviews: Arc::new(Semaphore::new(limits.large_reviews)),
-            // One large body always fits, however small the limits are.
-            large_bodies: Arc::new(Semaphore::new((limits.bodies / 5).max(limits.body))),
-            bodies: Arc::new(Semaphore::new(limits.bodies)),
+            bodies: Memory::new(limits.bodies),
             stopping: AtomicBool::new(false),
             limits,
         }
@@ -211,55 +206,62 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     if let Some(reason) = app.backend.reviewer.not_begun() {
         return Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
-    let peer = app.peers.of(host(peer));
-    let body = match read(app, &peer, arrived, time.min(limits.body_time), request).await {
+    let (begins, ends) = (arrived + time / 2, arrived + time * 9 / 10);
+    let reading = read(&app.bodies, host(peer), limits.body, arrived, time.min(limits.body_time), request);
+    let unanswered = |beginning: &[u8], code: u16, refusal: ErrorResponse| {
+        let reviewer = app.backend.reviewer.as_ref();
+        review::answer_unread(reviewer, beginning, code, &refusal.1).ok_or(refusal)
+    };
+    let body = match reading.await {
         Ok(body) => body,
         Err(Unread::Broken(refusal)) => return Err(refusal),
         Err(Unread::NoRoom(refusal, beginning)) => {
-            let (code, reason) = (refusal.0.as_u16(), refusal.1.as_str());
-            let answer = review::answer_unread(app.backend.reviewer.as_ref(), &beginning.bytes, code, reason);
-            return answer.ok_or(refusal);
+            return unanswered(beginning.beginning(), refusal.0.as_u16(), refusal);
         }
     };
-    let turn = timeout_at(arrived + time, turn(app, peer, body.bytes.len()));
-    let busy = |_| {
-        let message = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
-        ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
-    };
-    let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
+    let (requester, beginning) = (body.requester(), body.beginning().to_vec());
+    let is_large = body.bytes.len() >= limits.large_body;
     let reviewer = Arc::clone(&app.backend.reviewer);
-    // The turn lasts until the review ends, even if the client has given up.
-    let review = tokio::task::spawn_blocking(move || {
-        let answer = review::answer(reviewer.as_ref(), &body.bytes);
-        drop((turn, body));
-        answer
-    });
-    let late = |_| ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}"));
-    let answer = timeout_at(arrived + time, review).await.map_err(late)?.map_err(|error| broken(&error))?;
-    answer.map_err(|error| match error {
-        review::ReviewError::Answer(_) => broken(&error),
-        _ => ErrorResponse(StatusCode::BAD_REQUEST, error.to_string()),
-    })
-}
-
-/// The permits of one review; dropping them lets the next review begin.
-struct Turn {
-    _permits: Vec<OwnedSemaphorePermit>,
-    /// Keeps the peer's share alive while a review of the peer is in progress.
-    _peer: Arc<Peer>,
-}
-
-/// Waits until a review may begin. A large review first waits for other large reviews, and takes no permit that small
-/// reviews need meanwhile. It then waits for a permit of its peer, and last for one that all peers share: only reviews
-/// that their peer's limit admits wait there, and they are served in order.
-async fn turn(app: &AppState, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
-    let mut permits = Vec::new();
-    if length >= app.limits.large_body {
-        permits.push(Arc::clone(&app.large_reviews).acquire_owned().await?);
+    let (begin, begun) = oneshot::channel();
+    let review = async {
+        // A large review waits for other large reviews, and takes no thread that small reviews need meanwhile.
+        let large = if is_large { Some(Arc::clone(&app.large_reviews).acquire_owned().await) } else { None };
+        // The permit and the memory are given back when the review ends, even if the client has given up.
+        let work = move || {
+            let _ = begin.send(());
+            let answer = review::answer(reviewer.as_ref(), &body.bytes);
+            drop((large, body));
+            answer
+        };
+        app.reviews.run(requester, work).await
+    };
+    let mut review = pin!(review);
+    // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide, and a tenant
+    // whose reviews take long could bypass the policy.
+    let reviewed = tokio::select! {
+        biased;
+        reviewed = &mut review => Ok(reviewed),
+        Err(_) = timeout_at(begins, begun) => {
+            let busy = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
+            Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, busy))
+        }
+        () = sleep_until(ends) => {
+            Err(ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}")))
+        }
+    };
+    let reviewed = match reviewed {
+        Ok(Err(BackgroundError::Full)) => {
+            Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, "busy: too many reviews wait".to_owned()))
+        }
+        reviewed => reviewed,
+    };
+    match reviewed {
+        Ok(Ok(Ok(answer))) => Ok(answer),
+        Ok(Ok(Err(review::ReviewError::Answer(error)))) => Err(broken(&error)),
+        Ok(Ok(Err(error))) => Err(ErrorResponse(StatusCode::BAD_REQUEST, error.to_string())),
+        Ok(Err(error)) => Err(broken(&error)),
+        Err(refusal) => unanswered(&beginning, review::BUSY, refusal),
     }
-    permits.push(Arc::clone(&peer.reviews).acquire_owned().await?);
-    permits.push(Arc::clone(&app.reviews).acquire_owned().await?);
-    Ok(Turn { _permits: permits, _peer: peer })
 }
 
 fn broken(error: &dyn std::error::Error) -> ErrorResponse {

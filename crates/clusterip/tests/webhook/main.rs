@@ -6,6 +6,7 @@ mod bad_input;
 mod certificates;
 mod client_certificates;
 mod failing_reviews;
+mod namespaces;
 mod node_review;
 mod on_error;
 mod peer_limits;

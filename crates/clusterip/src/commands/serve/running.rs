@@ -190,3 +190,47 @@ impl Running {
         failed.unwrap_or(Ok(()))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::panic, clippy::unwrap_used)]
+mod tests {
+    use clusterip_failover::leases::{Identity, Role, Timing};
+    use kube::{Client, Config};
+
+    use super::*;
+
+    /// A server whose tasks run until the stop.
+    fn running() -> Running {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // No server listens at this address.
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let me = Identity::new(Role::Serve);
+        let election = Election::start(Candidate::new(client, "clusterip-policy", me, Timing::default()));
+        let (close, closed) = watch::channel(false);
+        let server = tokio::spawn(async move {
+            until(closed).await;
+            Ok::<(), ServerError>(())
+        });
+        let mut tasks = Tasks::new();
+        tasks.spawn(tasks.until_stop());
+        Running { tasks, listener: Listener { server, close }, election, unregisters: false }
+    }
+
+    async fn ends_with(running: Running) -> String {
+        let ended = timeout(Duration::from_secs(60), running.until_shutdown(std::future::pending())).await;
+        format!("{:#}", ended.unwrap().unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn server_ends_if_one_of_its_tasks_panics() {
+        let mut controller = running();
+        controller.tasks.spawn(async { panic!("on purpose") });
+        let said = ends_with(controller).await;
+        assert!(said.starts_with("a server task stopped early: "), "{said}");
+
+        let mut election = running();
+        election.election.tasks.spawn(async { panic!("on purpose") });
+        let said = ends_with(election).await;
+        assert!(said.starts_with("the leader election stopped early: "), "{said}");
+    }
+}

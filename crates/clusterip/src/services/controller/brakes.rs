@@ -1,6 +1,6 @@
 //! The brakes of the controller: limits on how many Services it moves at once, and how often.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
@@ -72,20 +72,46 @@ pub struct Brakes {
     moved: HashMap<ServiceKey, LastMove>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
     waiting: BTreeMap<ServiceKey, Why>,
-    /// Whether it is not known yet which Services new settings would move.
-    is_undecided: bool,
+    /// Where it is not known yet which Services new settings would move.
+    undecided: Undecided,
+}
+
+/// Where it is not known yet which Services new settings would move.
+#[derive(Debug, PartialEq, Eq)]
+enum Undecided {
+    Everywhere,
+    In(BTreeSet<String>),
+}
+
+impl Default for Undecided {
+    fn default() -> Self {
+        Self::In(BTreeSet::new())
+    }
 }
 
 impl Brakes {
     /// Notes that all Services are examined, because settings are in force that were not carried out yet. Until
     /// [`Self::settings_changed`], only those Services may move that an administrator asks for.
     pub fn examine(&mut self) {
-        self.is_undecided = true;
+        self.undecided = Undecided::Everywhere;
+    }
+
+    /// Notes that the Services of these namespaces still have to be examined, after [`Self::settings_changed`].
+    pub fn examine_further(&mut self, namespaces: BTreeSet<String>) {
+        self.undecided = Undecided::In(namespaces);
     }
 
     /// Whether it is not known yet which Services new settings would move.
     pub fn is_undecided(&self) -> bool {
-        self.is_undecided
+        self.undecided != Undecided::default()
+    }
+
+    /// Whether it is not known yet which Services of this namespace new settings would move.
+    pub fn is_undecided_in(&self, namespace: &str) -> bool {
+        match &self.undecided {
+            Undecided::Everywhere => true,
+            Undecided::In(namespaces) => namespaces.contains(namespace),
+        }
     }
 
     /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
@@ -158,7 +184,7 @@ impl Brakes {
             }
         };
         self.waiting = would_move.into_iter().filter_map(why).collect();
-        self.is_undecided = false;
+        self.undecided = Undecided::default();
         self.waiting.len()
     }
 
@@ -353,5 +379,8 @@ mod tests {
         assert!(brakes.is_undecided());
         brakes.settings_changed(WouldMove::new(), 0);
         assert!(!brakes.is_undecided());
+        brakes.examine_further(BTreeSet::from(["mallory".to_owned()]));
+        assert!(brakes.is_undecided());
+        assert!(brakes.is_undecided_in("mallory") && !brakes.is_undecided_in("shop"));
     }
 }

@@ -250,7 +250,7 @@ impl Reconciler {
             }
             Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Inspection::Misplaced(misplaced))
-                if misplaced.asked_by != AskedBy::Administrator && self.brakes().is_undecided() =>
+                if misplaced.asked_by != AskedBy::Administrator && self.brakes().is_undecided_in(&id.namespace) =>
             {
                 Next::After(DISAGREEMENT)
             }
@@ -267,7 +267,7 @@ impl Reconciler {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
         let inspect = move || misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref());
-        Ok(background::run(inspect).await??)
+        Ok(background::run(&id.namespace, inspect).await??)
     }
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {

@@ -2,15 +2,19 @@
 //! are not reconciled afterwards.
 //!
 //! A tenant may have many Services that take long. Therefore a survey runs beside the controller, and in parts, between
-//! which other long work gets its turn.
+//! which other long work gets its turn. It examines each namespace only for a limited time at first, so that the other
+//! namespaces need not wait for the rest of a namespace that takes longer.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::EvaluationError;
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
 use serde_json::Value;
 
 use super::brakes::WouldMove;
@@ -19,8 +23,10 @@ use crate::service_placement::{Skip, skip_reason};
 use crate::services::misplaced::{self, Impact, Inspection, Verdict};
 use crate::services::service_metrics::StayReason;
 
-/// How many Services are examined before other long work gets its turn.
-const PART: usize = 32;
+/// How long Services are examined before other long work gets its turn.
+const PART: Duration = Duration::from_millis(50);
+/// How long the Services of one namespace are examined in the first round. Each further round takes twice as long.
+const FIRST_ROUND: Duration = Duration::from_millis(200);
 
 /// What a survey found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,41 +35,79 @@ pub struct Survey {
     pub open: Vec<ServiceKey>,
     /// The Services that would move now, each with whether it must wait for the consent of an administrator.
     pub would_move: WouldMove,
-    /// How many Services are managed.
+    /// How many of the examined Services are managed.
     pub managed: usize,
+    /// The Services that are not examined yet.
+    pub rest: Vec<ServiceKey>,
+    /// How many of these are managed.
+    pub managed_rest: usize,
+    rounds: u32,
 }
 
 impl Survey {
-    /// Examines these Services part by part. If a part can't be examined, its Services are reconciled. `is_first` is
-    /// whether no leader has carried out any settings yet.
-    pub async fn in_parts(reconciler: Arc<Reconciler>, ids: Vec<ServiceKey>, is_first: bool) -> Self {
-        let mut survey = Self::default();
-        for part in ids.chunks(PART) {
-            let (reconciler, examined) = (Arc::clone(&reconciler), part.to_vec());
-            match background::run_long(move || Self::of(&reconciler, &examined, is_first)).await {
-                Ok(Self { open, would_move, managed }) => {
-                    survey.open.extend(open);
-                    survey.would_move.extend(would_move);
-                    survey.managed += managed;
-                }
-                Err(_) => survey.open.extend_from_slice(part),
-            }
-        }
-        survey
+    /// A survey that has these Services to examine.
+    pub fn new(ids: Vec<ServiceKey>) -> Self {
+        Self { rest: ids, ..Self::default() }
     }
 
-    /// Examines these Services. No address is reserved, because Services are created meanwhile. So if a pool has fewer
-    /// free addresses than Services that would move to it, all of them count.
-    pub fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> Self {
+    /// The namespaces with Services that are not examined yet.
+    pub fn unfinished(&self) -> BTreeSet<String> {
+        self.rest.iter().map(|id| id.namespace.clone()).collect()
+    }
+
+    /// Examines Services of each namespace, for as long as a namespace may take in this round. If they can't be examined,
+    /// they are reconciled. `is_first` is whether no leader has carried out any settings yet.
+    pub async fn next_round(mut self, reconciler: Arc<Reconciler>, is_first: bool) -> Self {
+        let most = FIRST_ROUND * 2_u32.saturating_pow(self.rounds.min(16));
+        self.rounds += 1;
+        self.managed_rest = 0;
+        let mut namespaces: BTreeMap<String, Vec<ServiceKey>> = BTreeMap::new();
+        for id in std::mem::take(&mut self.rest) {
+            namespaces.entry(id.namespace.clone()).or_default().push(id);
+        }
+        for ids in namespaces.into_values() {
+            let (begin, ids, mut examined) = (Instant::now(), Arc::<[ServiceKey]>::from(ids), 0);
+            while examined < ids.len() && begin.elapsed() < most {
+                let (reconciler, rest) = (Arc::clone(&reconciler), Arc::clone(&ids));
+                match background::run_long(move || Self::of(&reconciler, &rest[examined..], is_first)).await {
+                    Ok((part, count)) => {
+                        self.open.extend(part.open);
+                        self.would_move.extend(part.would_move);
+                        self.managed += part.managed;
+                        examined += count;
+                    }
+                    Err(_) => {
+                        self.open.extend_from_slice(&ids[examined..]);
+                        examined = ids.len();
+                    }
+                }
+            }
+            if examined < ids.len() {
+                self.rest.extend_from_slice(&ids[examined..]);
+                let reconciler = Arc::clone(&reconciler);
+                let count = move || managed(&reconciler, &ids[examined..]);
+                self.managed_rest += background::run_long(count).await.unwrap_or_default();
+            }
+        }
+        self
+    }
+
+    /// Examines the first of these Services, as many as it can within [`PART`], and returns their number. No address is
+    /// reserved, because Services are created meanwhile. So if a pool has fewer free addresses than Services that would
+    /// move to it, all of them count.
+    fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> (Self, usize) {
         let evaluator = reconciler.evaluator();
         let settings = evaluator.settings();
-        let mut survey = Self::default();
-        for id in ids {
+        let (begin, mut survey) = (Instant::now(), Self::default());
+        for (nth, id) in ids.iter().enumerate() {
+            if nth > 0 && begin.elapsed() > PART {
+                return (survey, nth);
+            }
             let Some(service) = evaluator.stores().service(id) else { continue };
             if reconciler.is_temporary(&service) {
                 continue;
             }
-            let is_managed = skip_reason(&settings.settings, &service) != Some(Skip::Unmanaged);
+            let is_managed = is_managed(&settings.settings, &service);
             let inspection = misplaced::inspect(evaluator, &service, reconciler.allowed(), None);
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
             let waits = |impact| match impact {
@@ -77,7 +121,7 @@ impl Survey {
                 survey.would_move.remove(id);
             }
         }
-        survey
+        (survey, ids.len())
     }
 
     fn add(
@@ -108,6 +152,18 @@ impl Survey {
             self.would_move.insert(id.clone(), waits(found.impact));
         }
     }
+}
+
+/// How many of these Services are managed.
+fn managed(reconciler: &Reconciler, ids: &[ServiceKey]) -> usize {
+    let evaluator = reconciler.evaluator();
+    let settings = evaluator.settings();
+    let services = ids.iter().filter_map(|id| evaluator.stores().service(id));
+    services.filter(|it| is_managed(&settings.settings, it) && !reconciler.is_temporary(it)).count()
+}
+
+fn is_managed(settings: &Settings, service: &Value) -> bool {
+    skip_reason(settings, service) != Some(Skip::Unmanaged)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
 use clusterip_cluster::lookups::snapshot::StoredEndpoints;
+use clusterip_cluster::object::namespace;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::Moving;
@@ -56,7 +57,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Asks the policy for other addresses for a Service that is being moved. Each address is reserved until the move has
-/// ended. The policy is asked on the background thread, because a move must neither block the runtime nor delay
+/// ended. The policy is asked on a background thread, because a move must neither block the runtime nor delay
 /// admission.
 pub struct Alternatives {
     evaluator: Evaluator,
@@ -76,10 +77,12 @@ impl Alternatives {
 impl Targets for Alternatives {
     fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
         let (evaluator, service) = (self.evaluator.clone(), self.service.clone());
+        let namespace = namespace(&service).to_owned();
         Box::pin(async move {
             // A refused address is reserved, or seen in use, so the policy does not choose it again. If the policy
             // still does, there is no other address.
-            let asked = background::run(move || misplaced::reserve_targets(&evaluator, &service).ok()).await;
+            let asked =
+                background::run(&namespace, move || misplaced::reserve_targets(&evaluator, &service).ok()).await;
             let (addresses, evaluation) = asked.ok()??;
             self.evaluations.lock().unwrap_or_else(PoisonError::into_inner).push(evaluation);
             let new = !addresses.iter().any(|address| refused.contains(address));
@@ -89,13 +92,15 @@ impl Targets for Alternatives {
 
     fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool> {
         let (evaluator, service, addresses) = (self.evaluator.clone(), self.service.clone(), addresses.to_vec());
-        let ask = background::run(move || misplaced::may_have(&evaluator, &service, &addresses));
+        let namespace = namespace(&service).to_owned();
+        let ask = background::run(&namespace, move || misplaced::may_have(&evaluator, &service, &addresses));
         Box::pin(async move { ask.await.unwrap_or_default() })
     }
 
     fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         let (evaluator, service) = (self.evaluator.clone(), service.clone());
-        let ask = background::run(move || misplaced::check_with_policy(&evaluator, &service));
+        let namespace = namespace(&service).to_owned();
+        let ask = background::run(&namespace, move || misplaced::check_with_policy(&evaluator, &service));
         Box::pin(async move { ask.await.map_err(|error| error.to_string())? })
     }
 

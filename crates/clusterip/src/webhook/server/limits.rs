@@ -3,6 +3,8 @@
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use clusterip_cluster::fair_queue::Places;
+
 /// How much the server accepts, and for how long it waits.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -11,15 +13,19 @@ pub struct Limits {
     /// Connections at once from one IP address; further ones are closed. An API server needs a few, because it sends
     /// many requests on one connection. Several API servers may share one address behind a proxy.
     pub connections_per_peer: usize,
-    /// Reviews at once; further ones wait. One IP address may have three quarters of them.
+    /// Reviews at once; further ones wait. One IP address may have three quarters of them, and one namespace half.
     pub reviews: usize,
+    /// Of these, the reviews of all namespaces together whose reviews have taken much processor time lately.
+    pub heavy_reviews: usize,
+    /// Reviews of one namespace that wait; further ones are refused.
+    pub waiting_reviews: usize,
     /// Reviews of large bodies at once; further ones wait. Parsing JSON takes a multiple of its size in memory.
     pub large_reviews: usize,
     /// The size in bytes from which a body is large.
     pub large_body: usize,
     /// The largest body in bytes.
     pub body: usize,
-    /// The bytes of all bodies together. One IP address may have half of them.
+    /// The bytes of all bodies together. One IP address may have half of them, and one namespace a quarter.
     pub bodies: usize,
     /// The time for a TLS handshake.
     pub handshake: Duration,
@@ -44,12 +50,15 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
         Self {
             connections: 256,
             connections_per_peer: 64,
             // Reviews are bound by the CPU: more at once would only make each of them slower. The bound also limits
             // their memory.
-            reviews: (2 * available_parallelism().map_or(1, usize::from)).min(16),
+            reviews: (processors.max(2) + 1).min(16),
+            heavy_reviews: (processors / 2).max(1),
+            waiting_reviews: 256,
             large_reviews: 1,
             large_body: 512 << 10,
             body: 3 << 20,
@@ -63,6 +72,33 @@ impl Default for Limits {
             review: Duration::from_secs(30),
             linger: Duration::from_secs(3),
             drain: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Limits {
+    /// Who may have how many reviews. Often the API server is the only peer; it loses little, because reviews are bound
+    /// by the CPU.
+    pub(super) fn places(&self) -> Places {
+        let of_peer = (self.reviews - self.reviews / 4).min(self.reviews.saturating_sub(1)).max(1);
+        Places {
+            all: self.reviews,
+            of_peer,
+            of_namespace: self.reviews.div_ceil(2),
+            heavy: self.heavy_reviews,
+            waiting: self.waiting_reviews,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_peer_can_not_take_all_reviews() {
+        for (reviews, of_peer) in [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (16, 12), (128, 96)] {
+            assert_eq!(Limits { reviews, ..Limits::default() }.places().of_peer, of_peer, "{reviews}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_cluster::object::text;
+use clusterip_cluster::object::{namespace, text};
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
@@ -37,10 +37,10 @@ impl Reconciler {
     /// # Errors
     /// `NoTarget` if there are no addresses for it.
     pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
-        let this = Arc::clone(self);
+        let (this, namespace) = (Arc::clone(self), namespace(&service).to_owned());
         let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
         let (to, evaluation) =
-            background::run(reserve).await.map_err(|error| NoTarget::Unknown(error.to_string()))??;
+            background::run(&namespace, reserve).await.map_err(|error| NoTarget::Unknown(error.to_string()))??;
         Ok((to, Box::new(evaluation)))
     }
 

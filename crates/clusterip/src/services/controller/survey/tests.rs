@@ -115,6 +115,7 @@ fn services_in_place_are_not_reconciled() {
             open: is_open.then(|| id.clone()).into_iter().collect(),
             would_move: would_move.map(|waits| (id.clone(), waits)).into_iter().collect(),
             managed: usize::from(counts),
+            ..Survey::default()
         };
         assert_eq!(survey, expected, "{name}");
     }
@@ -172,8 +173,11 @@ async fn survey_finds_the_misplaced_among_many_services() {
     let ids = stores.read_snapshot().services(None);
     let evaluator = Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation.clone());
     let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
-    let reconciler = Reconciler::new(evaluator, client, "clusterip", metrics.services.clone(), allowed);
-    let survey = Survey::of(&reconciler, &ids, true);
+    let reconciler = Arc::new(Reconciler::new(evaluator, client, "clusterip", metrics.services.clone(), allowed));
+    let mut survey = Survey::new(ids.clone());
+    while !survey.rest.is_empty() {
+        survey = survey.next_round(Arc::clone(&reconciler), true).await;
+    }
     let names: Vec<&str> = survey.open.iter().map(|id| id.name.as_str()).collect();
     assert_eq!(names, ["in-no-pool", "windows-in-linux"]);
     assert_eq!((ids.len(), survey.managed), (1_004, 1_003));

@@ -1,74 +1,65 @@
-//! Decides which Service comes next. Services wait in one queue for each namespace, and the namespaces take turns.
-//!
-//! A namespace can't keep others waiting, however many of its Services wait, and however long each of them takes: it
-//! has at most [`MAX_RUNNING_PER_NAMESPACE`] of the [`MAX_RUNNING`] places, and the places are given round robin.
+//! The Services that wait for a look, and those at work. The namespaces take turns, so that none keeps others waiting.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
+use clusterip_cluster::fair_queue::{FairQueue, Places, Requester};
 use clusterip_core::service_key::ServiceKey;
 
 /// How many Services are looked at or moved at once.
-pub const MAX_RUNNING: usize = 64;
+const MAX_RUNNING: usize = 64;
 /// How many Services of one namespace are looked at or moved at once.
-pub const MAX_RUNNING_PER_NAMESPACE: usize = 16;
+const MAX_RUNNING_PER_NAMESPACE: usize = 16;
 
-/// The Services that wait for a place, and those that have one.
-#[derive(Debug, Default)]
-pub struct FairQueue {
-    waiting: BTreeMap<String, VecDeque<ServiceKey>>,
+/// The Services that wait for a place, and those that have one. A Service has at most one place at a time.
+#[derive(Debug)]
+pub struct ServiceQueue {
+    queue: FairQueue<ServiceKey>,
     queued: BTreeSet<ServiceKey>,
     running: BTreeMap<ServiceKey, Again>,
-    busy: BTreeMap<String, usize>,
-    /// The namespace that had the last turn.
-    last: String,
 }
 
 /// Whether a Service that has a place was pushed again, and needs another turn.
 type Again = bool;
 
-impl FairQueue {
+impl Default for ServiceQueue {
+    fn default() -> Self {
+        let queue = FairQueue::new(Places {
+            all: MAX_RUNNING,
+            of_peer: MAX_RUNNING,
+            of_namespace: MAX_RUNNING_PER_NAMESPACE,
+            heavy: MAX_RUNNING,
+            waiting: usize::MAX,
+        });
+        Self { queue, queued: BTreeSet::new(), running: BTreeMap::new() }
+    }
+}
+
+impl ServiceQueue {
     /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
     /// only marked, and [`Self::done`] reports that.
     pub fn push(&mut self, id: ServiceKey) {
         if let Some(again) = self.running.get_mut(&id) {
             *again = true;
         } else if self.queued.insert(id.clone()) {
-            self.waiting.entry(id.namespace.clone()).or_default().push_back(id);
+            // The queue has no limit.
+            let _ = self.queue.push(Requester::own(&id.namespace), id);
         }
     }
 
     /// Takes the next Service. Returns `None` if no place is free, or if no waiting Service may take one.
     pub fn take(&mut self) -> Option<ServiceKey> {
-        if self.running.len() >= MAX_RUNNING {
-            return None;
-        }
-        let has_place =
-            |namespace: &&String| self.busy.get(*namespace).is_none_or(|busy| *busy < MAX_RUNNING_PER_NAMESPACE);
-        let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
-        let mut namespaces = self.waiting.range(after).chain(&self.waiting).map(|(namespace, _)| namespace);
-        let namespace = namespaces.find(has_place)?.clone();
-        let ids = self.waiting.get_mut(&namespace)?;
-        let id = ids.pop_front()?;
-        if ids.is_empty() {
-            self.waiting.remove(&namespace);
-        }
+        let (_, id) = self.queue.take(Instant::now())?;
         self.queued.remove(&id);
-        *self.busy.entry(namespace.clone()).or_default() += 1;
         self.running.insert(id.clone(), false);
-        self.last = namespace;
         Some(id)
     }
 
     /// Gives back the place of a Service. Returns whether the Service was pushed meanwhile.
     pub fn done(&mut self, id: &ServiceKey) -> bool {
         let Some(again) = self.running.remove(id) else { return false };
-        if let Some(busy) = self.busy.get_mut(&id.namespace) {
-            *busy -= 1;
-            if *busy == 0 {
-                self.busy.remove(&id.namespace);
-            }
-        }
+        // The evaluations of a Service wait for their turn on threads that count the processor time.
+        self.queue.done(&Requester::own(&id.namespace), Duration::ZERO, Instant::now());
         again
     }
 
@@ -79,7 +70,7 @@ impl FairQueue {
 
     /// Removes the Services that wait. Services at work stay.
     pub fn clear(&mut self) {
-        self.waiting.clear();
+        self.queue.clear();
         self.queued.clear();
     }
 }
@@ -92,13 +83,13 @@ mod tests {
         ServiceKey::new(namespace, format!("web-{number}"))
     }
 
-    fn taken(queue: &mut FairQueue) -> Vec<ServiceKey> {
+    fn taken(queue: &mut ServiceQueue) -> Vec<ServiceKey> {
         std::iter::from_fn(|| queue.take()).collect()
     }
 
     #[test]
     fn a_namespace_takes_at_most_its_share_of_places() {
-        let mut queue = FairQueue::default();
+        let mut queue = ServiceQueue::default();
         (0..100).for_each(|number| queue.push(id("mallory", number)));
         assert_eq!(taken(&mut queue).len(), MAX_RUNNING_PER_NAMESPACE);
         queue.push(id("shop", 1));
@@ -109,7 +100,7 @@ mod tests {
 
     #[test]
     fn namespaces_take_turns() {
-        let mut queue = FairQueue::default();
+        let mut queue = ServiceQueue::default();
         for namespace in ["a", "b", "c"] {
             (0..2).for_each(|number| queue.push(id(namespace, number)));
         }
@@ -119,7 +110,7 @@ mod tests {
 
     #[test]
     fn at_most_all_places_are_taken() {
-        let mut queue = FairQueue::default();
+        let mut queue = ServiceQueue::default();
         for namespace in 0..10 {
             (0..10).for_each(|number| queue.push(id(&format!("team-{namespace}"), number)));
         }
@@ -133,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_service_has_one_place_at_a_time() {
-        let mut queue = FairQueue::default();
+        let mut queue = ServiceQueue::default();
         queue.push(id("shop", 1));
         queue.push(id("shop", 1));
         assert_eq!(taken(&mut queue), [id("shop", 1)]);
