@@ -35,11 +35,10 @@ use crate::status::{any_object, conditions};
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIPPolicySpec {
     /// The operating system to assume for a Service if no source names one: linux by default.
-    #[serde(default, rename = "assumeOS", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "assumeOS")]
     #[schemars(length(min = 1, max = 63))]
     pub assume_os: Option<String>,
     /// The order in which addresses are tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
     /// What happens to an address set by hand that lies outside of the pool of the Service: Warn (the default), Allow or
     /// Deny.
@@ -47,32 +46,25 @@ pub struct ClusterIPPolicySpec {
     #[schemars(with = "Explicit")]
     pub explicit: Option<Explicit>,
     /// What happens to a Service whose pool has no free address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
     /// What happens to a Service that no pool matches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmatched: Option<Unmatched>,
     /// Whether a new Service gets the annotation clusterip-policy/reason, which says why it has its address: false
     /// by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotate_reason: Option<bool>,
     /// The Services of these namespaces are left unchanged: kube-system by default. Their addresses count as used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
     pub exempt_namespaces: Option<Vec<String>>,
     /// How the policy learns on which Nodes the Pods of a Service run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// The Service ranges of the cluster, the primary one first. Needed only before Kubernetes 1.33, which has no
     /// ServiceCIDR objects.
-    #[serde(default, rename = "serviceCIDRs", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "serviceCIDRs")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub service_cidrs: Option<Vec<Cidr>>,
     /// Settings about pod CIDRs of Nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeSettings>,
     /// Settings about external addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalSettings>,
 }
 
@@ -132,7 +124,6 @@ pub enum Unmatched {
 pub struct Evidence {
     /// The kinds of workloads to look up, in this order. group/version/Kind names a custom resource that has its Pod
     /// template at spec.template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 320)), extend("x-kubernetes-list-type" = "atomic"))]
     pub kinds: Option<Vec<String>>,
 }
@@ -152,11 +143,9 @@ pub struct NodeSettings {
 #[serde(rename_all = "camelCase")]
 pub struct ExternalSettings {
     /// Services of type LoadBalancer that have this class get an address: clusterip-policy/external by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub load_balancer_class: Option<String>,
     /// Whether Services of type LoadBalancer without a class get an address too: false by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
 }
 
@@ -165,16 +154,12 @@ pub struct ExternalSettings {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIPPolicyStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When a server wrote this status last: at most five minutes ago while a server runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Time>,
     /// The hash of the settings in use: of this object and of all pools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings_hash: Option<String>,
     /// How many pools of all kinds are in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<i64>,
     /// The version in use, if that is not the one in spec, because spec has a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,10 +13,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::document;
-use crate::object_fields::field_of;
-use crate::object_key::{Kind, ObjectKey};
-use crate::status::{READY, Reason};
-use crate::summary::summary;
+
+use crate::object_key::{Kind, ObjectKey, field_of};
+use crate::status::{READY, Reason, summary};
 
 /// All that the settings document is compiled from.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,31 +9,19 @@
 mod cluster_ip_policy;
 mod compile;
 mod document;
-mod external_pool;
-mod node_block_pool;
-mod object_fields;
 mod object_key;
 mod objects;
 mod pool_fields;
-mod service_pool;
+mod pools;
 mod status;
-mod summary;
 
 use self::cluster_ip_policy::ClusterIPPolicy;
 pub use self::compile::{Compilation, InUse, LabelledRanges, ObjectState, Objects, compile, in_use_before};
-use self::external_pool::ExternalPool;
-pub use self::node_block_pool::Blocks;
-use self::node_block_pool::NodeBlockPool;
-pub use self::object_fields::{field_of, in_words_of_objects, mistakes_of_objects, reason_of_object};
-pub use self::object_key::{Kind, ObjectKey};
+pub use self::object_key::{Kind, ObjectKey, field_of, in_words_of_objects, mistakes_of_objects, reason_of_object};
 pub use self::objects::{mistake_of_type, not_in_document, not_in_objects, objects};
-use self::service_pool::ServicePool;
-pub use self::service_pool::{ReservationHolder, ReservationStatus};
-pub use self::status::{
-    ADDRESSES_IN_POOLS, AddressCounts, Addresses, HAS_WARNINGS, READY, Reason, STALLED, addresses_in_pools_condition,
-    has_warnings_condition, ready_condition, stalled_condition,
-};
-pub use self::summary::range_summary;
+pub use self::pools::{Blocks, ReservationHolder, ReservationStatus};
+use self::pools::{ExternalPool, NodeBlockPool, ServicePool};
+pub use self::status::{AddressCounts, Addresses, READY, Reason, range_summary};
 
 use kube::CustomResourceExt;
 use serde_json::{Value, json};

@@ -1,10 +1,12 @@
-//! The identity of an object of this API.
+//! The identity of an object of this API. Messages about settings that were compiled from objects name the object and
+//! its field in place of a field of the document.
 
 use std::fmt;
 
 use kube::core::ApiResource;
 use serde_json::Value;
 
+use crate::document::ENUM_FIELDS;
 use crate::{ClusterIPPolicy, ExternalPool, GROUP, NodeBlockPool, ServicePool};
 
 /// The kinds of this API.
@@ -79,5 +81,131 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind.as_str(), self.name)
+    }
+}
+
+/// The sections of the document that have pools, and the kind of the objects that these come from.
+const SECTIONS: [(&str, Kind); 3] =
+    [("services", Kind::ServicePool), ("external", Kind::ExternalPool), ("nodes", Kind::NodeBlockPool)];
+/// What messages say about fields of the document, and what they say about the same fields of objects.
+const WORDS: [(&str, &str); 5] = [
+    ("services.whenFull: unmanaged", "spec.whenFull: Unmanaged in ClusterIPPolicy default"),
+    ("services.order: spread", "spec.order: Spread in ClusterIPPolicy default"),
+    ("services.order is lowest", "spec.order of ClusterIPPolicy default is Lowest"),
+    ("services.evidence.kinds", "spec.evidence.kinds of ClusterIPPolicy default"),
+    ("services.serviceCIDRs", "spec.serviceCIDRs of ClusterIPPolicy default"),
+];
+
+/// The object and the field that a path of a compiled document stands for, such as `ServicePool linux` and `spec.match`
+/// for `services.pools[0].match`; `None` if the text is not such a path.
+pub fn field_of(path: &str, document: &Value) -> Option<(ObjectKey, String)> {
+    let (section, kind) = *SECTIONS.iter().find(|(section, _)| is_below(path, section))?;
+    let below = path[section.len()..].trim_start_matches('.');
+    if let Some((index, field)) = below.strip_prefix("pools[").and_then(|rest| rest.split_once(']')) {
+        let name = document.pointer(&format!("/{section}/pools/{index}/name"))?.as_str()?.to_owned();
+        return Some((ObjectKey { kind, name }, format!("spec{field}")));
+    }
+    let field = match (section, below) {
+        // No pool is for the Services of which only this is known.
+        ("services", "pools") => "spec.assumeOS".to_owned(),
+        ("services", "") => "spec".to_owned(),
+        ("services", field) => format!("spec.{field}"),
+        _ => format!("spec.{path}"),
+    };
+    Some((ObjectKey::policy(), field))
+}
+
+/// What is wrong with a field of an object, which begins with the value if that is one of several names: objects have
+/// them in upper camel case.
+pub fn reason_of_object(field: &str, reason: &str) -> String {
+    let is_name = ENUM_FIELDS.iter().any(|name| field == format!("spec.{name}"));
+    let mut characters = reason.chars();
+    match characters.next().filter(|_| is_name) {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => in_words_of_objects(reason),
+    }
+}
+
+/// A message with the fields of objects in place of those of the document.
+pub fn in_words_of_objects(message: &str) -> String {
+    WORDS.iter().fold(message.to_owned(), |message, (of_document, of_object)| message.replace(of_document, of_object))
+}
+
+/// The mistakes of a compiled document, one in each line, with the objects and their fields.
+pub fn mistakes_of_objects(mistakes: &str, document: &Value) -> String {
+    let named = |line: &str| {
+        let located = line.split_once(": ").and_then(|(path, reason)| Some((field_of(path, document)?, reason)));
+        match located {
+            Some(((key, field), reason)) => format!("{key}: {field}: {}", reason_of_object(&field, reason)),
+            None => in_words_of_objects(line),
+        }
+    };
+    mistakes.lines().map(named).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a path is that of a section, or below it.
+fn is_below(path: &str, section: &str) -> bool {
+    path.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn messages_name_objects_and_their_fields() {
+        struct Case {
+            name: &'static str,
+            of_document: &'static str,
+            of_objects: &'static str,
+        }
+        let document = json!({
+            "services": {"pools": [{"name": "linux"}, {"name": "windows"}]},
+            "external": {"pools": [{"name": "public"}]},
+            "nodes": {"pools": [{"name": "pods"}]},
+        });
+        let cases = [
+            Case {
+                name: "a pool of Services",
+                of_document: "services.pools[1].match.os: unknown",
+                of_objects: "ServicePool windows: spec.match.os: unknown",
+            },
+            Case {
+                name: "a pool of external addresses",
+                of_document: "external.pools[0].ranges[2]: wrong",
+                of_objects: "ExternalPool public: spec.ranges[2]: wrong",
+            },
+            Case {
+                name: "a pool of Nodes as a whole",
+                of_document: "nodes.pools[0]: wrong",
+                of_objects: "NodeBlockPool pods: spec: wrong",
+            },
+            Case {
+                name: "a setting of Services, with its value",
+                of_document: "services.whenFull: unmanaged with pools by os",
+                of_objects: "ClusterIPPolicy default: spec.whenFull: Unmanaged with pools by os",
+            },
+            Case {
+                name: "a setting of Nodes",
+                of_document: "nodes.explicit: wrong",
+                of_objects: "ClusterIPPolicy default: spec.nodes.explicit: wrong",
+            },
+            Case {
+                name: "all pools",
+                of_document: "services.pools: no pool matches",
+                of_objects: "ClusterIPPolicy default: spec.assumeOS: no pool matches",
+            },
+            Case {
+                name: "a field in a sentence",
+                of_document: "Service shop/web: the pool is full; set services.whenFull: unmanaged",
+                of_objects: "Service shop/web: the pool is full; set spec.whenFull: Unmanaged in ClusterIPPolicy default",
+            },
+            Case { name: "another text", of_document: "servicesx: y\nz", of_objects: "servicesx: y\nz" },
+        ];
+        for Case { name, of_document, of_objects } in cases {
+            assert_eq!(mistakes_of_objects(of_document, &document), of_objects, "{name}");
+        }
     }
 }

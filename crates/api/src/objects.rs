@@ -4,11 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster_ip_policy::ClusterIPPolicySpec;
 use crate::document::ENUM_FIELDS;
-use crate::external_pool::ExternalPoolSpec;
-use crate::node_block_pool::NodeBlockPoolSpec;
 use crate::object_key::Kind;
 use crate::pool_fields::Fence;
-use crate::service_pool::ServicePoolSpec;
+use crate::pools::{ExternalPoolSpec, NodeBlockPoolSpec, ServicePoolSpec};
 use crate::{GROUP, ObjectKey, VERSION};
 
 /// The priority of the last pool, and the step to the pool before it. A new pool fits in between, and one with the

@@ -97,7 +97,6 @@ pub enum Fence {
 pub struct ServiceMatch {
     /// The operating system of the Nodes that run the Pods of the Service, such as linux or windows. Short for the Node
     /// label kubernetes.io/os.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub os: Option<String>,
     /// Labels of the Nodes that run the Pods of the Service.
@@ -141,7 +140,6 @@ pub struct ExternalMatch {
 #[serde(rename_all = "camelCase")]
 pub struct NodeMatch {
     /// The operating system of the Node, such as linux or windows. Short for the label kubernetes.io/os.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub os: Option<String>,
     /// Labels of the Node.

@@ -1,34 +1,24 @@
-//! The status of the objects.
+//! The status of the objects, and the lines in it that sum up a pool.
 
-use std::collections::BTreeSet;
-
-use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// The type of the condition that every object has.
+use crate::object_key::Kind;
+
+/// The type of the condition that every object has: whether it is in use as it was written last.
 pub const READY: &str = "Ready";
-/// The type of the condition that an object has only while it is not in use as it was written last. For tools that
-/// follow kstatus, the object has failed then, and otherwise they would wait.
-pub const STALLED: &str = "Stalled";
-/// The type of the condition that an object has only while it is in use and probably not intended as it is.
-pub const HAS_WARNINGS: &str = "HasWarnings";
-/// The type of the condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
-pub const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
 /// What the status of a pool of any kind has, as `clusterip serve` observed it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolStatus {
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When a server wrote this status last: at most five minutes ago while a server runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Time>,
     /// The ranges in use, in one line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range_summary: Option<String>,
     /// The version in use, if that is not the one in spec, because spec has a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,10 +42,8 @@ pub struct Addresses {
     /// Addresses of objects that belong to another pool, of both families.
     pub misplaced: i64,
     /// IPv4 addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<AddressCounts>,
     /// IPv6 addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<AddressCounts>,
 }
 
@@ -106,98 +94,6 @@ impl Reason {
     }
 }
 
-/// The condition [`READY`] of an object of this generation: true with [`Reason::InUse`], otherwise false.
-///
-/// The time of the last transition is that of `before` if the status has not changed, and `now` otherwise.
-pub fn ready_condition(
-    generation: Option<i64>,
-    reason: Reason,
-    message: String,
-    before: Option<&Condition>,
-    now: Time,
-) -> Condition {
-    condition((READY, reason == Reason::InUse), reason.as_str(), message, generation, before, now)
-}
-
-/// The condition [`STALLED`] beside a condition [`READY`]; `None` if that one is true. Nothing changes until a user
-/// changes this object or another one, so that the object does not become ready by itself.
-///
-/// The time of the last transition is as in [`ready_condition`].
-pub fn stalled_condition(ready: &Condition, before: Option<&Condition>, now: Time) -> Option<Condition> {
-    let stalled = || {
-        let (reason, message) = (&ready.reason, ready.message.clone());
-        condition((STALLED, true), reason, message, ready.observed_generation, before, now)
-    };
-    (ready.status != "True").then(stalled)
-}
-
-/// The condition [`HAS_WARNINGS`] of an object of this generation; `None` if there are no warnings.
-///
-/// The time of the last transition is as in [`ready_condition`].
-pub fn has_warnings_condition(
-    generation: Option<i64>,
-    warnings: &[String],
-    before: Option<&Condition>,
-    now: Time,
-) -> Option<Condition> {
-    let warned = || {
-        let is_warned = (HAS_WARNINGS, true);
-        condition(is_warned, "ProbablyNotIntended", warnings.join("; "), generation, before, now)
-    };
-    (!warnings.is_empty()).then(warned)
-}
-
-/// The condition [`ADDRESSES_IN_POOLS`] of a ClusterIPPolicy of this generation. `outside` are the Services with an
-/// address that lies in no pool.
-///
-/// The time of the last transition is as in [`ready_condition`].
-pub fn addresses_in_pools_condition(
-    generation: Option<i64>,
-    outside: &BTreeSet<ServiceKey>,
-    before: Option<&Condition>,
-    now: Time,
-) -> Condition {
-    /// More names than these make a condition hard to read, and change it often.
-    const SHOWN: usize = 3;
-    const REMEDY: &str =
-        "add a pool with this range, or run `clusterip move --seamless`, which moves the Services that a pool matches";
-    let names: Vec<String> = outside.iter().take(SHOWN).map(ServiceKey::to_string).collect();
-    let (names, others) = (names.join(", "), outside.len().saturating_sub(SHOWN));
-    let (reason, message) = match outside.len() {
-        0 => ("AllInPools", "the address of every Service lies in a pool".to_owned()),
-        1 => ("OutsideOfPools", format!("1 Service has an address that lies in no pool: {names}; {REMEDY}")),
-        count => {
-            let others = if others > 0 { format!(" and {others} more") } else { String::new() };
-            (
-                "OutsideOfPools",
-                format!("{count} Services have an address that lies in no pool: {names}{others}; {REMEDY}"),
-            )
-        }
-    };
-    condition((ADDRESSES_IN_POOLS, outside.is_empty()), reason, message, generation, before, now)
-}
-
-/// A condition of this type, and whether it is true.
-fn condition(
-    (type_, is_true): (&str, bool),
-    reason: &str,
-    message: String,
-    generation: Option<i64>,
-    before: Option<&Condition>,
-    now: Time,
-) -> Condition {
-    let status = if is_true { "True" } else { "False" };
-    let unchanged = before.filter(|before| before.status == status);
-    Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: generation,
-        last_transition_time: unchanged.map_or(now, |before| before.last_transition_time.clone()),
-    }
-}
-
 /// A version of a pool as an object without a schema of its own.
 pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
@@ -213,4 +109,93 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
         "items": generator.subschema_for::<Condition>(),
     })
+}
+
+/// The longest line, in characters.
+const MAX_LENGTH: usize = 256;
+
+/// The conditions of a pool's entry in one line, such as `os=windows` or `namespace in (a,b)`. A longer line than
+/// [`MAX_LENGTH`] ends in `...`.
+pub(crate) fn summary(kind: Kind, entry: &Value) -> String {
+    let mut conditions = Vec::new();
+    if let Some(matches) = entry.get("match").and_then(Value::as_object) {
+        for (field, value) in matches {
+            match (field.as_str(), value) {
+                ("os", Value::String(os)) => conditions.push(format!("os={os}")),
+                ("nodeLabels", Value::Object(_)) => conditions.extend(labels(value)),
+                ("namespaces", Value::Array(names)) => {
+                    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                    conditions.push(match names.as_slice() {
+                        [name] => format!("namespace={name}"),
+                        names => format!("namespace in ({})", names.join(",")),
+                    });
+                }
+                ("namespaceSelector", Value::Object(_)) => {
+                    conditions.extend(selector(value).into_iter().map(|text| format!("namespace with {text}")));
+                }
+                ("serviceSelector" | "nodeSelector", Value::Object(_)) => conditions.extend(selector(value)),
+                _ => {}
+            }
+        }
+    }
+    if conditions.is_empty() {
+        conditions.push(if kind == Kind::NodeBlockPool { "all Nodes" } else { "all Services" }.to_owned());
+    }
+    shortened(conditions.join(", "))
+}
+
+/// The ranges of a pool in one line, such as `10.96.1.0/24,fd00:1::/112`. A line of more than 256 characters ends in
+/// `...`.
+pub fn range_summary(ranges: &[&str]) -> String {
+    shortened(ranges.join(","))
+}
+
+/// The line, with at most [`MAX_LENGTH`] characters.
+fn shortened(line: String) -> String {
+    if line.chars().count() <= MAX_LENGTH {
+        return line;
+    }
+    line.chars().take(MAX_LENGTH - 3).chain("...".chars()).collect()
+}
+
+fn labels(labels: &Value) -> Vec<String> {
+    let labels = labels.as_object().into_iter().flatten();
+    labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect()
+}
+
+/// The requirements of a label selector, as kubectl writes them.
+fn selector(selector: &Value) -> Vec<String> {
+    let mut requirements = selector.get("matchLabels").map(labels).unwrap_or_default();
+    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str);
+        let values: Vec<&str> = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let (Some(key), Some(operator)) = (text("key"), text("operator")) else { continue };
+        requirements.push(match operator {
+            "In" => format!("{key} in ({})", values.join(",")),
+            "NotIn" => format!("{key} notin ({})", values.join(",")),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        });
+    }
+    requirements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_shortened() {
+        assert_eq!(range_summary(&[]), "");
+        assert_eq!(range_summary(&["10.96.1.0/24", "fd00:1::/112"]), "10.96.1.0/24,fd00:1::/112");
+        let long = range_summary(&["10.96.1.0/24"; 32]);
+        assert_eq!(long.len(), MAX_LENGTH);
+        assert!(long.starts_with("10.96.1.0/24,10.96.1.0/24,") && long.ends_with("..."), "{long}");
+    }
 }

@@ -1,22 +1,29 @@
 //! The status that each object should have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_api::{
-    ADDRESSES_IN_POOLS, Compilation, HAS_WARNINGS, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder,
-    ReservationStatus, STALLED, addresses_in_pools_condition, has_warnings_condition, range_summary, ready_condition,
-    stalled_condition,
+    Compilation, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder, ReservationStatus, range_summary,
 };
 use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::counts::PoolCounts;
+use crate::text::{joined, several};
 
 /// The time after which the status of an object is written again although nothing in it has changed.
 const CHECKED_EVERY: Duration = Duration::from_secs(300);
+/// The condition that an object has only while it is not in use as it was written last. For tools that follow kstatus,
+/// the object has failed then, and otherwise they would wait.
+const STALLED: &str = "Stalled";
+/// The condition that an object has only while it is in use and probably not intended as it is.
+const HAS_WARNINGS: &str = "HasWarnings";
+/// The condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
+const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
 /// The status of each object. `before` is the status that the objects have now.
 pub(super) fn of(
@@ -28,21 +35,23 @@ pub(super) fn of(
 ) -> BTreeMap<ObjectKey, Value> {
     let pools = compilation.in_use.keys().filter(|key| key.kind != Kind::ClusterIPPolicy).count();
     let status = |(key, state): (&ObjectKey, &ObjectState)| {
-        let (generation, before) = (state.generation, before.get(key));
-        let ready = before.and_then(|before| condition(before, READY));
-        let ready = ready_condition(generation, state.reason, state.message.clone(), ready.as_ref(), now.clone());
-        let stalled = before.and_then(|before| condition(before, STALLED));
-        let stalled = stalled_condition(&ready, stalled.as_ref(), now.clone());
+        let before = before.get(key);
+        let writer = ConditionWriter { generation: state.generation, before, now };
         let of_object = settings.warnings.iter().filter(|warning| warning.object.as_ref() == Some(key));
-        let warnings: Vec<String> = of_object.map(|warning| warning.mistake.to_string()).collect();
-        let warned = before.and_then(|before| condition(before, HAS_WARNINGS));
-        let warned = has_warnings_condition(generation, &warnings, warned.as_ref(), now.clone());
-        let mut conditions: Vec<Condition> = [ready].into_iter().chain(stalled).chain(warned).collect();
-        if key.kind == Kind::ClusterIPPolicy {
-            let in_pools = before.and_then(|before| condition(before, ADDRESSES_IN_POOLS));
-            conditions.push(addresses_in_pools_condition(generation, &counts.outside, in_pools.as_ref(), now.clone()));
+        let warnings = joined(of_object.map(|warning| &warning.mistake), "; ");
+        let is_ready = state.reason == Reason::InUse;
+        let mut conditions = vec![writer.write(READY, is_ready, state.reason.as_str(), state.message.clone())];
+        if !is_ready {
+            // Nothing changes until a user changes this object or another one, so it does not become ready by itself.
+            conditions.push(writer.write(STALLED, true, state.reason.as_str(), state.message.clone()));
         }
-        let mut status = json!({"observedGeneration": generation, "conditions": conditions});
+        if !warnings.is_empty() {
+            conditions.push(writer.write(HAS_WARNINGS, true, "ProbablyNotIntended", warnings));
+        }
+        if key.kind == Kind::ClusterIPPolicy {
+            conditions.push(writer.addresses_in_pools(&counts.outside));
+        }
+        let mut status = json!({"observedGeneration": state.generation, "conditions": conditions});
         let used = compilation.in_use.get(key);
         if state.reason != Reason::InUse
             && let Some(used) = used
@@ -81,6 +90,50 @@ pub(super) fn of(
         (key.clone(), status)
     };
     compilation.states.iter().map(status).collect()
+}
+
+/// Writes the conditions of an object. The time of the last transition is that of `before`, unless the status of the
+/// condition has changed.
+struct ConditionWriter<'s> {
+    generation: Option<i64>,
+    before: Option<&'s Value>,
+    now: &'s Time,
+}
+
+impl ConditionWriter<'_> {
+    fn write(&self, type_: &str, is_true: bool, reason: &str, message: String) -> Condition {
+        let status = if is_true { "True" } else { "False" };
+        let before = self.before.and_then(|before| condition(before, type_));
+        let unchanged = before.filter(|before| before.status == status);
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            observed_generation: self.generation,
+            last_transition_time: unchanged.map_or(self.now.clone(), |before| before.last_transition_time),
+        }
+    }
+
+    /// `outside` are the Services with an address that lies in no pool.
+    fn addresses_in_pools(&self, outside: &BTreeSet<ServiceKey>) -> Condition {
+        /// More names than these make a condition hard to read, and change it often.
+        const SHOWN: usize = 3;
+        let count = outside.len();
+        if count == 0 {
+            let message = "the address of every Service lies in a pool".to_owned();
+            return self.write(ADDRESSES_IN_POOLS, true, "AllInPools", message);
+        }
+        let names = joined(outside.iter().take(SHOWN), ", ");
+        let others = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
+        let message = format!(
+            "{} {} an address that lies in no pool: {names}{others}; add a pool with this range, or run `clusterip move \
+             --seamless`, which moves the Services that a pool matches",
+            several(count, "Service"),
+            if count == 1 { "has" } else { "have" },
+        );
+        self.write(ADDRESSES_IN_POOLS, false, "OutsideOfPools", message)
+    }
 }
 
 /// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is
