@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::decision::Decision;
 use crate::external::{self, Held};
 use crate::json::{TypeMismatch, describe};
-use crate::lookups::Cluster;
+use crate::lookups::{Cluster, LazyNamespace};
 use crate::nodes::{self, Allocation};
 use crate::request::{About, Request};
 use crate::response::Response;
-use crate::services::{self, LazyNamespace};
+use crate::services;
 use crate::settings::Settings;
 
 /// What a host that assigns blocks or external addresses knows to be in use. Without it, admission only checks those

@@ -1,22 +1,22 @@
-//! Decides about a Service's external addresses. The ClusterIP is decided separately.
+//! Decides about a Service's external addresses: checks those that it newly claims, and assigns those that it gets. The
+//! ClusterIP is decided separately.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use super::assign::assign;
-use super::check::{check_beyond, check_claims, check_requested};
-use super::claim::{EXTERNAL_IPS, claims};
-use super::held::{Held, Holders};
-use super::pool::Claimant;
-use crate::address::Family;
-use crate::annotations::{RECORD_ANNOTATION, recorded_addresses};
+use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims};
+use super::held::{Claimant, Held, Holders, OUTSIDE, Right};
+use crate::address::{Family, Order, parse_address};
+use crate::annotations::{
+    MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, in_record,
+    is_too_long_for_addresses, parts, recorded_addresses,
+};
 use crate::decision::{Decision, Denial, External, RecordChange, Verdict};
-use crate::lookups::{Cluster, LookupError};
+use crate::json::quote;
+use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Request};
-use crate::services::LazyNamespace;
-use crate::services::Service;
-use crate::services::second;
-use crate::settings::Settings;
+use crate::services::{FamilyPolicy, Service, second};
+use crate::settings::{ExternalPool, Settings};
 
 /// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing if
 /// the request concerns none.
@@ -155,4 +155,235 @@ fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings
 fn lookup_denial(request: &Request, error: &LookupError) -> Denial {
     let message = format!("Service {}: {error}; {}", request.subject(), error.remedy());
     Denial { code: 500, message }
+}
+
+/// Assigns one address of each of the Service's families: an address that it requests or already has, otherwise a free
+/// one of its pool, tried in an order that is derived from `key`. `before` is the old Service, if it already got its
+/// external addresses from this policy.
+fn assign(
+    claimant: &Claimant<'_>,
+    before: Option<&Service>,
+    families: &[Family],
+    key: &str,
+    warnings: &mut Vec<String>,
+) -> Result<External, LookupError> {
+    let requested = requested_addresses(claimant.service, before);
+    let mut found: Vec<(IpAddr, &ExternalPool)> = Vec::new();
+    for address in requested {
+        let family = Family::of(address);
+        let is_wanted = families.is_empty() || families.contains(&family);
+        if !is_wanted || found.iter().any(|(other, _)| Family::of(*other) == family) {
+            continue;
+        }
+        let why = match claimant.right_to(address)? {
+            Right::Free(pool) => {
+                found.push((address, pool));
+                continue;
+            }
+            Right::Refused(why) => why,
+            Right::Outside => OUTSIDE.to_owned(),
+        };
+        warnings.push(format!("{address} {why}: the Service can't have it"));
+    }
+    let pool = match found.first() {
+        Some((_, pool)) => *pool,
+        None => {
+            let any = [Family::V4, Family::V6];
+            let wanted = if families.is_empty() { &any } else { families };
+            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(no_matching_pool(claimant, families)) };
+            pool
+        }
+    };
+    let families = families_to_assign(families, &found, pool, claimant.service);
+    let mut given = Vec::new();
+    for family in families {
+        let address = match found.iter().find(|(address, _)| Family::of(*address) == family) {
+            Some((address, _)) => Some(*address),
+            None if pool.has(family) => pick(claimant, pool, family, key, warnings)?,
+            None => None,
+        };
+        given.extend(address);
+    }
+    Ok(recorded(claimant, pool, given))
+}
+
+/// The addresses that the Service requests or already has, the most important first.
+fn requested_addresses(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
+    let mut requested = Vec::new();
+    let mut add = |text: Option<&String>| {
+        for address in text.map(|text| recorded_addresses(text)).unwrap_or_default() {
+            if !requested.contains(&address) {
+                requested.push(address);
+            }
+        }
+    };
+    let field = service.load_balancer_ip.as_ref();
+    add(service.annotations.get(REQUESTED_ADDRESS_ANNOTATION));
+    add(field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field));
+    add(service.annotations.get(RECORD_ANNOTATION));
+    // A manifest that replaces the Service without our annotation is not meant to drop its address.
+    add(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
+    add(field);
+    requested
+}
+
+/// The families in which addresses are assigned. If the Service's families are unknown, they are derived from the found
+/// addresses or from the pool.
+fn families_to_assign(
+    families: &[Family],
+    found: &[(IpAddr, &ExternalPool)],
+    pool: &ExternalPool,
+    service: &Service,
+) -> Vec<Family> {
+    if !families.is_empty() {
+        return families.to_vec();
+    }
+    let mut guessed: Vec<Family> = found.iter().map(|(address, _)| Family::of(*address)).collect();
+    if guessed.is_empty() {
+        guessed.push(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
+    }
+    if service.family_policy == FamilyPolicy::SingleStack {
+        guessed.truncate(1);
+    }
+    guessed
+}
+
+/// The first address of the pool, in the Service's own order, that no other Service has. If all are taken, adds a
+/// warning.
+fn pick(
+    claimant: &Claimant<'_>,
+    pool: &ExternalPool,
+    family: Family,
+    key: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Option<IpAddr>, LookupError> {
+    let candidates = pool.candidates(family);
+    for band in &candidates.bands {
+        for address in Order::Spread.walk(key, band.count()).filter_map(|position| band.address(position)) {
+            if claimant.holders.other(address)?.is_none() {
+                return Ok(Some(address));
+            }
+        }
+    }
+    let ranges = pool.ranges.iter().filter(|range| range.family() == family).map(ToString::to_string);
+    let (ranges, count) = (ranges.collect::<Vec<_>>().join(", "), candidates.count());
+    warnings.push(format!(
+        "pool {:?} ({ranges}) is full: all {count} external addresses are used; the Service waits for one",
+        pool.name
+    ));
+    Ok(None)
+}
+
+/// The outcome if no pool matches this Service.
+fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
+    let names: Vec<String> = families.iter().map(ToString::to_string).collect();
+    let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
+    let reason = format!("no pool of external addresses{of} matches this Service");
+    let has_record = claimant.service.annotations.contains_key(RECORD_ANNOTATION);
+    let outcome = if has_record { RecordChange::Removed } else { RecordChange::Unchanged };
+    External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
+}
+
+/// The outcome if the Service gets `given`.
+fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) -> External {
+    let record = claimant.service.annotations.get(RECORD_ANNOTATION);
+    let pool_name = Some(pool.name.clone());
+    if given.is_empty() {
+        let outcome = if record.is_some() { RecordChange::Removed } else { RecordChange::Unchanged };
+        let reason = Some(format!("no address of pool {:?} is free", pool.name));
+        return External { outcome, pool: pool_name, addresses: given, reason };
+    }
+    let outcome = if record == Some(&in_record(&given)) { RecordChange::Unchanged } else { RecordChange::Recorded };
+    let reason = (outcome == RecordChange::Unchanged).then(|| "already recorded".to_owned());
+    External { outcome, pool: pool_name, addresses: given, reason }
+}
+
+/// Lists the mistakes in addresses that the Service claims and that other programs assign: addresses of our pools that
+/// the Service may not have. Addresses outside of every pool are ignored.
+fn check_claims(claimant: &Claimant<'_>, claims: &[(&'static str, IpAddr)]) -> Result<Vec<String>, LookupError> {
+    let mut wrong = Vec::new();
+    for (field, address) in claims {
+        if let Right::Refused(why) = claimant.right_to(*address)? {
+            wrong.push(format!("{}: {address} {why}", field_label(field)));
+        }
+    }
+    Ok(wrong)
+}
+
+/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too: at most
+/// one for each field.
+fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
+    let had = before.map(claim_fields).unwrap_or_default();
+    let mut wrong = Vec::new();
+    for field in claim_fields(claimant.service) {
+        let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
+        if !had.contains(&field)
+            && let Some(address) = field.beyond(&in_a_pool)
+        {
+            let most = if field.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
+            wrong.push(format!(
+                "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
+                field_label(field.name),
+                TOO_LONG_FOR_ADDRESSES - 1
+            ));
+        }
+    }
+    wrong
+}
+
+/// The name of a field or an annotation in messages.
+fn field_label(field: &str) -> String {
+    if field.contains('/') { format!("annotation {field}") } else { field.to_owned() }
+}
+
+/// Lists the mistakes in the addresses that the Service newly requests from this policy. `families` are those of the
+/// Service, empty if they are unknown.
+fn check_requested(
+    claimant: &Claimant<'_>,
+    before: Option<&Service>,
+    families: &[Family],
+) -> Result<Vec<String>, LookupError> {
+    let mut wrong = Vec::new();
+    for key in [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION] {
+        let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
+        let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
+        if is_too_long_for_addresses(&now) {
+            // `quote` cuts the value.
+            let longest = TOO_LONG_FOR_ADDRESSES - 1;
+            if now != old {
+                wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
+            }
+            continue;
+        }
+        let mut seen: Vec<Family> = Vec::new();
+        for text in parts(&now) {
+            let address = parse_address(text);
+            let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
+            seen.extend(address.map(Family::of));
+            if parts(&old).any(|other| other == text) {
+                continue;
+            }
+            let why = match address {
+                None => Some("is not an IP address".to_owned()),
+                Some(_) if is_duplicate => Some("is one too many: a Service has one of each family".to_owned()),
+                Some(address) => refused(claimant, address, families)?,
+            };
+            // A parsed address is short and harmless, so it is not quoted.
+            let text = address.map_or_else(|| quote(text), |address| address.to_string());
+            wrong.extend(why.map(|why| format!("annotation {key}: {text} {why}")));
+        }
+    }
+    Ok(wrong)
+}
+
+fn refused(claimant: &Claimant<'_>, address: IpAddr, families: &[Family]) -> Result<Option<String>, LookupError> {
+    let family = Family::of(address);
+    if !families.is_empty() && !families.contains(&family) {
+        return Ok(Some(format!("is {family}, which is not a family of the Service")));
+    }
+    Ok(match claimant.right_to(address)? {
+        Right::Free(_) => None,
+        Right::Refused(why) => Some(why),
+        Right::Outside => Some(OUTSIDE.to_owned()),
+    })
 }

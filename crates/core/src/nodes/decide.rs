@@ -1,15 +1,15 @@
-//! Decides about a Node: request, settings and allocation state go in, one decision comes out.
+//! Decides about a Node: assigns the next blocks of its pool, or checks blocks that another program or a person has set.
 
 use ipnet::IpNet;
+use serde_json::Value;
 
-use super::assign::{Allocation, assign};
-use super::check::check;
-use super::object::Node;
-use super::pool::{choose, report};
-use crate::decision::{Decision, Verdict};
-use crate::lookups::Cluster;
+use super::pool::{BlockPlace, Node, choose, no_matching_pool, place_of, report};
+use crate::address::{Family, overlap};
+use crate::decision::{Decision, Denial, Verdict};
+use crate::json::{Located, TypeMismatch};
+use crate::lookups::{Cluster, LookupError};
 use crate::request::Change;
-use crate::settings::{Explicit, Settings};
+use crate::settings::{Explicit, NodePool, Settings, Withheld};
 
 /// Decides about a Node that is created or updated.
 ///
@@ -49,4 +49,156 @@ pub fn decide(
         None => check(node, &new, own, settings, cluster, &mut decision.warnings),
     };
     decision
+}
+
+/// The state of the pools of Nodes. The policy keeps no blocks between requests, so the host sends this state with each
+/// request for blocks, and records the blocks that it gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// The blocks in use. An entry may also be a part of a block or a larger range; any order.
+    pub held: Vec<IpNet>,
+    /// For each range of a pool, the block that was handed out last.
+    pub last: Vec<IpNet>,
+}
+
+impl Allocation {
+    /// Reads the state; `None` for `null`.
+    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
+        if value.is_null() {
+            return Ok(None);
+        }
+        let at = Located::new(value, "allocation");
+        let list = |key: &str| -> Result<Vec<IpNet>, TypeMismatch> {
+            let Some(list) = at.get(key)? else { return Ok(Vec::new()) };
+            list.items()?.map(|item| item.text()?.parse().map_err(|_| item.mismatch("a CIDR"))).collect()
+        };
+        Ok(Some(Self { held: list("held")?, last: list("last")? }))
+    }
+}
+
+/// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.
+fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: &Allocation) -> Verdict {
+    let Some(pool) = own else { return Verdict::Unchanged(no_matching_pool(node, &settings.nodes)) };
+    let mut blocks = Vec::new();
+    for family in pool.families() {
+        match next(pool, family, settings, allocation) {
+            Some(block) => blocks.push(block),
+            None => return Verdict::Denied(full(node, pool, family)),
+        }
+    }
+    Verdict::Assigned(blocks)
+}
+
+/// The next free block of a family. The ranges of the pool are tried in order; in a range, the search starts behind the
+/// block that was handed out last.
+fn next(pool: &NodePool, family: Family, settings: &Settings, allocation: &Allocation) -> Option<IpNet> {
+    pool.cidrs_of(family).find_map(|cidr| {
+        // Checked settings contain no range that can't be cut into blocks.
+        let mut allocator = settings.block_allocator(pool, cidr).ok()?;
+        for held in &allocation.held {
+            // An error means that the block lies in another range, so it occupies nothing here.
+            let _ = allocator.occupy(*held);
+        }
+        for last in &allocation.last {
+            allocator.continue_behind(*last);
+        }
+        allocator.allocate_next().ok()
+    })
+}
+
+fn full(node: &Node, pool: &NodePool, family: Family) -> Denial {
+    let ranges: Vec<String> = pool.cidrs_of(family).map(|cidr| cidr.to_string()).collect();
+    let message = format!(
+        "Node {}: pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete \
+         Nodes that no longer exist",
+        node.name,
+        pool.name,
+        ranges.join(", "),
+        pool.block_size.of(family),
+        report(node, pool).describe(),
+    );
+    // The API server uses the same status if a range is full.
+    Denial { code: 500, message }
+}
+
+/// Checks `blocks`. `nodes.explicit` says whether a wrong block is refused or causes a warning.
+fn check(
+    node: &Node,
+    blocks: &[IpNet],
+    own: Option<&NodePool>,
+    settings: &Settings,
+    cluster: &dyn Cluster,
+    warnings: &mut Vec<String>,
+) -> Verdict {
+    let deny = settings.nodes.explicit == Explicit::Deny;
+    let mut wrong: Vec<String> = blocks.iter().filter_map(|block| misplaced(*block, node, own, settings)).collect();
+    // Blocks outside of every pool, on a Node that no pool matches, are ignored.
+    if own.is_some() || blocks.iter().any(|block| settings.nodes.pools.iter().any(|pool| pool.meets(*block))) {
+        match overlapping_nodes(node, blocks, cluster) {
+            Ok(overlaps) => wrong.extend(overlaps),
+            Err(error) => {
+                let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+                let unknown = format!("unknown whether another Node has {}: {error}", texts.join(", "));
+                // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
+                if deny && wrong.is_empty() {
+                    let message = format!("Node {}: {unknown}; {}", node.name, error.remedy());
+                    return Verdict::Denied(Denial { code: 500, message });
+                }
+                wrong.push(unknown);
+            }
+        }
+    }
+    if deny && !wrong.is_empty() {
+        let instead = if own.is_some() { "a free block of the Node's pool" } else { "a block outside all pools" };
+        let message = format!("Node {}: {}; omit podCIDR and podCIDRs, or use {instead}", node.name, wrong.join("; "));
+        return Verdict::Denied(Denial { code: 403, message });
+    }
+    warnings.append(&mut wrong);
+    Verdict::Unchanged("not set by this policy".to_owned())
+}
+
+/// Why a block is in the wrong place; `None` if it is in the right place.
+fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Settings) -> Option<String> {
+    let belongs = || match own {
+        Some(own) => format!("expected pool {:?}: {}", own.name, report(node, own).describe()),
+        None => no_matching_pool(node, &settings.nodes),
+    };
+    let own_name = || own.map(|own| own.name.as_str()).unwrap_or_default();
+    Some(match place_of(block, own, settings) {
+        BlockPlace::Right => return None,
+        BlockPlace::OtherPool { pool, is_whole } => {
+            let lies = if is_whole { "lies in" } else { "lies only partly in" };
+            format!("{block} {lies} pool {:?}, {}", pool.name, belongs())
+        }
+        BlockPlace::Withheld { range, why } => match why {
+            Withheld::ServiceRange => format!("{block} overlaps the Service range {range}"),
+            Withheld::ServicePool(name) => format!("{block} overlaps {range} of the pool {name:?} of Services"),
+            Withheld::Excluded => {
+                format!("{block} overlaps {range}, which is excluded from pool {:?}", own_name())
+            }
+        },
+        BlockPlace::PartlyInPool => format!("{block} lies only partly in the Node's pool {:?}", own_name()),
+        BlockPlace::NoPool => format!("{block} lies in no pool, {}", belongs()),
+    })
+}
+
+/// Which of these blocks overlap blocks of other Nodes.
+fn overlapping_nodes(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
+    const SHOWN: usize = 3;
+    // Sorted and without duplicates, so that the order of the list does not matter.
+    let mut found: Vec<String> = Vec::new();
+    cluster.node_blocks(blocks, &mut |name, theirs| {
+        for block in blocks.iter().filter(|block| name != node.name && overlap(**block, theirs)) {
+            let line = format!("{block} overlaps {theirs} of Node {name}");
+            if let Err(place) = found.binary_search(&line) {
+                found.insert(place, line);
+            }
+        }
+    })?;
+    if found.len() > SHOWN {
+        let more = found.len() - SHOWN;
+        found.truncate(SHOWN);
+        found.push(format!("and {more} more"));
+    }
+    Ok(found)
 }

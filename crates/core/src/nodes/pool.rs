@@ -1,10 +1,14 @@
-//! Chooses the pool of a Node.
+//! A Node, the pool that it belongs to, and where its blocks lie compared with that pool.
 
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::address::overlap;
 use crate::decision::{Report, in_words};
+use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
-use crate::nodes::Node;
 use crate::pod_spec::labelled;
-use crate::settings::{NodePool, NodeSettings};
+use crate::settings::{NodePool, NodeSettings, Settings, Withheld};
 
 /// The first pool, in the order of the settings, whose `match` matches the Node's labels.
 pub fn choose<'s>(node: &Node, settings: &'s NodeSettings) -> Option<&'s NodePool> {
@@ -51,4 +55,93 @@ pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
         return "no pool of Nodes matches a Node without their labels".to_owned();
     }
     format!("no pool of Nodes matches {}", in_words(&labels))
+}
+
+/// The fields of a Node that a decision reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `metadata.name`
+    pub name: String,
+    /// `metadata.labels`
+    pub labels: Labels,
+    /// `spec.podCIDR` and `spec.podCIDRs`, without duplicates and without host bits. Values that can't be parsed are
+    /// left out: the API server refuses them.
+    pub blocks: Vec<IpNet>,
+}
+
+impl Node {
+    /// Reads the fields of a Node object that is at `path` of a document.
+    pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
+        let object = Located::new(object, path);
+        let empty = Value::Null;
+        let metadata = object.get("metadata")?.unwrap_or(Located::new(&empty, object.key_path("metadata")));
+        let spec = object.get("spec")?.unwrap_or(Located::new(&empty, object.key_path("spec")));
+        Ok(Self {
+            name: metadata.text_of("name")?.unwrap_or_default().to_owned(),
+            labels: metadata.map_of("labels")?,
+            blocks: blocks(spec.text_of("podCIDR")?.into_iter().chain(spec.texts_of("podCIDRs")?)),
+        })
+    }
+}
+
+/// The blocks of a Node from `podCIDR` and `podCIDRs`, without duplicates and without host bits. Texts that are not a
+/// CIDR are left out.
+pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
+    let mut blocks = Vec::new();
+    for block in texts.filter_map(|text| text.parse::<IpNet>().ok()) {
+        let block = block.trunc();
+        if !blocks.contains(&block) {
+            blocks.push(block);
+        }
+    }
+    blocks
+}
+
+/// Where a block of a Node lies, compared with the pool that the Node belongs to. Blocks of other Nodes don't matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockPlace<'s> {
+    /// In the Node's pool. If no pool matches the Node: outside of all pools.
+    Right,
+    /// The block has addresses of this pool, which is not the Node's pool.
+    OtherPool {
+        /// The other pool.
+        pool: &'s NodePool,
+        /// Whether one range of the other pool contains the whole block.
+        is_whole: bool,
+    },
+    /// In the Node's pool, but with addresses of a range from which no block is handed out.
+    Withheld {
+        /// The range.
+        range: IpNet,
+        /// Why no block is handed out from the range.
+        why: Withheld<'s>,
+    },
+    /// Partly in the Node's pool, and partly in no pool.
+    PartlyInPool,
+    /// In no pool, although a pool matches the Node.
+    NoPool,
+}
+
+/// Where `block` lies, for a Node that belongs to the pool `own`.
+///
+/// The settings guarantee that ranges of pools don't overlap, so at most one pool contains the whole block. A block
+/// that is larger than a range may have addresses of several pools. Then [`BlockPlace::OtherPool`] takes precedence
+/// over [`BlockPlace::PartlyInPool`]: the order of the pools must not decide whether the conflict is seen.
+pub fn place_of<'s>(block: IpNet, own: Option<&NodePool>, settings: &'s Settings) -> BlockPlace<'s> {
+    let pools = &settings.nodes.pools;
+    if let Some(pool) = pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
+        if own != Some(pool) {
+            return BlockPlace::OtherPool { pool, is_whole: true };
+        }
+        let withheld = settings.withheld_from(pool).find(|(range, _)| overlap(*range, block));
+        return withheld.map_or(BlockPlace::Right, |(range, why)| BlockPlace::Withheld { range, why });
+    }
+    if let Some(pool) = pools.iter().find(|pool| own != Some(*pool) && pool.meets(block)) {
+        return BlockPlace::OtherPool { pool, is_whole: false };
+    }
+    match own {
+        None => BlockPlace::Right,
+        Some(own) if own.meets(block) => BlockPlace::PartlyInPool,
+        Some(_) => BlockPlace::NoPool,
+    }
 }

@@ -2,16 +2,14 @@
 
 use std::net::IpAddr;
 
-use super::families::{Second, families, second};
-use super::namespace::LazyNamespace;
-use super::object::{FamilyPolicy, Service};
+use super::object::{FamilyPolicy, Second, Service, families, second};
 use super::picker::Picker;
 use super::pool::{Choice, PoolRefusal, choose};
 use super::triage::{Triage, triage};
 use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::decision::{Decision, Denial, MAX_LINE_LENGTH, Verdict};
-use crate::lookups::{Cluster, LookupError};
+use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Operation, Request};
 use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
 

@@ -4,13 +4,12 @@
 //! one has a value: the Service's annotation, the workloads that the Service selects (one kind after the other), its
 //! Namespace, and for the operating system the setting `assumeOS`.
 
-use super::namespace::LazyNamespace;
 use super::object::Service;
 use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::decision::{ASSUMED_OS, Report, SEPARATOR};
 use crate::json::{nearest_name, quote};
 use crate::label_selector::Labels;
-use crate::lookups::{Cluster, LookupError};
+use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
 use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};

@@ -3,12 +3,11 @@
 use thiserror::Error;
 
 use super::evidence::{self, Evidence};
-use super::namespace::LazyNamespace;
 use super::object::Service;
 use crate::annotations::{self, POOL_ANNOTATION};
 use crate::decision::Report;
 use crate::json::quote;
-use crate::lookups::{Cluster, LookupError};
+use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::settings::{AdmissionScope, Pool, Settings};
 
 /// The chosen pool, and why it was chosen.
