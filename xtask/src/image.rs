@@ -15,8 +15,7 @@ use oci_spec::image::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::annotate;
-use crate::metadata::{SOURCE, VERSION};
+use crate::metadata::{self, SOURCE, VERSION};
 
 /// The media type of the only layer, the module.
 pub const LAYER: &str = "application/vnd.wasm.content.layer.v1+wasm";
@@ -43,7 +42,7 @@ pub struct Image {
 impl Image {
     /// Builds the image of an annotated module. Its tag is `v` and the version of the module.
     pub fn new(module: &[u8]) -> anyhow::Result<Self> {
-        let metadata = annotate::metadata(module)?;
+        let metadata = metadata::of_module(module)?;
         let tag = format!("v{}", metadata.annotation(VERSION)?);
         let source = metadata.annotation(SOURCE)?.to_owned();
         // Registries show annotations in one line, so annotations with more lines stay in the module only.

@@ -7,8 +7,8 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
 use xtask::image::Image;
-use xtask::metadata::Metadata;
-use xtask::{annotate, package};
+use xtask::metadata::{self, Metadata};
+use xtask::package;
 
 /// Prepares the policy module for registries and catalogues.
 #[derive(Debug, Parser)]
@@ -62,7 +62,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Annotate { metadata, usage, output, module } => {
             let policy = Metadata::from_yaml(&text(&metadata)?).with_context(|| metadata.display().to_string())?;
-            let annotated = annotate::annotate(&bytes(&module)?, policy, &text(&usage)?)
+            let annotated = metadata::annotate(&bytes(&module)?, policy, &text(&usage)?)
                 .with_context(|| module.display().to_string())?;
             fs::write(&output, annotated).with_context(|| output.display().to_string())
         }

@@ -5,14 +5,13 @@ use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::annotate;
 use crate::image::sha256;
-use crate::metadata::VERSION;
+use crate::metadata::{VERSION, of_module};
 
 /// Fills in `digest` and `createdAt`. The digest is the SHA-256 of the annotated module, which is also that of the
 /// image's layer and of the file in the release. Every other line stays the same.
 pub fn complete(package: &str, module: &[u8], created: Timestamp) -> anyhow::Result<String> {
-    let metadata = annotate::metadata(module)?;
+    let metadata = of_module(module)?;
     let version = metadata.annotation(VERSION)?;
     let Named { version: named } =
         serde_saphyr::from_str(package).map_err(|error| anyhow!("can't read the package: {error}"))?;

@@ -160,7 +160,6 @@ impl Agent {
 
 /// The tasks of an agent.
 struct Running {
-    /// Stops all tasks.
     stop: watch::Sender<bool>,
     health: watch::Receiver<Health>,
     /// Holds the addresses.

@@ -112,7 +112,6 @@ impl<N: Network> AddressAgent<N> {
 type Writing = Pin<Box<dyn Future<Output = (LeaseWrite, WriteOutcome)> + Send>>;
 type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
 
-/// The state of the event loop.
 struct EventLoop {
     own: String,
     leases: Api<Lease>,

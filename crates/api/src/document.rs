@@ -1,9 +1,14 @@
-//! The parts of the settings document that come from objects.
+//! The settings document and the objects: the parts of the document that come from objects, and the objects that a document
+//! stands for.
 
 use clusterip_core::settings::Settings;
 use serde_json::{Map, Value, json};
 
-use crate::object_key::ObjectKey;
+use crate::cluster_ip_policy::ClusterIPPolicySpec;
+use crate::object_key::{Kind, ObjectKey};
+use crate::pool_fields::Fence;
+use crate::pools::{ExternalPoolSpec, NodeBlockPoolSpec, ServicePoolSpec};
+use crate::{GROUP, VERSION};
 
 /// The fields of pool objects that the document does not have.
 const ONLY_IN_OBJECTS: [&str; 3] = ["priority", "serviceCIDRSelector", "fence"];
@@ -83,4 +88,154 @@ pub(crate) fn policy_mistakes(spec: &Value) -> Vec<String> {
 fn lower_camel(name: &str) -> String {
     let mut characters = name.chars();
     characters.next().map(|first| first.to_lowercase().chain(characters).collect()).unwrap_or_default()
+}
+
+/// The priority of the last pool, and the step to the pool before it. A new pool fits in between, and one with the
+/// default priority 0 is tried last.
+const STEP: usize = 10;
+
+/// The fields of `services` that no object has, because `clusterip` sets them itself.
+const NOT_IN_OBJECTS: [&str; 2] = ["/services/evidence/lookups", "/services/unusableServiceCIDRs"];
+
+/// The objects that stand for a settings document: a ClusterIPPolicy if the document has settings that belong to no
+/// pool, and then an object for each pool. The pools of each kind are in the order in which they are tried, and the
+/// last one has priority 10. A document without pools, such as `{}`, becomes the default pools, those of K2s.
+///
+/// Mistakes of the document become mistakes of the objects.
+pub fn objects(document: &Value) -> Vec<Value> {
+    let [mut services, mut nodes, mut external] =
+        ["services", "nodes", "external"].map(|section| fields(document.get(section)));
+    let service_pools = match services.remove("pools") {
+        Some(pools) => pools,
+        None if nodes.is_empty() && external.is_empty() => default_pools(),
+        None => json!([]),
+    };
+    let node_pools = nodes.remove("pools").unwrap_or_default();
+    let external_pools = external.remove("pools").unwrap_or_default();
+
+    services.remove("unusableServiceCIDRs");
+    if let Some(Value::Object(evidence)) = services.get_mut("evidence") {
+        evidence.remove("lookups");
+        if evidence.is_empty() {
+            services.remove("evidence");
+        }
+    }
+    for fields in [&mut services, &mut nodes] {
+        for name in ENUM_FIELDS {
+            if let Some(Value::String(value)) = fields.get_mut(name) {
+                *value = upper_camel(value);
+            }
+        }
+    }
+    let mut policy = services;
+    for (section, fields) in [("nodes", nodes), ("external", external)] {
+        if !fields.is_empty() {
+            policy.insert(section.to_owned(), Value::Object(fields));
+        }
+    }
+
+    let mut objects = Vec::new();
+    if !policy.is_empty() {
+        let ObjectKey { kind, name } = ObjectKey::policy();
+        objects.push(object(kind, name.into(), policy));
+    }
+    let of_kinds =
+        [(Kind::ServicePool, service_pools), (Kind::ExternalPool, external_pools), (Kind::NodeBlockPool, node_pools)];
+    for (kind, pools) in of_kinds {
+        objects.extend(pool_objects(kind, &pools));
+    }
+    objects
+}
+
+/// The paths of the settings in a document that its [`objects`] do not have, such as `services.evidence.lookups`:
+/// `clusterip` sets them itself.
+pub fn not_in_objects(document: &Value) -> Vec<String> {
+    let is_set = |path: &&str| document.pointer(path).is_some_and(|value| !value.is_null());
+    NOT_IN_OBJECTS.into_iter().filter(is_set).map(|path| path.trim_start_matches('/').replace('/', ".")).collect()
+}
+
+/// A message for each field of these objects that the document does not have: the object, the field, and what the
+/// document has instead.
+pub fn not_in_document(objects: &[Value]) -> Vec<String> {
+    let mut lost = Vec::new();
+    for object in objects {
+        let Some(key) = ObjectKey::of(object) else { continue };
+        let field = |name: &str| object.get("spec").and_then(|spec| spec.get(name)).filter(|value| !value.is_null());
+        if field("fence").is_some_and(|fence| *fence != json!(Fence::Allow)) {
+            lost.push(format!("{key}: spec.fence: only objects have it, because the API server reads it there"));
+        }
+        if field("serviceCIDRSelector").is_some() {
+            lost.push(format!(
+                "{key}: spec.serviceCIDRSelector: the document has the ranges of the ServiceCIDR objects as they are \
+                 now, in cidrs"
+            ));
+        }
+    }
+    lost
+}
+
+/// Why the API server would refuse the type or the value of a field of an object in which the core has found no
+/// mistake; `None` if the API server would accept it. The core does not find such mistakes: it does not read the fields
+/// that the document lacks, the document has other names for some values, and there an empty list of namespaces
+/// matches all.
+pub fn mistake_of_type(object: &Value) -> Option<String> {
+    let kind = ObjectKey::of(object)?.kind;
+    let spec = Value::Object(fields(object.get("spec")));
+    let namespaces = spec.pointer("/match/namespaces").and_then(Value::as_array);
+    if namespaces.is_some_and(Vec::is_empty) {
+        return Some("spec.match.namespaces: empty: name a namespace, or remove the field".to_owned());
+    }
+    let read = match kind {
+        Kind::ServicePool => serde_json::from_value::<ServicePoolSpec>(spec).err(),
+        Kind::ExternalPool => serde_json::from_value::<ExternalPoolSpec>(spec).err(),
+        Kind::NodeBlockPool => serde_json::from_value::<NodeBlockPoolSpec>(spec).err(),
+        Kind::ClusterIPPolicy => serde_json::from_value::<ClusterIPPolicySpec>(spec).err(),
+    };
+    read.map(|error| format!("spec: {error}"))
+}
+
+/// The fields of an object that are not null.
+fn fields(object: Option<&Value>) -> Map<String, Value> {
+    let mut fields = object.and_then(Value::as_object).cloned().unwrap_or_default();
+    fields.retain(|_, value| !value.is_null());
+    fields
+}
+
+/// The pools that the core uses if a document has none, see `clusterip_core::settings::Settings::default`.
+fn default_pools() -> Value {
+    json!([
+        {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}},
+        {"name": "linux", "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}},
+    ])
+}
+
+/// The objects of a list of pools of the document.
+fn pool_objects(kind: Kind, pools: &Value) -> Vec<Value> {
+    let pools = pools.as_array().map(Vec::as_slice).unwrap_or_default();
+    let with_priority = |(index, pool): (usize, &Value)| {
+        let mut spec = fields(Some(pool));
+        let name = spec.remove("name").unwrap_or_default();
+        // In the document, an empty list matches all namespaces. The API server refuses it.
+        if let Some(Value::Object(matches)) = spec.get_mut("match") {
+            matches.retain(|field, value| field != "namespaces" || *value != json!([]));
+        }
+        spec.insert("priority".to_owned(), json!((pools.len() - index) * STEP));
+        object(kind, name, spec)
+    };
+    pools.iter().enumerate().map(with_priority).collect()
+}
+
+fn object(kind: Kind, name: Value, spec: Map<String, Value>) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": kind.as_str(),
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
+/// `deny` as `Deny`.
+fn upper_camel(name: &str) -> String {
+    let mut characters = name.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }

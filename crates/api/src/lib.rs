@@ -10,15 +10,14 @@ mod cluster_ip_policy;
 mod compile;
 mod document;
 mod object_key;
-mod objects;
 mod pool_fields;
 mod pools;
 mod status;
 
 use self::cluster_ip_policy::ClusterIPPolicy;
 pub use self::compile::{Compilation, InUse, LabelledRanges, ObjectState, Objects, compile, in_use_before};
+pub use self::document::{mistake_of_type, not_in_document, not_in_objects, objects};
 pub use self::object_key::{Kind, ObjectKey, field_of, in_words_of_objects, mistakes_of_objects, reason_of_object};
-pub use self::objects::{mistake_of_type, not_in_document, not_in_objects, objects};
 pub use self::pools::{Blocks, ReservationHolder, ReservationStatus};
 use self::pools::{ExternalPool, NodeBlockPool, ServicePool};
 pub use self::status::{AddressCounts, Addresses, READY, Reason, range_summary};

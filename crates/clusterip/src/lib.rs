@@ -1,7 +1,7 @@
 //! The program `clusterip`: the server of a cluster, and the commands.
 //!
-//! - [`webhook`] answers admission requests, [`services`] moves misplaced Services, [`nodes`] assigns pod CIDRs, and
-//!   [`external`] assigns external addresses. The last three work only while this process leads: see
+//! - [`webhook`] answers admission requests, [`services`] moves misplaced Services, `nodes` assigns pod CIDRs, and
+//!   `external` assigns external addresses. The last three work only while this process leads: see
 //!   [`leader`].
 //! - [`planner`] plans manifests, [`audit`] examines what is used, and [`usage`] counts it.
 //! - [`report`] prints results for people and programs, and [`map_server`] serves the map.
@@ -11,12 +11,12 @@
 pub mod audit;
 pub mod cli;
 mod commands;
-pub mod external;
+mod external;
 pub mod leader;
 pub mod map_server;
-pub mod nodes;
+mod nodes;
 pub mod planner;
-pub mod pools;
+mod pools;
 pub mod report;
 pub mod server_metrics;
 mod service_placement;

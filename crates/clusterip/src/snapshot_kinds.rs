@@ -12,7 +12,6 @@ use thiserror::Error;
 /// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
 const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
 
-/// The command that writes a snapshot with all kinds.
 const REMEDY: &str = "`clusterip snapshot` writes a snapshot of a cluster";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -29,7 +28,6 @@ pub enum IncompleteSnapshot {
 
 #[derive(Default)]
 pub struct SnapshotKinds {
-    /// The kinds of which the snapshot has objects.
     seen: BTreeSet<Kind>,
     /// The kinds that were listed when the snapshot was written, even if they have no objects.
     listed: BTreeSet<Kind>,

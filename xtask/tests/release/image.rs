@@ -5,9 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType, OciLayout};
-use xtask::annotate::annotate;
 use xtask::image::{CONFIG, Image, LAYER, sha256};
-use xtask::metadata::Metadata;
+use xtask::metadata::{Metadata, annotate};
 use xtask::package;
 
 use crate::support::{annotated, metadata, module, read};

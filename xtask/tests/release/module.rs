@@ -6,8 +6,7 @@ use std::process::Command;
 use clusterip_cluster::yaml;
 use serde_json::Value;
 use wasmparser::{Parser, Payload};
-use xtask::annotate::{PROTOCOL, SECTION, annotate, metadata as metadata_of};
-use xtask::metadata::{Metadata, USAGE};
+use xtask::metadata::{Metadata, PROTOCOL, SECTION, USAGE, annotate, of_module as metadata_of};
 
 use crate::missing;
 use crate::support::{annotated, metadata, module, read, workspace};

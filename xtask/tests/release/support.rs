@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clusterip_cluster::yaml;
 use serde_json::Value;
-use xtask::annotate::annotate;
-use xtask::metadata::Metadata;
+use xtask::metadata::{Metadata, annotate};
 
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -258,7 +258,6 @@ impl<'a> FromIterator<&'a AddressMessage> for Found {
     }
 }
 
-/// How to look an interface up.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
     Name(&'a str),

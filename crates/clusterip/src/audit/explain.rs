@@ -43,14 +43,11 @@ pub(crate) struct Explanation {
     pub by_hand: Option<bool>,
     /// What the policy would decide if the Service were created now without an address.
     pub decision: Option<Verdict>,
-    /// The pool that the Service belongs to.
     pub pool: Option<String>,
-    /// The evidence about the Service's nodes.
     pub evidence: Option<Report>,
     /// What the policy looked up, in order, and how many objects it found. Workloads that the Service does not
     /// select don't count.
     pub asked: Vec<Asked>,
-    /// Warnings of the policy for the author of the Service.
     pub warnings: Vec<String>,
     /// Why the policy would leave the Service alone or deny it.
     pub reason: Option<String>,
@@ -58,7 +55,6 @@ pub(crate) struct Explanation {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalAddress>,
     pub findings: Vec<Finding>,
-    /// What `clusterip move` would do about the Service.
     #[serde(rename = "move")]
     pub moves: String,
 }
@@ -74,7 +70,6 @@ pub(crate) struct AddressLocation {
     pub withheld: Option<WithheldReason>,
 }
 
-/// A look-up of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Asked {
     /// A kind of workload, or an object by its name.

@@ -23,8 +23,7 @@ use serde_json::Value;
 
 use super::AuditInput;
 use super::model::{
-    self, External, ExternalAddress, ExternalPool, ExternalRange, ExternalUse, Finding, Holder, Kind, State,
-    WithheldReason,
+    self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State, WithheldReason,
 };
 use crate::text::joined;
 use crate::usage::Usage;
@@ -39,18 +38,14 @@ pub(super) struct ExternalPlacement {
     pub recorded: Vec<IpAddr>,
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     pub claims: Vec<(&'static str, IpAddr)>,
-    /// The addresses that the status shows.
     pub shown: BTreeSet<IpAddr>,
-    /// Why the policy refuses the addresses.
     pub refused: Refused,
 }
 
 /// Why the policy refuses the addresses of a Service; `None` if it accepts them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refused {
-    /// Why it refuses the recorded addresses.
     pub record: Option<String>,
-    /// Why it refuses the other addresses.
     pub claims: Option<String>,
 }
 
@@ -124,11 +119,11 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     }
     let used = used(&placed, uses, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
     let held = input.cluster.holders.as_ref().ok().map(|holders| held(&assigned, holders));
-    let pools = settings.pools.iter().map(|pool| ExternalPool {
+    let pools = settings.pools.iter().map(|pool| Pool {
         name: pool.name.clone(),
         ranges: pool.ranges.iter().map(|span| range(pool, span, &used, held.as_ref())).collect(),
     });
-    let pools: Vec<ExternalPool> = pools.collect();
+    let pools: Vec<Pool<ExternalRange>> = pools.collect();
     full_pools(settings, &pools, findings);
     let count = placed.iter().filter(|one| !one.recorded.is_empty()).count();
     Some(External { pools, count })
@@ -232,7 +227,6 @@ fn around(range: &Span) -> IpNet {
     IpNet::new(range.first(), length).map_or_else(|_| range.first().into(), |net| net.trunc())
 }
 
-/// Adds the problems of one Service.
 fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, remedy: &str| {
         findings.push(external_finding(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
@@ -342,8 +336,7 @@ fn of_holders(
     }
 }
 
-/// Adds the pools without a free address.
-fn full_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &mut Vec<Finding>) {
+fn full_pools(settings: &ExternalSettings, pools: &[Pool<ExternalRange>], findings: &mut Vec<Finding>) {
     for (pool, used) in settings.pools.iter().zip(pools) {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
             let ranges: Vec<_> = used.ranges.iter().filter(|range| Family::of(range.first) == family).collect();

@@ -2,19 +2,18 @@
 //!
 //! - `services`, `nodes` and `external` decide about all objects of their sort, count addresses and blocks, and
 //!   describe problems; `service_findings` those of Services.
-//! - `source` reads a cluster, a snapshot or watched stores, and [`live_audit`] audits the watched stores of a server.
+//! - `source` reads a cluster, a snapshot or watched stores, and [`source::LiveAudit`] audits the watched stores of a server.
 //! - `misplaced_services` finds misplaced Services for other commands, and `explain` explains the address of one
 //!   Service.
 
 pub(crate) mod explain;
 pub mod external;
-pub mod live_audit;
 pub(crate) mod misplaced_services;
 pub mod model;
 mod nodes;
 pub(crate) mod service_findings;
 pub(crate) mod services;
-pub(crate) mod source;
+pub mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -112,7 +111,6 @@ impl AuditInput<'_> {
         audit
     }
 
-    /// The addresses that pools keep for single Services, and who has them.
     fn reservations(&self) -> Vec<Reservation> {
         let snapshot = Snapshot::read(&self.cluster.snapshot);
         let pools = self.settings.settings.pools.iter();
@@ -239,7 +237,6 @@ fn unknown_callers<'f>(
     })
 }
 
-/// A note if webhook configurations can't be read.
 fn unknown_webhooks(called: &ControlPlaneServices) -> Option<String> {
     let reason = called.unknown_webhooks()?;
     Some(format!(

@@ -33,14 +33,13 @@ pub struct Audit {
     pub notes: Vec<String>,
 }
 
-/// A pool of Services.
+/// A pool of Services, or with other ranges a pool of Nodes or of external addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Pool {
+pub struct Pool<R = Range> {
     /// Name of the pool.
     pub name: String,
     /// The ranges of the pool, in the order of the settings.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<R>,
 }
 
 /// A range of a pool.
@@ -154,21 +153,11 @@ pub enum State {
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
     /// The node pools, in the order of the settings.
-    pub pools: Vec<NodePool>,
+    pub pools: Vec<Pool<BlockRange>>,
     /// The number of Nodes.
     pub count: usize,
     /// The number of Nodes that have blocks.
     pub with_blocks: usize,
-}
-
-/// A node pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodePool {
-    /// Name of the pool.
-    pub name: String,
-    /// The ranges of the pool, in the order of the settings.
-    pub ranges: Vec<BlockRange>,
 }
 
 /// A range of a node pool, divided into blocks.
@@ -234,19 +223,9 @@ pub struct Block {
 #[serde(rename_all = "camelCase")]
 pub struct External {
     /// The pools, in the order of the settings.
-    pub pools: Vec<ExternalPool>,
+    pub pools: Vec<Pool<ExternalRange>>,
     /// The number of Services with recorded external addresses.
     pub count: usize,
-}
-
-/// A pool of external addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExternalPool {
-    /// Name of the pool.
-    pub name: String,
-    /// The ranges of the pool, in the order of the settings.
-    pub ranges: Vec<ExternalRange>,
 }
 
 /// A range of a pool of external addresses.

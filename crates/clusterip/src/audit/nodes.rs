@@ -5,19 +5,18 @@ use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredNode};
 use clusterip_core::address::{Blocks, Family, Occupancy};
-use clusterip_core::nodes::{BlockPlace, place_of};
+use clusterip_core::nodes::{BlockPlace, Node};
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 
-use super::model::{self, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, State, WithheldBlock};
-use crate::nodes::blocks::{self, BlockPlacement, BlockStanding, HeldBlocks};
+use super::model::{Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock};
+use crate::nodes::blocks::{HeldBlocks, NodePlacement, PlacedBlock};
 use crate::text::joined;
 use crate::usage::Usage;
 
-/// A Node, and where it and its blocks belong.
-struct PlacedNode {
+struct PlacedNode<'s> {
     name: String,
-    placement: BlockPlacement,
+    placement: NodePlacement<'s>,
 }
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools.
@@ -28,43 +27,41 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
     let placed = place_all(settings, snapshot);
     let blocks: Vec<Block> = placed.iter().flat_map(blocks).collect();
     let pools = settings.nodes.pools.iter();
-    let pools: Vec<model::NodePool> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
+    let pools: Vec<Pool<BlockRange>> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
     for node in &placed {
-        of_node(settings, node, findings);
+        of_node(node, findings);
     }
     of_pools(settings, &pools, findings);
     let with_blocks = placed.iter().filter(|node| !node.placement.blocks.is_empty()).count();
     Some(Nodes { pools, count: placed.len(), with_blocks })
 }
 
-/// Places every Node, in the order of their names.
-fn place_all(settings: &Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode> {
+fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode<'s>> {
     let nodes: Vec<Arc<StoredNode>> = Snapshot::read(snapshot).nodes().cloned().collect();
     let mut held = HeldBlocks::default();
     nodes.iter().for_each(|node| held.learn(&node.name, node.blocks.clone()));
     let placed = |node: &Arc<StoredNode>| {
-        let belonging = blocks::belonging(settings, &node.name, &node.labels);
-        let placement = belonging.placement(settings, &node.name, &node.blocks, &held);
-        PlacedNode { name: node.name.clone(), placement }
+        let unassigned = Node { name: node.name.clone(), labels: node.labels.clone(), blocks: Vec::new() };
+        let placement = NodePlacement::of(settings, &unassigned, &node.blocks, &held);
+        PlacedNode { name: unassigned.name, placement }
     };
     nodes.iter().map(placed).collect()
 }
 
-/// The blocks of a Node, with the Node's pool and evidence.
-fn blocks(node: &PlacedNode) -> impl Iterator<Item = Block> {
-    let BlockPlacement { pool, evidence, reason, blocks } = &node.placement;
-    blocks.iter().map(|(block, standing)| Block {
-        block: *block,
-        state: if *standing == BlockStanding::InPlace { State::Used } else { State::Misplaced },
+fn blocks(node: &PlacedNode<'_>) -> impl Iterator<Item = Block> {
+    let NodePlacement { pool, evidence, reason, blocks } = &node.placement;
+    blocks.iter().map(|placed| Block {
+        block: placed.block,
+        state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
         node: node.name.clone(),
-        pool: pool.clone(),
+        pool: pool.map(|pool| pool.name.clone()),
         evidence: evidence.clone().or_else(|| reason.clone()),
     })
 }
 
-fn pool(settings: &Settings, pool: &NodePool, blocks: &[Block]) -> model::NodePool {
+fn pool(settings: &Settings, pool: &NodePool, blocks: &[Block]) -> Pool<BlockRange> {
     let ranges = pool.cidrs.iter().filter_map(|cidr| range(settings, pool, *cidr, blocks));
-    model::NodePool { name: pool.name.clone(), ranges: ranges.collect() }
+    Pool { name: pool.name.clone(), ranges: ranges.collect() }
 }
 
 /// The usage of a range; `None` if it can't be divided into blocks, which validated settings rule out.
@@ -116,33 +113,33 @@ impl From<Withheld<'_>> for WithheldBlock {
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
                     register it again";
 
-fn of_node(settings: &Settings, node: &PlacedNode, findings: &mut Vec<Finding>) {
+fn of_node(node: &PlacedNode<'_>, findings: &mut Vec<Finding>) {
     let placement = &node.placement;
-    let own = placement.pool.as_deref().and_then(|name| pool_named(settings, name));
+    let own = placement.pool;
     if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
         let message = format!("it has no block, and it belongs to {}", belongs(node, own));
         let remedy = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
         findings.push(node_finding(Kind::NoBlock, node, Vec::new(), message, remedy));
     }
-    for (block, standing) in &placement.blocks {
+    for PlacedBlock { block, place, shared_with } in &placement.blocks {
         let belongs = || match own {
             Some(own) => format!("it belongs to {}", belongs(node, own)),
             None => placement.reason.clone().unwrap_or_else(|| "no pool matches it".to_owned()),
         };
-        let (kind, message) = match (standing, place_of(*block, own, settings)) {
-            (BlockStanding::Shared(others), _) => {
-                (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others)))
+        let (kind, message) = match *place {
+            _ if !shared_with.is_empty() => {
+                (Kind::SharedBlock, format!("{block} has addresses of {}", shared(shared_with)))
             }
-            (_, BlockPlace::Right) => continue,
-            (_, BlockPlace::OtherPool { pool, .. }) => {
+            BlockPlace::Right => continue,
+            BlockPlace::OtherPool { pool, .. } => {
                 (Kind::WrongNodePool, format!("{block} {}, and {}", lies(pool, *block), belongs()))
             }
-            (_, BlockPlace::PartlyInPool) => {
+            BlockPlace::PartlyInPool => {
                 let name = own.map(|own| own.name.as_str()).unwrap_or_default();
                 (Kind::OutsideNodePool, format!("{block} lies only partly in pool {name}, and {}", belongs()))
             }
-            (_, BlockPlace::NoPool) => (Kind::OutsideNodePool, format!("{block} lies in no pool, and {}", belongs())),
-            (_, BlockPlace::Withheld { range, why }) => {
+            BlockPlace::NoPool => (Kind::OutsideNodePool, format!("{block} lies in no pool, and {}", belongs())),
+            BlockPlace::Withheld { range, why } => {
                 (Kind::WithheldBlock, format!("{block} has addresses of {}", why_withheld(range, why)))
             }
         };
@@ -150,8 +147,7 @@ fn of_node(settings: &Settings, node: &PlacedNode, findings: &mut Vec<Finding>) 
     }
 }
 
-/// Adds the pools without a free block.
-fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut Vec<Finding>) {
+fn of_pools(settings: &Settings, pools: &[Pool<BlockRange>], findings: &mut Vec<Finding>) {
     for (pool, used) in settings.nodes.pools.iter().zip(pools) {
         for family in pool.families() {
             let ranges = used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
@@ -180,22 +176,18 @@ fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut Vec<F
     }
 }
 
-fn node_finding(kind: Kind, node: &PlacedNode, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
+fn node_finding(kind: Kind, node: &PlacedNode<'_>, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
     Finding {
         node: Some(node.name.clone()),
         blocks,
-        pool: node.placement.pool.clone(),
+        pool: node.placement.pool.map(|pool| pool.name.clone()),
         evidence: node.placement.evidence.clone(),
         ..Finding::new(kind, format!("Node {}: {message}", node.name), remedy)
     }
 }
 
-fn pool_named<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
-    settings.nodes.pools.iter().find(|pool| pool.name == name)
-}
-
 /// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
-fn belongs(node: &PlacedNode, own: &NodePool) -> String {
+fn belongs(node: &PlacedNode<'_>, own: &NodePool) -> String {
     let evidence = node.placement.evidence.as_deref().unwrap_or("it takes all");
     format!("pool {} ({}): {evidence}", own.name, joined(&own.cidrs, ", "))
 }

@@ -180,7 +180,6 @@ fn misplaced(
     }
 }
 
-/// The remedy if `clusterip move` refuses the settings.
 const REFUSED: &str = "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the \
                        Service ranges of the cluster";
 

@@ -23,7 +23,6 @@ use super::model::{Address, Range, Span, State, WithheldReason};
 use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 use crate::usage::Usage;
 
-/// A Service, and where it belongs.
 pub(crate) struct PlacedService {
     pub id: ServiceKey,
     pub service: Arc<StoredService>,
@@ -33,7 +32,6 @@ pub(crate) struct PlacedService {
 /// Earlier decisions. A decision holds until its Service, an object that it depends on, or the settings change.
 #[derive(Default)]
 pub(crate) struct AuditCache {
-    /// The hash of the settings that the decisions are for.
     settings: String,
     services: HashMap<ServiceKey, CachedPlacement>,
 }

@@ -32,7 +32,7 @@ use crate::audit::source::{self, AuditedCluster};
 use crate::audit::{AuditInput, explain};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_table, explanation_table, finding, map, pipeline_reports};
+use crate::report::{audit_parts, audit_table, explanation_table, map, pipeline_reports};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -103,7 +103,6 @@ pub struct AuditArguments {
 /// A value of `--fail-on`: which findings let the command fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailOn {
-    /// Any finding.
     Any,
     Kind(Kind),
 }
@@ -135,7 +134,6 @@ impl ValueEnum for FailOn {
     }
 }
 
-/// A cluster, and where its settings are.
 struct Connection {
     client: Client,
     settings: live_settings::SettingsSource,
@@ -168,7 +166,6 @@ impl Output {
 }
 
 impl AuditArguments {
-    /// Audits the cluster, and prints the result.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let settings = self.settings.iter().map(|file| ("--settings", file));
@@ -246,7 +243,7 @@ impl AuditArguments {
         Ok(match self.output {
             Output::Table => audit_table::audit(audit, layout),
             Output::Wide => audit_table::wide(audit, layout),
-            Output::Name => finding::names(audit),
+            Output::Name => audit_parts::names(audit),
             Output::Json => serde_json::to_string_pretty(audit)? + "\n",
             Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
             Output::Junit => pipeline_reports::junit(audit),

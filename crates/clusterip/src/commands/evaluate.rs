@@ -117,7 +117,6 @@ enum LookupSource {
 }
 
 impl EvaluateArguments {
-    /// Evaluates the request, and prints the response.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let settings = self.settings.iter().map(|file| ("--settings", file));

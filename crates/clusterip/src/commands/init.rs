@@ -16,9 +16,8 @@ use kube::Client;
 
 use super::missing_permissions::Reads;
 use super::terminal::TerminalOptions;
-use crate::starter::document;
 use crate::starter::facts::{self, Ranges, RangesOrigin};
-use crate::starter::starter_pools::{Os, pools};
+use crate::starter::{Os, document, pools};
 
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\
@@ -54,7 +53,6 @@ pub struct InitArguments {
 }
 
 impl InitArguments {
-    /// Prints the settings, or writes them to a file.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         super::output_to(self.output_file.as_deref(), &self.settings()?)?;

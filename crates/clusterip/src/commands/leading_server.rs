@@ -44,7 +44,6 @@ const NO_SETTINGS: &str = "does not show its settings, because it is starting or
 pub struct LeadingServer {
     /// The namespace of the server. Without a server, the namespace for the Lease and the records of `clusterip move`.
     pub namespace: String,
-    /// The server that leads there.
     pub leader: Option<Identity>,
     /// The namespace of the agents, according to the server.
     pub agents_namespace: Option<String>,

@@ -110,7 +110,6 @@ pub enum Output {
 }
 
 impl PlanArguments {
-    /// Plans, and prints the plan.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let _heartbeat = Heartbeat::start("planning");

@@ -1,6 +1,5 @@
 //! `clusterip serve`
 
-mod cluster_warnings;
 mod running;
 mod startup;
 mod webhook;

@@ -80,7 +80,6 @@ pub enum Output {
 }
 
 impl SettingsArguments {
-    /// Prints the settings in the other form, or writes them to a file.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         super::output_to(self.output_file.as_deref(), &self.converted()?)?;

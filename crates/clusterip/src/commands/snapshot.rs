@@ -86,7 +86,6 @@ struct Contents {
 }
 
 impl SnapshotArguments {
-    /// Reads the cluster, and writes the snapshot.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let _heartbeat = Heartbeat::start("reading the cluster");

@@ -57,7 +57,6 @@ of Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";
 
-/// The exit status if a file can't be read.
 const UNREADABLE: u8 = 2;
 
 /// How many Services a warning names.
@@ -85,7 +84,6 @@ struct Cluster {
 }
 
 impl ValidateArguments {
-    /// Checks all files, and prints their mistakes and warnings.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;

@@ -77,12 +77,10 @@ struct Term {
     holders: BTreeMap<IpAddr, String>,
     /// The Services without an address: when to ask the policy again, and the reported reason.
     waiting: BTreeMap<ServiceKey, (Instant, String)>,
-    /// The holders that were reported.
     holder_reports: HolderReports,
 }
 
 impl Controller {
-    /// Runs until `shutdown` completes.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         // Every wait ends at the shutdown, also those for the API server.
         tokio::select! {
@@ -101,7 +99,6 @@ impl Controller {
         }
     }
 
-    /// Runs while the gate is open.
     async fn term(&mut self, mut settings: Arc<LiveSettings>) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
@@ -188,7 +185,6 @@ impl Controller {
         self.metrics.waiting(term.waiting.len());
     }
 
-    /// Reports the changes of holders.
     async fn report_holders(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
         let by_id: BTreeMap<ServiceKey, &Value> =
             services.iter().map(|service| (ServiceKey::of(service), service)).collect();

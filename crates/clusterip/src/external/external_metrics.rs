@@ -70,7 +70,6 @@ impl Component for ExternalMetrics {
 }
 
 impl ExternalMetrics {
-    /// Metrics that change together while they hold `lock`.
     pub fn new(lock: ScrapeLock) -> Self {
         Self { lock, ..Self::default() }
     }

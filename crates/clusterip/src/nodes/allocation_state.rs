@@ -14,7 +14,7 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use crate::nodes::blocks::{BlockStanding, HeldBlocks};
+use crate::nodes::blocks::HeldBlocks;
 use crate::nodes::node_metrics::Misplaced;
 use crate::nodes::node_writer::{BlockWrite, WatchedNode, WriteOutcome};
 
@@ -130,7 +130,6 @@ pub enum Decision {
 }
 
 impl AllocationState {
-    /// The blocks that are held, by Node.
     pub fn held(&self) -> &HeldBlocks {
         &self.held
     }
@@ -381,7 +380,7 @@ impl AllocationState {
 
 impl AllocationState {
     /// The next Node whose blocks have to be compared with its pool. Report the result with
-    /// [`Self::set_standings`].
+    /// [`Self::set_misplaced`].
     pub fn next_to_check(&mut self) -> Option<WatchedNode> {
         loop {
             let name = self.unchecked.pop_first()?;
@@ -397,17 +396,7 @@ impl AllocationState {
         !self.unchecked.is_empty()
     }
 
-    pub fn set_standings(&mut self, name: &str, standings: &[BlockStanding]) {
-        let reasons: BTreeSet<Misplaced> = standings
-            .iter()
-            .filter_map(|standing| match standing {
-                BlockStanding::InPlace => None,
-                BlockStanding::Shared(_) => Some(Misplaced::Shared),
-                BlockStanding::WrongPool(_) => Some(Misplaced::WrongPool),
-                BlockStanding::Withheld(_) => Some(Misplaced::Withheld),
-                BlockStanding::Outside => Some(Misplaced::Outside),
-            })
-            .collect();
+    pub fn set_misplaced(&mut self, name: &str, reasons: BTreeSet<Misplaced>) {
         if reasons.is_empty() {
             self.misplaced.remove(name);
         } else {

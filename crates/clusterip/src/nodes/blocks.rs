@@ -5,14 +5,15 @@ use std::ops::RangeInclusive;
 
 use clusterip_core::address::{Family, Occupancy, Span, overlap};
 use clusterip_core::decision::Report;
-use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::EmptyCluster;
 use clusterip_core::nodes::{Allocation, BlockPlace, Node, place_of};
 use clusterip_core::request::Request;
-use clusterip_core::settings::{NodeSettings, Settings};
+use clusterip_core::settings::{NodePool, NodeSettings, Settings};
 use clusterip_core::{Decision, InUse, decide};
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
+
+use super::node_metrics::Misplaced;
 
 /// The blocks of Nodes, and the positions at which the search for free blocks begins. The memory grows with the number
 /// of Nodes, not with the size of the pools.
@@ -120,94 +121,68 @@ pub fn fields_of(blocks: &[IpNet]) -> Map<String, Value> {
     Map::from_iter([("podCIDR".to_owned(), texts().next().into()), ("podCIDRs".to_owned(), texts().collect())])
 }
 
-/// The addresses of a block, as numbers.
 fn numbers(block: IpNet) -> RangeInclusive<u128> {
     Span::from(block).numbers()
 }
 
-/// The pool of a Node, and whether the blocks of the Node lie in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockPlacement {
+/// The pool of a Node, and where the blocks of the Node lie.
+#[derive(Clone, Debug)]
+pub struct NodePlacement<'s> {
     /// The pool that the Node belongs to; `None` if no pool matches the Node.
-    pub pool: Option<String>,
+    pub pool: Option<&'s NodePool>,
     /// Why the Node belongs there: its labels, as text.
     pub evidence: Option<String>,
-    /// The blocks of the Node, and the state of each.
-    pub blocks: Vec<(IpNet, BlockStanding)>,
     /// The reason, if the Node would get no blocks.
     pub reason: Option<String>,
+    pub blocks: Vec<PlacedBlock<'s>>,
 }
 
-/// The pool that a Node belongs to, whatever its blocks are. It changes only with the labels of the Node and the
-/// settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Belonging {
-    /// As [`BlockPlacement::pool`].
-    pub pool: Option<String>,
-    /// As [`BlockPlacement::evidence`].
-    pub evidence: Option<String>,
-    /// As [`BlockPlacement::reason`].
-    pub reason: Option<String>,
+/// A block of a Node. A misplaced block is reported but never changed, because the API server refuses every change of
+/// the blocks of a Node.
+#[derive(Clone, Debug)]
+pub struct PlacedBlock<'s> {
+    pub block: IpNet,
+    pub place: BlockPlace<'s>,
+    /// The other Nodes that have the same block or overlapping blocks.
+    pub shared_with: Vec<(String, IpNet)>,
 }
 
-/// Whether a block is misplaced, and why: the other Nodes that have it, otherwise its [`BlockPlace`]. A misplaced block
-/// is reported but never changed, because the API server refuses every change of the blocks of a Node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BlockStanding {
-    /// The block lies in the Node's pool; or no pool matches the Node, and the block lies in no pool.
-    InPlace,
-    /// Other Nodes have the same block or overlapping blocks.
-    Shared(Vec<(String, IpNet)>),
-    /// The block lies in this pool, at least partly, which is not the Node's pool.
-    WrongPool(String),
-    /// The block lies in the Node's pool, but has addresses of this range, which are never handed out.
-    Withheld(IpNet),
-    /// The block lies in no pool, or only partly in the Node's pool.
-    Outside,
+impl PlacedBlock<'_> {
+    /// What is wrong with the block; `None` if it lies in the pool of its Node, and no other Node has it.
+    pub fn problem(&self) -> Option<Misplaced> {
+        match self.place {
+            _ if !self.shared_with.is_empty() => Some(Misplaced::Shared),
+            BlockPlace::Right => None,
+            BlockPlace::OtherPool { .. } => Some(Misplaced::WrongPool),
+            BlockPlace::Withheld { .. } => Some(Misplaced::Withheld),
+            BlockPlace::PartlyInPool | BlockPlace::NoPool => Some(Misplaced::Outside),
+        }
+    }
 }
 
-/// The pool of a Node.
-pub fn belonging(settings: &Settings, name: &str, labels: &Labels) -> Belonging {
-    let node = Node { name: name.to_owned(), labels: labels.clone(), blocks: Vec::new() };
-    let in_use = InUse { blocks: Some(&Allocation::default()), external: None };
-    Belonging::of(&decide(&Request::of_new_node(node), settings, in_use, &EmptyCluster))
-}
-
-impl Belonging {
-    /// Reads the decision about the Node without blocks.
-    pub fn of(decision: &Decision) -> Self {
+impl<'s> NodePlacement<'s> {
+    /// Decides about a Node as if it had no blocks, and compares its `blocks` with its pool and with those of others.
+    pub fn of(settings: &'s Settings, node: &Node, blocks: &[IpNet], held: &HeldBlocks) -> Self {
+        let decision = decide_blocks(node, settings, &Allocation::default());
+        let pool = settings.nodes.pools.iter().find(|pool| Some(&pool.name) == decision.pool.as_ref());
+        let placed = |block: &IpNet| PlacedBlock {
+            block: *block,
+            place: place_of(*block, pool, settings),
+            shared_with: held.sharing(&node.name, *block),
+        };
         Self {
-            pool: decision.pool.clone(),
+            pool,
             evidence: decision.evidence.as_ref().map(Report::describe),
             reason: decision.verdict.reason().map(str::to_owned),
-        }
-    }
-
-    /// Compares the blocks of the Node `name` with its pool, and with the blocks of other Nodes.
-    pub fn placement(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &HeldBlocks) -> BlockPlacement {
-        let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
-        let standing = |block: IpNet| {
-            let shared = held.sharing(name, block);
-            if shared.is_empty() { place_of(block, own, settings).into() } else { BlockStanding::Shared(shared) }
-        };
-        BlockPlacement {
-            pool: self.pool.clone(),
-            evidence: self.evidence.clone(),
-            blocks: blocks.iter().map(|block| (*block, standing(*block))).collect(),
-            reason: self.reason.clone(),
+            blocks: blocks.iter().map(placed).collect(),
         }
     }
 }
 
-impl From<BlockPlace<'_>> for BlockStanding {
-    fn from(place: BlockPlace<'_>) -> Self {
-        match place {
-            BlockPlace::Right => Self::InPlace,
-            BlockPlace::OtherPool { pool, .. } => Self::WrongPool(pool.name.clone()),
-            BlockPlace::Withheld { range, .. } => Self::Withheld(range),
-            BlockPlace::PartlyInPool | BlockPlace::NoPool => Self::Outside,
-        }
-    }
+/// The decision about a Node without blocks, while these are in use.
+pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) -> Decision {
+    let in_use = InUse { blocks: Some(allocation), external: None };
+    decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster)
 }
 
 #[cfg(test)]
@@ -264,89 +239,90 @@ mod tests {
 
         #[test]
         fn misplaced_blocks_are_found() {
-            let wrong = |pool: &str| BlockStanding::WrongPool(pool.to_owned());
             let net = |text: &str| text.parse::<IpNet>().unwrap();
             struct Case {
                 name: &'static str,
                 os: &'static str,
                 block: &'static str,
-                expected: BlockStanding,
+                expected: Option<Misplaced>,
             }
             let cases = [
-                Case { name: "in its pool", os: "linux", block: "10.0.1.0/24", expected: BlockStanding::InPlace },
+                Case { name: "in its pool", os: "linux", block: "10.0.1.0/24", expected: None },
+                Case { name: "in its pool, with another size", os: "linux", block: "10.0.2.0/23", expected: None },
+                Case { name: "IPv6", os: "linux", block: "fd00:0:0:5::/64", expected: None },
                 Case {
-                    name: "in its pool, with another size",
+                    name: "in another pool",
                     os: "linux",
-                    block: "10.0.2.0/23",
-                    expected: BlockStanding::InPlace,
+                    block: "10.1.1.0/24",
+                    expected: Some(Misplaced::WrongPool),
                 },
-                Case { name: "IPv6", os: "linux", block: "fd00:0:0:5::/64", expected: BlockStanding::InPlace },
-                Case { name: "in another pool", os: "linux", block: "10.1.1.0/24", expected: wrong("windows") },
-                Case { name: "contains another pool", os: "linux", block: "10.0.0.0/15", expected: wrong("windows") },
-                Case { name: "in no pool", os: "linux", block: "10.2.1.0/24", expected: BlockStanding::Outside },
+                Case {
+                    name: "contains another pool",
+                    os: "linux",
+                    block: "10.0.0.0/15",
+                    expected: Some(Misplaced::WrongPool),
+                },
+                Case { name: "in no pool", os: "linux", block: "10.2.1.0/24", expected: Some(Misplaced::Outside) },
                 Case {
                     name: "contains its own pool",
                     os: "linux",
                     block: "fd00::/47",
-                    expected: BlockStanding::Outside,
+                    expected: Some(Misplaced::Outside),
                 },
                 Case {
                     name: "in a Service range",
                     os: "linux",
                     block: "10.0.9.0/24",
-                    expected: BlockStanding::Withheld(net("10.0.8.0/22")),
+                    expected: Some(Misplaced::Withheld),
                 },
                 Case {
                     name: "contains a Service range",
                     os: "linux",
                     block: "10.0.0.0/20",
-                    expected: BlockStanding::Withheld(net("10.0.8.0/22")),
+                    expected: Some(Misplaced::Withheld),
                 },
-                Case {
-                    name: "excluded",
-                    os: "linux",
-                    block: "10.0.255.0/24",
-                    expected: BlockStanding::Withheld(net("10.0.255.0/24")),
-                },
+                Case { name: "excluded", os: "linux", block: "10.0.255.0/24", expected: Some(Misplaced::Withheld) },
                 Case {
                     name: "no pool matches the Node, the block is in no pool",
                     os: "darwin",
                     block: "10.2.1.0/24",
-                    expected: BlockStanding::InPlace,
+                    expected: None,
                 },
                 Case {
                     name: "no pool matches the Node, the block is in a pool",
                     os: "darwin",
                     block: "10.1.1.0/24",
-                    expected: wrong("windows"),
+                    expected: Some(Misplaced::WrongPool),
                 },
                 Case {
                     name: "no pool matches the Node, the block contains a pool",
                     os: "darwin",
                     block: "10.0.0.0/8",
-                    expected: wrong("windows"),
+                    expected: Some(Misplaced::WrongPool),
                 },
                 Case {
                     name: "another Node has a part of the block",
                     os: "linux",
                     block: "10.0.200.0/23",
-                    expected: BlockStanding::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
+                    expected: Some(Misplaced::Shared),
                 },
             ];
             let settings = Settings::from_value(&settings()).unwrap();
             let mut held = HeldBlocks::default();
             held.learn("other", vec![net("10.0.201.0/24")]);
             for Case { name, os, block, expected } in cases {
-                let (net, labels) = (net(block), Labels::from([("kubernetes.io/os".to_owned(), os.to_owned())]));
+                let net = net(block);
+                let labels = [("kubernetes.io/os".to_owned(), os.to_owned())].into();
+                let node = Node { name: "own".to_owned(), labels, blocks: Vec::new() };
                 let mut held = held.clone();
                 // Cases with such a large block are not about the block of the other Node.
                 if net.prefix_len() < 20 {
                     held.forget("other");
                 }
                 held.learn("own", vec![net]);
-                let found = belonging(&settings, "own", &labels).placement(&settings, "own", &[net], &held);
-                assert_eq!(found.blocks, [(net, expected)], "{name}");
-                assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
+                let found = NodePlacement::of(&settings, &node, &[net], &held);
+                assert_eq!(found.blocks.iter().map(PlacedBlock::problem).collect::<Vec<_>>(), [expected], "{name}");
+                assert_eq!(found.pool.map(|pool| pool.name.as_str()), (os != "darwin").then_some(os), "{name}");
                 let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));
                 assert_eq!(found.evidence, evidence, "{name}");
             }

@@ -18,10 +18,7 @@ use std::{io, thread};
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
-use clusterip_core::lookups::EmptyCluster;
-use clusterip_core::nodes::{Allocation, Node};
-use clusterip_core::request::Request;
-use clusterip_core::{InUse, Verdict};
+use clusterip_core::Verdict;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -30,7 +27,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use super::allocation_state::{AllocationState, Decision, Task};
-use super::blocks::Belonging;
+use super::blocks::{NodePlacement, PlacedBlock, decide_blocks};
 use super::node_metrics::{Assignment, Misplaced, NodeMetrics};
 use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
 use crate::leader::event_recorder::{EventContent, publish_event};
@@ -253,16 +250,14 @@ impl Term {
     /// Compares the blocks of the next unchecked Node with its pool.
     fn check_next(&mut self, settings: &LiveSettings) {
         let Some(seen) = self.allocation_state.next_to_check() else { return };
-        let belonging = Belonging::of(&decide(&seen.unassigned, settings, &Allocation::default()));
         let held = self.allocation_state.held();
-        let placement = belonging.placement(&settings.settings, &seen.name, &seen.blocks, held);
-        let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        self.allocation_state.set_standings(&seen.name, &standings);
+        let placement = NodePlacement::of(&settings.settings, &seen.unassigned, &seen.blocks, held);
+        let misplaced = placement.blocks.iter().filter_map(PlacedBlock::problem).collect();
+        self.allocation_state.set_misplaced(&seen.name, misplaced);
     }
 
-    /// Decides about a Node without blocks.
     fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
-        let decision = decide(&node.unassigned, settings, &self.allocation_state.held().allocation());
+        let decision = decide_blocks(&node.unassigned, &settings.settings, &self.allocation_state.held().allocation());
         let reason = || decision.verdict.reason().unwrap_or_default().to_owned();
         match (&decision.verdict, &decision.pool) {
             (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
@@ -350,7 +345,6 @@ impl Term {
         self.allocation_state.written(write, outcome, Instant::now());
     }
 
-    /// Updates the metrics of waiting and misplaced Nodes.
     fn update_metrics(&mut self) {
         let now = (self.allocation_state.waiting(), self.allocation_state.misplaced());
         if self.counted.as_ref() != Some(&now) {
@@ -359,10 +353,4 @@ impl Term {
             self.counted = Some(now);
         }
     }
-}
-
-/// The decision about a Node without blocks, while these are in use.
-fn decide(node: &Node, settings: &LiveSettings, allocation: &Allocation) -> clusterip_core::Decision {
-    let in_use = InUse { blocks: Some(allocation), external: None };
-    clusterip_core::decide(&Request::of_new_node(node.clone()), &settings.settings, in_use, &EmptyCluster)
 }

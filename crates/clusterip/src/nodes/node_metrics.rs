@@ -84,7 +84,6 @@ impl Component for NodeMetrics {
 }
 
 impl NodeMetrics {
-    /// Metrics that change together while they hold `lock`.
     pub fn new(lock: ScrapeLock) -> Self {
         Self { lock, ..Self::default() }
     }

@@ -63,7 +63,6 @@ const MIN_REQUEST_TIME: Duration = Duration::from_millis(100);
 /// The number of tries in a row if another program changes the Node each time.
 const TRIES: usize = 5;
 
-/// The blocks to write to a Node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockWrite {
     pub node: WatchedNode,

@@ -143,7 +143,6 @@ fn invalid_name(service: &Value) -> Option<String> {
     (!name.is_empty() && !is_dns_label(name)).then(|| format!("metadata.name: {name:?} is not a DNS label"))
 }
 
-/// The error for a type that does not exist.
 fn invalid_type(service: &Value) -> Option<String> {
     let kind = service.get("spec")?.get("type").filter(|kind| !kind.is_null() && **kind != "")?;
     let is_known = kind.as_str().is_some_and(|kind| TYPES.contains(&kind));

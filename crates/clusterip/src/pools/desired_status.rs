@@ -158,7 +158,6 @@ pub(super) fn new_problems(before: Option<&Value>, status: &Value) -> Vec<Condit
     problems.filter(|problem| !is_known(problem)).collect()
 }
 
-/// The condition of this type in a status.
 fn condition(status: &Value, type_: &str) -> Option<Condition> {
     let conditions = status.get("conditions")?.as_array()?.iter();
     let mut conditions = conditions.filter_map(|condition| serde_json::from_value::<Condition>(condition.clone()).ok());

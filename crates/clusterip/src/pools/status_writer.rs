@@ -184,6 +184,5 @@ impl StatusWriter {
 #[derive(Default)]
 struct Written {
     statuses: BTreeMap<ObjectKey, Value>,
-    /// The UIDs of the same objects.
     uids: BTreeMap<ObjectKey, Option<String>>,
 }

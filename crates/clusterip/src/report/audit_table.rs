@@ -6,9 +6,11 @@ use clap::ValueEnum;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 
+use super::audit_parts::{
+    PoolRows, RangeRow, Severity, Subject, belongs_to, kind_help, kind_name, of_external, of_nodes, of_services,
+    places, problem,
+};
 use super::columns::{self, Layout, paint};
-use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places, problem};
-use super::pool_table::{self, PoolRows, RangeRow};
 use crate::audit::model::{Audit, Finding, Kind, Reservation, ReservationState};
 use crate::text::{rounded, several};
 use crate::usage::Usage;
@@ -55,13 +57,12 @@ pub fn wide(audit: &Audit, layout: Layout) -> String {
     table
 }
 
-/// A table for each sort of pools.
 fn pools(audit: &Audit, layout: Layout) -> String {
     let mut table = String::new();
     // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
         let titles = ["POOL", "RANGE", "USABLE", "USED", "IN FLIGHT", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
-        put_pools(&mut table, &titles, &pool_table::of_services(audit), layout);
+        put_pools(&mut table, &titles, &of_services(audit), layout);
     }
     if !audit.reservations.is_empty() {
         separate(&mut table);
@@ -73,12 +74,12 @@ fn pools(audit: &Audit, layout: Layout) -> String {
     }
     if let Some(nodes) = &audit.nodes {
         let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "USED ANYWAY", "FILL"];
-        put_pools(&mut table, &titles, &pool_table::of_nodes(nodes), layout);
+        put_pools(&mut table, &titles, &of_nodes(nodes), layout);
     }
     if let Some(external) = &audit.external {
         const TITLES: [&str; 10] =
             ["EXTERNAL POOL", "RANGE", "USABLE", "USED", HELD, "IN FLIGHT", "FREE", "EXCLUDED", "USED ANYWAY", "FILL"];
-        put_pools(&mut table, &TITLES, &pool_table::of_external(external), layout);
+        put_pools(&mut table, &TITLES, &of_external(external), layout);
     }
     table
 }

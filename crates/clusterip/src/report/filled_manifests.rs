@@ -12,10 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::planner::Plan;
 
-/// What is filled in, in errors.
 const EXTERNAL: &str = "external address";
 
-/// What is filled into a manifest.
 struct Filling {
     fields: Fields,
     /// The addresses or blocks; empty if they do not change.

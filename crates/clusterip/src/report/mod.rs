@@ -1,13 +1,12 @@
 //! Output of results: tables, JSON, YAML, reports for pipelines, and the HTML map.
 
+pub(crate) mod audit_parts;
 pub(crate) mod audit_table;
 pub(crate) mod columns;
 pub(crate) mod explanation_table;
 pub mod filled_manifests;
-pub(crate) mod finding;
 pub mod map;
 pub(crate) mod moves;
 pub(crate) mod pipeline_reports;
 pub(crate) mod plan_json;
 pub(crate) mod plan_table;
-mod pool_table;

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use clusterip_cluster::terminal::harmless;
 
+use super::audit_parts::{
+    PoolRows, Subject, examined, kind_help, kind_name, of_external, of_nodes, of_services, problem,
+};
 use super::audit_table::reservation_state;
-use super::finding::{Subject, examined, kind_help, kind_name, problem};
-use super::pool_table::{self, PoolRows};
 use crate::audit::model::{Audit, Finding};
 use crate::text::rounded;
 use crate::usage::Usage;
@@ -72,7 +73,7 @@ pub fn markdown(audit: &Audit) -> String {
     let mut text = "# Audit of the cluster\n".to_owned();
     if !audit.pools.is_empty() {
         let titles = ["Pool", "Range", "Usable", "Used", "In flight", "Free", "Reserved", "Used anyway"];
-        let rows = rows(pool_table::of_services(audit), |usage| {
+        let rows = rows(of_services(audit), |usage| {
             let Usage { usable, used, in_flight, free, withheld, used_anyway, .. } = *usage;
             (None, vec![usable, used, in_flight, free, withheld, used_anyway])
         });
@@ -91,7 +92,7 @@ pub fn markdown(audit: &Audit) -> String {
     }
     if let Some(nodes) = &audit.nodes {
         let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];
-        let rows = rows(pool_table::of_nodes(nodes), |usage| {
+        let rows = rows(of_nodes(nodes), |usage| {
             let Usage { usable, used, free, withheld, used_anyway, .. } = *usage;
             (None, vec![usable, used, free, withheld, used_anyway])
         });
@@ -99,7 +100,7 @@ pub fn markdown(audit: &Audit) -> String {
     }
     if let Some(external) = &audit.external {
         let titles = ["Pool", "Range", "Held", "Usable", "Used", "In flight", "Free", "Excluded", "Used anyway"];
-        let rows = rows(pool_table::of_external(external), |usage| {
+        let rows = rows(of_external(external), |usage| {
             let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = *usage;
             let held = held.map_or_else(|| "not known".to_owned(), rounded);
             (Some(held), vec![usable, used, in_flight, free, withheld, used_anyway])

@@ -16,7 +16,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::starter_pools::{Os, used_part};
+use super::{Os, used_part};
 
 /// Where Service ranges are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,6 @@ pub struct Ranges {
     pub all: Vec<IpNet>,
     /// The first usable range of each family.
     pub chosen: Vec<IpNet>,
-    /// Where they are known from.
     pub origin: RangesOrigin,
 }
 
@@ -120,7 +119,6 @@ fn hint(kubernetes: IpAddr) -> String {
     format!(" (default/kubernetes has its first address, {kubernetes}{usual})")
 }
 
-/// The minor version of Kubernetes; `None` if it is not known.
 async fn minor_version(client: &Client) -> Option<u32> {
     let version = client.apiserver_version().await.ok()?;
     // Some distributions write `36+`.

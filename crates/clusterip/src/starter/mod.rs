@@ -1,18 +1,19 @@
-//! Starter settings for a cluster, which `clusterip init` prints as YAML with comments.
-//!
-//! [`facts`] are read from the cluster, and [`starter_pools`] divides its Service ranges.
+//! Starter settings for a cluster: divides its Service ranges into pools, one for each operating system of its Nodes, and
+//! writes them as YAML with comments, which `clusterip init` prints. [`facts`] are read from the cluster.
 
 pub mod facts;
-pub mod starter_pools;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use clusterip_core::address::static_band_len;
+use clap::ValueEnum;
+use clusterip_core::address::{Family, Span, static_band_len};
+use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_core::settings::Settings;
 use ipnet::IpNet;
+use thiserror::Error;
 
 use self::facts::{Ranges, RangesOrigin};
-use self::starter_pools::{Os, StarterPool, THROUGH_DNS, is_k2s};
 use crate::text::joined;
 
 /// The settings with these pools, for a cluster whose Nodes have these operating systems.
@@ -114,6 +115,143 @@ fn list(ranges: &[IpNet]) -> String {
         if text.starts_with(':') { format!("\"{text}\"") } else { text }
     };
     format!("[{}]", joined(ranges.iter().map(item), ", "))
+}
+
+/// An operating system on which Kubernetes runs Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Os {
+    /// Linux
+    Linux,
+    /// Windows
+    Windows,
+}
+
+impl Os {
+    /// The operating system of a value of the label `kubernetes.io/os`.
+    pub fn of_label(value: &str) -> Option<Self> {
+        Self::from_str(value, true).ok()
+    }
+
+    /// The value of the label `kubernetes.io/os`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Windows => "windows",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StarterPool {
+    pub name: String,
+    /// The operating system of the pool's Services; `None` for a pool that is for every Service.
+    pub os: Option<Os>,
+    /// The ranges, one of each family.
+    pub cidrs: Vec<IpNet>,
+    pub reserved: u64,
+    pub bands: bool,
+}
+
+/// A Service range that is too small to be divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the Service range {range} has only {addresses} addresses: too few for {pools}; write the pools by hand")]
+pub struct TooSmall {
+    pub range: IpNet,
+    pub addresses: u128,
+    pub pools: &'static str,
+}
+
+/// The Service range of the K2s distribution.
+const K2S: &str = "172.21.0.0/16";
+/// The fewest addresses of a Service range.
+const FEWEST: u128 = 8;
+/// The fewest addresses of a Service range of which each half has a static band.
+const FEWEST_TO_DIVIDE: u128 = 64;
+/// The fewest addresses of a Service range with a tenth address that other Services can do without.
+const FEWEST_WITH_DNS: u128 = 16;
+/// How many addresses to reserve so that the tenth one is among them, which many installers give to the cluster's DNS.
+pub const THROUGH_DNS: u64 = 11;
+
+/// The pools of a cluster with these Service ranges, one of each family, and these operating systems.
+///
+/// - One operating system: one pool with the whole ranges, for every Service.
+/// - Two: the lower half of each range for Linux, because the address of `default/kubernetes` and that of the cluster's
+///   DNS are there, and the upper half for Windows.
+/// - Two in a cluster with the Service range of K2s: the pools of K2s. The routes of its nodes depend on them.
+///
+/// The static band of a Service range (KEP-3070) is used last, as in Kubernetes. Where the band of the lower half is
+/// smaller than that of the whole range, the latter is reserved.
+pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<StarterPool>, TooSmall> {
+    let is_divided = systems.len() > 1;
+    let (pools, fewest) = if is_divided { ("two pools", FEWEST_TO_DIVIDE) } else { ("one pool", FEWEST) };
+    let count = |range: IpNet| Span::from(range).count();
+    let too_small = |range: IpNet| TooSmall { range, addresses: count(range), pools };
+    if let Some(range) = ranges.iter().find(|range| count(**range) < fewest) {
+        return Err(too_small(*range));
+    }
+    if is_divided && is_k2s(ranges) {
+        return Ok(k2s_pools());
+    }
+    let pool =
+        |name: &str, os, cidrs, reserved| StarterPool { name: name.to_owned(), os, cidrs, reserved, bands: true };
+    let (first, second) = if is_divided { halves(ranges) } else { (ranges.to_vec(), Vec::new()) };
+    let parts = || ranges.iter().copied().zip(first.iter().copied());
+    let reserved = parts().map(|(range, part)| reserved_of(range, part)).max().unwrap_or_default();
+    // The broadcast address can't be used either.
+    if let Some((range, _)) = parts().find(|(_, part)| count(*part) <= u128::from(reserved) + 2) {
+        return Err(too_small(range));
+    }
+    if !is_divided {
+        return Ok(vec![pool("all", None, first, reserved)]);
+    }
+    let of = |os: Os, cidrs, reserved| pool(os.label(), Some(os), cidrs, reserved);
+    Ok(vec![of(Os::Linux, first, reserved), of(Os::Windows, second, 0)])
+}
+
+/// The lower and the upper halves of ranges. A single address has none.
+fn halves(ranges: &[IpNet]) -> (Vec<IpNet>, Vec<IpNet>) {
+    let pair = |range: &IpNet| {
+        let mut halves = range.subnets(range.prefix_len() + 1).ok()?;
+        Some((halves.next()?, halves.next()?))
+    };
+    ranges.iter().filter_map(pair).unzip()
+}
+
+/// Whether these are the Service ranges of the K2s distribution.
+pub fn is_k2s(ranges: &[IpNet]) -> bool {
+    matches!(ranges, [range] if range.to_string() == K2S)
+}
+
+fn k2s_pools() -> Vec<StarterPool> {
+    let starter = |pool: clusterip_core::settings::Pool| StarterPool {
+        os: pool.matches.node_labels.get(OS_LABEL).and_then(|os| Os::of_label(os)),
+        name: pool.name,
+        cidrs: pool.cidrs,
+        reserved: pool.reserved,
+        bands: pool.bands,
+    };
+    Settings::default().pools.into_iter().map(starter).collect()
+}
+
+/// How many addresses at the start of `part`, the first part of a Service range, must be reserved.
+fn reserved_of(range: IpNet, part: IpNet) -> u64 {
+    let band = static_band_len(range);
+    if static_band_len(part) < band {
+        // The network address is not a part of the band. A band has at most 256 addresses.
+        return u64::try_from(band + 1).unwrap_or(u64::MAX);
+    }
+    if Span::from(range).count() < FEWEST_WITH_DNS { 0 } else { THROUGH_DNS }
+}
+
+/// The range of which the API server uses addresses. Before Kubernetes 1.34, these are only the first 65,536 addresses
+/// of an IPv6 range.
+pub fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
+    const LONGEST: u8 = 112;
+    let is_cut = Family::of(range.addr()) == Family::V6 && range.prefix_len() < LONGEST;
+    match IpNet::new(range.addr(), LONGEST) {
+        Ok(part) if is_cut && minor.is_none_or(|minor| minor < 34) => part.trunc(),
+        _ => range,
+    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::document;
 use super::facts::{Ranges, RangesOrigin};
-use super::starter_pools::{Os, StarterPool, TooSmall, pools};
+use super::{Os, StarterPool, TooSmall, document, pools};
 
 const LINUX: &[Os] = &[Os::Linux];
 const BOTH: &[Os] = &[Os::Linux, Os::Windows];

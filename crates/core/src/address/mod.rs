@@ -7,13 +7,11 @@ mod block;
 mod candidates;
 mod family;
 mod occupancy;
-mod order;
 mod span;
 
 pub use block::{BlockAllocator, BlockError, Blocks, Full, overlap, static_band_len};
-pub use candidates::{Band, Candidates, Range, WithheldSpan, Withholding};
+pub use candidates::{Band, Candidates, Order, Range, Walk, WithheldSpan, Withholding};
 pub(crate) use family::number;
 pub use family::{Family, parse_address};
 pub use occupancy::{AddressSet, Occupancy};
-pub use order::{Order, Walk};
 pub use span::Span;

@@ -14,7 +14,6 @@ const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "bu
 /// How many bytes of the standard error are kept.
 const MAX_MESSAGES: u64 = 64 << 10;
 
-/// The manifests of a kustomization.
 pub struct Built {
     pub source: ManifestText,
     /// The lines that the program printed to standard error, such as warnings about old fields.

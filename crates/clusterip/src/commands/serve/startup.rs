@@ -1,37 +1,40 @@
 //! The steps of the startup: the connection to the cluster, and the duties of the server, each of which one method
 //! starts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
 use clusterip_api::Compilation;
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::live_settings::{Follower, LiveSettings, report_missing_permissions, start_following};
+use clusterip_cluster::live_settings::{
+    Follower, LiveSettings, list_if_defined, report_missing_permissions, start_following,
+};
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::{Change, Stores};
-use clusterip_failover::leases::Timing;
-use clusterip_failover::leases::{Identity, Role};
+use clusterip_failover::leases::{Identity, Role, Timing};
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 
 use super::running::{Election, Tasks};
-use super::{LOG_TARGET, Moves, ServeArguments, cluster_warnings};
-use crate::audit::live_audit::LiveAudit;
-use crate::external;
+use super::{LOG_TARGET, Moves, ServeArguments};
+use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
+use crate::audit::source::LiveAudit;
 use crate::leader::{Candidate, Gate};
 use crate::map_server::{Limits, MapServer};
-use crate::nodes;
 use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
-use crate::services;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
 use crate::services::controller::settings_in_use::SettingsOrigin;
 use crate::services::misplaced::Allowed;
+use crate::services::service_metrics::ServiceMetrics;
+use crate::text::several;
+use crate::{external, nodes, services};
 
 /// The values that the steps of the startup share.
 pub(super) struct Startup<'a> {
@@ -127,12 +130,12 @@ impl<'a> Startup<'a> {
     /// Warns about what the cluster has beside this server: an address that a pool should not hand out, webhooks of
     /// other programs, and pool objects that are not used.
     pub(super) fn warn_about_the_cluster(&mut self) {
-        let warned = cluster_warnings::dns_address(self.stores.clone(), self.settings.clone());
+        let warned = dns_address(self.stores.clone(), self.settings.clone());
         self.tasks.spawn_until_stop(warned);
         if self.arguments.settings.is_some() {
-            self.tasks.spawn_until_stop(cluster_warnings::unused_pools(self.client.clone()));
+            self.tasks.spawn_until_stop(unused_pools(self.client.clone()));
         }
-        let reported = cluster_warnings::other_webhooks(self.stores.clone(), self.metrics.services.clone());
+        let reported = other_webhooks(self.stores.clone(), self.metrics.services.clone());
         self.tasks.spawn_until_stop(reported);
     }
 
@@ -237,5 +240,63 @@ impl<'a> Startup<'a> {
         };
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { controller.run(end).await });
+    }
+}
+
+/// Logs a warning if a pool may hand out the address that many installers give to the cluster's DNS: once the cluster
+/// is known, and again after each change of the settings that leads to another warning.
+async fn dns_address(stores: Stores, mut settings: watch::Receiver<Arc<LiveSettings>>) {
+    stores.completed().await;
+    let mut told = None;
+    loop {
+        let live = Arc::clone(&settings.borrow_and_update());
+        let found = live.settings.unused_dns_address(|address| stores.read_snapshot().has_ip_address(address));
+        if let Some(found) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
+            let warning = live.warning(found.into());
+            tracing::warn!(target: LOG_TARGET, %warning, "settings");
+        }
+        told = found;
+        if settings.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Logs a warning if the cluster has pool objects, although the server reads its settings from a file.
+async fn unused_pools(client: Client) {
+    // Without the permission to list them, the cluster may have any.
+    let count = list_if_defined(&client).await.map_or(0, |objects| objects.len());
+    if count > 0 {
+        tracing::warn!(
+            target: LOG_TARGET,
+            "the cluster has {}, which this server does not follow: omit --settings to use them",
+            several(count, "pool object")
+        );
+    }
+}
+
+/// Logs each configuration of a webhook that also chooses addresses of Services: once it is seen, and once the API
+/// server does not call its webhooks any more. Sets the metric.
+async fn other_webhooks(stores: Stores, metrics: ServiceMetrics) {
+    let mut names = stores.control_plane_services().other_webhooks();
+    let mut told = BTreeSet::new();
+    loop {
+        let now = names.borrow_and_update().clone();
+        for name in now.difference(&told) {
+            tracing::warn!(
+                target: LOG_TARGET,
+                webhook_configuration = name,
+                remedy = OTHER_WEBHOOK_REMEDY,
+                "{OTHER_WEBHOOK_PROBLEM}"
+            );
+        }
+        for name in told.difference(&now) {
+            tracing::info!(target: LOG_TARGET, webhook_configuration = name, "the webhook of K2s is not called any more");
+        }
+        metrics.other_webhooks(now.len());
+        told = now;
+        if names.changed().await.is_err() {
+            return;
+        }
     }
 }

@@ -3,7 +3,6 @@
 use clusterip_core::nodes::Node;
 
 use super::*;
-use crate::nodes::blocks::BlockStanding;
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -303,14 +302,12 @@ fn nodes_sharing_a_block_are_judged_again_when_one_comes_or_goes() {
     assert_eq!(checked(&mut scenario), ["a", "b"]);
     scenario.allocation_state.apply(node("c", "u", "linux", &["10.0.0.0/25"]));
     assert_eq!(checked(&mut scenario), ["a", "c"]);
-    let block = nets(&["10.0.0.0/24"])[0];
-    let shared = |with: &str| vec![BlockStanding::Shared(vec![(with.to_owned(), block)])];
-    scenario.allocation_state.set_standings("a", &shared("c"));
-    scenario.allocation_state.set_standings("c", &shared("a"));
+    scenario.allocation_state.set_misplaced("a", [Misplaced::Shared].into());
+    scenario.allocation_state.set_misplaced("c", [Misplaced::Shared].into());
     assert_eq!(scenario.allocation_state.misplaced(), [(Misplaced::Shared, 2)].into());
     scenario.allocation_state.delete("c", "u");
     assert_eq!(checked(&mut scenario), ["a"]);
-    scenario.allocation_state.set_standings("a", &[BlockStanding::InPlace]);
+    scenario.allocation_state.set_misplaced("a", BTreeSet::new());
     assert_eq!(scenario.allocation_state.misplaced(), [].into());
     scenario.allocation_state.apply(node("b", "u", "windows", &["10.0.1.0/24"]));
     assert_eq!(checked(&mut scenario), ["b"], "its labels are others now");

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip::audit::external;
-use clusterip::audit::model::{
-    Audit, External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, Kind, State,
-};
+use clusterip::audit::model::{Audit, External, ExternalAddress, ExternalUse, Finding, Holder, Kind, Pool, State};
 use clusterip_core::settings::Settings;
 
 use super::{finding, ip};
@@ -37,7 +35,7 @@ pub fn external() -> Audit {
     ];
     let used: BTreeMap<IpAddr, ExternalAddress> = used.into_iter().map(|one| (one.address, one)).collect();
     let held = BTreeSet::from(["10.0.9.25", "fd00:10::1234"].map(ip));
-    let pool = |pool: &clusterip_core::settings::ExternalPool| ExternalPool {
+    let pool = |pool: &clusterip_core::settings::ExternalPool| Pool {
         name: pool.name.clone(),
         ranges: pool.ranges.iter().map(|range| external::range(pool, range, &used, Some(&held))).collect(),
     };

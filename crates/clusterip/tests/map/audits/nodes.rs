@@ -1,7 +1,7 @@
 //! Audits of clusters whose Nodes get their blocks from pools.
 
 use clusterip::audit::model::{
-    Audit, Block, BlockRange, BlockSpan, Finding, Kind, NodePool, Nodes, Pool, State, WithheldBlock, WithheldReason,
+    Audit, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock, WithheldReason,
 };
 use clusterip::usage::Usage;
 
@@ -97,7 +97,7 @@ pub fn nodes() -> Audit {
     let withheld = |first: &str, last: &str, why| BlockSpan { first: net(first), last: net(last), why };
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (setting assumeOS)");
     let reserved = vec![span("172.21.0.0", "172.21.0.49", WithheldReason::Reserved)];
-    let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
+    let pool = |name: &str, ranges: Vec<BlockRange>| Pool { name: name.to_owned(), ranges };
     // The range is in a pool of Nodes, which withholds its blocks.
     let inside = range("172.20.62.0/24", Vec::new(), Vec::new());
     let ranges = vec![range("172.21.0.0/24", reserved, vec![service]), inside];

@@ -1,7 +1,5 @@
 //! The map of an audit: a single HTML page that loads no other file.
 
-mod pool_bars;
-
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -12,8 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use super::audit_parts::{PoolRows, RangeRow, of_external, of_nodes, of_services};
 use crate::audit::model::Audit;
-use crate::text::grouped;
+use crate::text::{grouped, thousandths};
+use crate::usage::Usage;
 
 #[derive(Template)]
 #[template(path = "map/page.html")]
@@ -24,7 +24,7 @@ struct Page<'a> {
     title: &'a str,
     about: Option<&'a About>,
     states: &'a [StateName],
-    pools: pool_bars::Pools<'a>,
+    pools: Pools<'a>,
     findings: usize,
     findings_text: String,
     notes: &'a [String],
@@ -73,7 +73,7 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
         },
         about: Some(about).filter(|about| !about.is_empty()),
         states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
-        pools: pool_bars::pools(audit),
+        pools: pools(audit),
         findings,
         findings_text: match findings {
             1 => "1 finding.".to_owned(),
@@ -88,20 +88,20 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
 }
 
 /// The contents of the style sheet.
-const STYLE: &str = include_str!("../../../templates/map/map.css");
+const STYLE: &str = include_str!("../../templates/map/map.css");
 
 /// The contents of the script: its files, each after those that it depends on.
 const SCRIPT: &str = concat!(
     "\n",
-    include_str!("../../../templates/map/address.js"),
-    include_str!("../../../templates/map/words.js"),
-    include_str!("../../../templates/map/range.js"),
-    include_str!("../../../templates/map/card.js"),
-    include_str!("../../../templates/map/grid.js"),
-    include_str!("../../../templates/map/search.js"),
-    include_str!("../../../templates/map/findings.js"),
-    include_str!("../../../templates/map/place.js"),
-    include_str!("../../../templates/map/main.js"),
+    include_str!("../../templates/map/address.js"),
+    include_str!("../../templates/map/words.js"),
+    include_str!("../../templates/map/range.js"),
+    include_str!("../../templates/map/card.js"),
+    include_str!("../../templates/map/grid.js"),
+    include_str!("../../templates/map/search.js"),
+    include_str!("../../templates/map/findings.js"),
+    include_str!("../../templates/map/place.js"),
+    include_str!("../../templates/map/main.js"),
 );
 
 /// The content security policy of the page: it allows the page's own style and script, by their hashes. It is in
@@ -134,7 +134,6 @@ pub struct About {
 }
 
 impl About {
-    /// Whether all fields are empty.
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -148,6 +147,119 @@ impl fmt::Display for About {
         let parts: Vec<String> = [cluster, made, settings].into_iter().flatten().collect();
         f.write_str(&parts.join(" · "))
     }
+}
+
+struct Pool<'a> {
+    name: &'a str,
+    /// The title of the pool's section: a pool of Services and one of Nodes may have the same name.
+    title: String,
+    ranges: Vec<Range>,
+}
+
+/// All pools; those of Nodes and of external addresses only if the settings have any.
+struct Pools<'a> {
+    services: Vec<Pool<'a>>,
+    nodes: Option<Vec<Pool<'a>>>,
+    external: Option<Vec<Pool<'a>>>,
+}
+
+/// A range, which is a row of the table.
+struct Range {
+    /// The index of the range among all ranges of all pools, by which the script finds it.
+    number: usize,
+    cidr: String,
+    /// Prefix length of the blocks of a range of a node pool.
+    block_length: Option<u8>,
+    used: String,
+    in_flight: String,
+    free: String,
+    usable: String,
+    /// The number of addresses or blocks that are reserved, withheld or excluded.
+    withheld: String,
+    /// The number of addresses that a living node holds, if known.
+    held: String,
+    /// The number of these that are used nevertheless.
+    used_anyway: String,
+    misplaced: String,
+    /// The used share of the usable addresses, in words.
+    share: String,
+    /// Width of the used part of the bar, in per cent.
+    used_width: String,
+    /// Width of the in-flight part of the bar, in per cent.
+    in_flight_width: String,
+}
+
+fn pools<'a>(audit: &'a Audit) -> Pools<'a> {
+    let mut numbers = 0..;
+    let mut pools = |rows: Vec<PoolRows<'a>>, what: &str| -> Vec<Pool<'a>> {
+        let pool = |rows: PoolRows<'a>| Pool {
+            name: rows.name,
+            title: format!("{}{what}", rows.name),
+            ranges: rows.ranges.into_iter().map(|row| Range::of(numbers.next().unwrap_or_default(), row)).collect(),
+        };
+        rows.into_iter().map(pool).collect()
+    };
+    let services = pools(of_services(audit), "");
+    let nodes = audit.nodes.as_ref().map(|nodes| pools(of_nodes(nodes), ": blocks of Nodes"));
+    let external = audit.external.as_ref();
+    let external = external.map(|external| pools(of_external(external), ": external addresses"));
+    Pools { services, nodes, external }
+}
+
+impl<'a> Pools<'a> {
+    /// All pools in the order of the page's sections.
+    fn all(&self) -> impl Iterator<Item = &Pool<'a>> {
+        self.services.iter().chain(self.nodes.iter().flatten()).chain(self.external.iter().flatten())
+    }
+}
+
+impl Range {
+    fn of(number: usize, RangeRow { range, block_length, usage, misplaced }: RangeRow) -> Self {
+        let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = usage;
+        let fill = Fill::of(used, in_flight, usable);
+        Self {
+            number,
+            cidr: range,
+            block_length,
+            used: grouped(used),
+            in_flight: grouped(in_flight),
+            free: grouped(free),
+            usable: grouped(usable),
+            withheld: grouped(withheld),
+            held: held.map_or_else(|| "not known".to_owned(), grouped),
+            used_anyway: grouped(used_anyway),
+            misplaced: grouped(misplaced),
+            share: fill.share,
+            used_width: fill.used,
+            in_flight_width: fill.in_flight,
+        }
+    }
+}
+
+/// The widths of a bar in per cent, and its share in words.
+struct Fill {
+    share: String,
+    used: String,
+    in_flight: String,
+}
+
+impl Fill {
+    fn of(used: u128, in_flight: u128, usable: u128) -> Self {
+        let taken = thousandths(used.saturating_add(in_flight), usable);
+        let used = thousandths(used, usable).min(taken);
+        let share = match (taken, usable) {
+            (_, 0) => "none usable".to_owned(),
+            (0, _) => "empty".to_owned(),
+            (1..10, _) => "< 1 %".to_owned(),
+            (1000, _) => "full".to_owned(),
+            _ => format!("{} %", taken / 10),
+        };
+        Self { share, used: percent(used), in_flight: percent(taken - used) }
+    }
+}
+
+fn percent(thousandths: u32) -> String {
+    format!("{}.{}", thousandths / 10, thousandths % 10)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The parts of a finding that all reports show: its kind, its object and its severity.
+//! The parts of an audit that all reports show: the kind, the object and the severity of a finding, and the pools as rows.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,8 +7,10 @@ use anstyle::Style;
 use clap::ValueEnum;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
+use clusterip_core::address::{Blocks, Occupancy};
 
-use crate::audit::model::{Audit, Finding, Kind};
+use crate::audit::model::{Audit, BlockRange, External, Finding, Kind, Nodes, Pool, State};
+use crate::usage::Usage;
 
 /// What a finding is about. Its text is the kind and name of an object, such as `service/shop/web`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,4 +163,63 @@ pub fn names(audit: &Audit) -> String {
         }
     }
     text
+}
+
+pub(super) struct PoolRows<'a> {
+    pub(super) name: &'a str,
+    pub(super) ranges: Vec<RangeRow>,
+}
+
+pub(super) struct RangeRow {
+    pub(super) range: String,
+    /// Prefix length of the blocks of a range of a pool of Nodes.
+    pub(super) block_length: Option<u8>,
+    pub(super) usage: Usage,
+    /// How many addresses or blocks are misplaced.
+    pub(super) misplaced: u128,
+}
+
+pub(super) fn of_services(audit: &Audit) -> Vec<PoolRows<'_>> {
+    pool_rows(&audit.pools, |range| RangeRow {
+        range: range.cidr.to_string(),
+        block_length: None,
+        usage: range.counts,
+        misplaced: misplaced(range.addresses.iter().map(|address| address.state)),
+    })
+}
+
+pub(super) fn of_nodes(nodes: &Nodes) -> Vec<PoolRows<'_>> {
+    pool_rows(&nodes.pools, |range| RangeRow {
+        range: range.cidr.to_string(),
+        block_length: Some(range.block_length),
+        usage: range.counts,
+        misplaced: misplaced_blocks(range),
+    })
+}
+
+pub(super) fn of_external(external: &External) -> Vec<PoolRows<'_>> {
+    pool_rows(&external.pools, |range| RangeRow {
+        range: range.range.clone(),
+        block_length: None,
+        usage: range.counts,
+        misplaced: misplaced(range.addresses.iter().map(|address| address.state)),
+    })
+}
+
+fn pool_rows<R>(pools: &[Pool<R>], row: impl Fn(&R) -> RangeRow) -> Vec<PoolRows<'_>> {
+    pools.iter().map(|pool| PoolRows { name: &pool.name, ranges: pool.ranges.iter().map(&row).collect() }).collect()
+}
+
+fn misplaced(states: impl Iterator<Item = State>) -> u128 {
+    states.filter(|state| *state == State::Misplaced).count() as u128
+}
+
+/// The number of blocks of the range's own block length of which a misplaced block has addresses: several Nodes may
+/// have the same block.
+fn misplaced_blocks(range: &BlockRange) -> u128 {
+    let Ok(blocks) = Blocks::new(range.cidr, range.block_length) else { return 0 };
+    let mut found = Occupancy::default();
+    let misplaced = range.blocks.iter().filter(|block| block.state == State::Misplaced);
+    misplaced.filter_map(|block| blocks.indices(block.block)).for_each(|indices| found.insert(indices));
+    found.len()
 }
