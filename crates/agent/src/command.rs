@@ -81,9 +81,6 @@ fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
 
 impl Agent {
     /// Holds the external addresses of this node until SIGTERM or SIGINT arrives.
-    ///
-    /// # Errors
-    /// If the agent can't start or can't go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -25,9 +25,6 @@ pub struct LinuxNetwork {
 impl LinuxNetwork {
     /// Finds the interface of this name, or that of the default route. Removes the addresses that an earlier
     /// process has left on it, because this node may no longer hold them.
-    ///
-    /// # Errors
-    /// If there is no such interface, or a permission is missing.
     pub async fn begin(named: Option<&str>) -> Result<Self, Error> {
         let interface = Interface::find(named).await?;
         let left = interface.held().await?;

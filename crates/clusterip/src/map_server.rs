@@ -76,9 +76,6 @@ pub struct MapServer {
 
 impl MapServer {
     /// Listens on `address`.
-    ///
-    /// # Errors
-    /// If the address can't be bound.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, limits, about: None })
     }
@@ -96,9 +93,6 @@ impl MapServer {
 
     /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
     /// audit, and no request changes any state.
-    ///
-    /// # Errors
-    /// If serving fails.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
         let Self { server, limits, about } = self;
         let connections = ConnectionLimiter::new(ConnectionLimits {

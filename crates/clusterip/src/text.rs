@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use indicatif::HumanCount;
+
 /// The items as text, with the separator between them.
 pub(crate) fn joined<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
@@ -21,19 +23,11 @@ pub(crate) fn rounded(number: u128) -> String {
 /// A number with commas between its thousands, or a rounded power of ten if it is very large.
 pub(crate) fn grouped(number: u128) -> String {
     // The digits of such a number do not matter to readers.
-    const ROUNDED_FROM: u128 = 1_000_000_000_000_000;
-    if number >= ROUNDED_FROM {
-        return format!("{:.1e}", number as f64).replace('e', " × 10^");
+    const ROUNDED_FROM: u64 = 1_000_000_000_000_000;
+    match u64::try_from(number) {
+        Ok(number) if number < ROUNDED_FROM => HumanCount(number).to_string(),
+        _ => format!("{:.1e}", number as f64).replace('e', " × 10^"),
     }
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// The share of `part` in `whole`, in thousandths from 0 to 1000. Only 0 gives 0, and only the whole gives 1000.

@@ -66,9 +66,6 @@ impl Firewall {
     /// removed. Packets to other addresses are not affected.
     ///
     /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
-    ///
-    /// # Errors
-    /// If `nft` is missing or refuses.
     pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
         match held.is_empty() {
             true => self.remove().await,
@@ -77,9 +74,6 @@ impl Firewall {
     }
 
     /// Removes the table, if it exists.
-    ///
-    /// # Errors
-    /// If `nft` is missing or refuses.
     pub async fn remove(&self) -> Result<()> {
         self.apply("remove", self.cleared().to_nftables()).await
     }

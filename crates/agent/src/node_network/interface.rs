@@ -84,9 +84,6 @@ impl Interface {
     /// Finds the interface with this name. Without a name, finds the interface of the default route in the main table:
     /// the IPv4 route, or if there is none, the IPv6 route. Of several default routes, the one with the lowest metric
     /// counts.
-    ///
-    /// # Errors
-    /// If there is no such interface, or if it is not an Ethernet interface.
     pub async fn find(name: Option<&str>) -> Result<Self> {
         let (connection, handle, _) =
             new_connection().map_err(|error| Error::other(format!("can't open a netlink socket: {error}")))?;
@@ -197,9 +194,6 @@ impl Interface {
     }
 
     /// Removes `address` from the interface. An address that is absent, or lacks the mark of this crate, is left alone.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
     pub async fn release(&self, address: IpAddr) -> Result<()> {
         for message in
             self.messages().await?.into_iter().filter(|message| of(message) == Some(address) && ours(message))
@@ -218,9 +212,6 @@ impl Interface {
 
     /// The addresses that [`hold`](Self::hold) has added to the interface, in this process or an earlier one, and that
     /// the kernel has not removed yet; sorted.
-    ///
-    /// # Errors
-    /// If the kernel does not list them.
     pub async fn held(&self) -> Result<Vec<IpAddr>> {
         let mut held: Vec<_> = self.messages().await?.iter().filter(|message| ours(message)).filter_map(of).collect();
         held.sort_unstable();

@@ -43,9 +43,6 @@ impl fmt::Display for LenientArp {
 
 /// The settings of ARP on the interface if they are not strict; `None` if they are, or if kube-proxy does not run in
 /// IPVS mode.
-///
-/// # Errors
-/// If the settings can't be read.
 pub fn lenient_arp(interface: &str) -> Result<Option<LenientArp>> {
     lenient(Path::new(SETTINGS), interface)
 }

@@ -106,9 +106,6 @@ impl Candidate {
 
     /// Reads the Lease without writing it. The sooner the Lease of a dead process is first seen, the sooner it can be
     /// taken.
-    ///
-    /// # Errors
-    /// If the Lease can't be read.
     pub async fn look(&mut self) -> anyhow::Result<()> {
         let found = self.read().await?;
         let now = Instant::now();
@@ -118,9 +115,6 @@ impl Candidate {
 
     /// Takes the Lease, or finds out that its holder is alive. Waits until the Lease of a dead process expires. So this
     /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
-    ///
-    /// # Errors
-    /// If the Lease can't be read or written.
     pub async fn try_acquire(&mut self) -> anyhow::Result<Acquisition> {
         loop {
             self.attempt().await?;

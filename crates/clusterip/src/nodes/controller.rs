@@ -80,9 +80,6 @@ pub struct Controller {
 impl Controller {
     /// Runs until `shutdown` completes, in a thread of its own. Thus the evaluations for Nodes do not delay other
     /// tasks, and no task changes threads for each Node. The returned future completes when the thread has ended.
-    ///
-    /// # Errors
-    /// The error of the system, if it can't start another thread.
     pub fn run_in_thread(
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,

@@ -55,9 +55,6 @@ const fn states(excluded: &'static str) -> [StateName; 6] {
 ///
 /// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same
 /// bytes.
-///
-/// # Errors
-/// If the audit can't be serialized or the template fails.
 pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
     let findings = audit.findings.len();
     let with_nodes = audit.nodes.is_some();

@@ -115,9 +115,6 @@ impl Misplaced {
 }
 
 /// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Reserves no address.
-///
-/// # Errors
-/// [`EvaluationError`] if the policy does not answer.
 pub fn inspect(
     evaluator: &Evaluator,
     service: &Value,
@@ -223,9 +220,6 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
 
 /// Reserves addresses for a Service that moves. Returns all its addresses after the move, including one that stays,
 /// and the evaluation that reserved them.
-///
-/// # Errors
-/// [`NoTarget`] if there are no addresses for it.
 pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(|error| NoTarget::Unknown(error.to_string()))?;
     match (place(&evaluation), evaluation.decision.allocated()) {

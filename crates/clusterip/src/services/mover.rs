@@ -76,9 +76,6 @@ impl Mover {
     }
 
     /// Moves a Service. If a move of the Service is recorded already, that move is finished instead.
-    ///
-    /// # Errors
-    /// [`MoveError`] if the move is not finished.
     pub async fn start(&self, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(&self.0, &order.namespace, &order.name, &order.uid);
         match run.read("read").await? {
@@ -89,9 +86,6 @@ impl Mover {
 
     /// As [`Self::start`], for a Service that was just read. `service` is the whole object of the API server. If the
     /// Service was changed since, the first write is refused, and the Service is read again.
-    ///
-    /// # Errors
-    /// [`MoveError`] if the move is not finished.
     pub async fn start_from(
         &self,
         service: Value,
@@ -106,9 +100,6 @@ impl Mover {
     }
 
     /// Finishes a recorded move from wherever it was cut off, and deletes its record.
-    ///
-    /// # Errors
-    /// [`MoveError`] if the move is not finished; then it may be called again.
     pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(&self.0, &journal.namespace, &journal.name, &journal.uid);
         if let Some(plan) = &journal.seamless {

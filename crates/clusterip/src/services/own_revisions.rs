@@ -25,9 +25,6 @@ pub fn object(name: &str, label: &str, data: &impl Serialize) -> Value {
 
 /// The metadata of the objects with this value of [`MOVE_OBJECT_LABEL`], read page by page. The data of an object may
 /// be large.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn list(
     api: &Api<ControllerRevision>,
     label: &str,
@@ -40,9 +37,6 @@ pub async fn list(
 }
 
 /// Deletes an object, if it exists.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn delete(api: &Api<ControllerRevision>, name: &str) -> Result<(), KubeError> {
     match api.delete(name, &DeleteParams::default()).await {
         Err(KubeError::Api(status)) if status.code == 404 => Ok(()),

@@ -8,6 +8,7 @@ use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use serde_json::Value;
+use strsim::damerau_levenshtein;
 
 use crate::commands::terminal::warn;
 
@@ -147,19 +148,7 @@ fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
 /// Whether two names differ by the case of letters, or by one character that is missing, added, another one, or has
 /// changed places with the next one.
 fn is_almost(known: &str, name: &str) -> bool {
-    if known == name || known.len().abs_diff(name.len()) > 1 {
-        return false;
-    }
-    let (known, name) = (known.to_ascii_lowercase().into_bytes(), name.to_ascii_lowercase().into_bytes());
-    let before = known.iter().zip(&name).take_while(|(a, b)| a == b).count();
-    let (known, name) = (&known[before..], &name[before..]);
-    let behind = known.iter().rev().zip(name.iter().rev()).take_while(|(a, b)| a == b).count();
-    let (known, name) = (&known[..known.len() - behind], &name[..name.len() - behind]);
-    match (known, name) {
-        ([], []) | ([_], []) | ([], [_]) | ([_], [_]) => true,
-        ([a, b], [c, d]) => a == d && b == c,
-        _ => false,
-    }
+    known != name && damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase()) <= 1
 }
 
 #[cfg(test)]

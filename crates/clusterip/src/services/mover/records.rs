@@ -60,9 +60,6 @@ impl Records {
     }
 
     /// The journal for the Service with this UID; `None` if no move of it is recorded.
-    ///
-    /// # Errors
-    /// [`RecordError`] if the record can't be read, or is not a journal for this UID.
     pub async fn get(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
         let found = self.api.get_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
         found.map(|found| self.journal(found)).transpose()
@@ -70,9 +67,6 @@ impl Records {
 
     /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
     /// are not read, because a Service may be large.
-    ///
-    /// # Errors
-    /// [`RecordError`] if the records can't be listed.
     pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
         let records = own_revisions::list(&self.api, RECORD).await.map_err(|error| self.request(&error))?;
         let service = |record: &PartialObjectMeta<ControllerRevision>| {
@@ -84,9 +78,6 @@ impl Records {
     }
 
     /// Deletes the record of the Service with this UID, if there is one.
-    ///
-    /// # Errors
-    /// [`RecordError`] if the API server refuses the deletion, or can't be reached.
     pub async fn delete(&self, uid: &str) -> Result<(), RecordError> {
         let found = self.api.get_metadata_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
         let Some(found) = found else { return Ok(()) };
