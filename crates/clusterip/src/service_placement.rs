@@ -29,7 +29,7 @@ pub enum Skip {
 
 /// How the addresses of a Service lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Fit {
     /// They lie where they belong.
     InPlace,
     /// They lie in another pool than the one of the operating system that the settings assume. The Service stays,
@@ -46,7 +46,7 @@ pub enum Standing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// How the addresses lie.
-    pub standing: Standing,
+    pub fit: Fit,
     /// The addresses of the Service, primary first.
     pub addresses: Vec<IpAddr>,
     /// Whether the addresses were set by hand; `None` if that is unknown.
@@ -111,18 +111,18 @@ impl Placement {
         let lies_in = pools_of(settings, &addresses);
         let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
         let evidence = decision.evidence.clone().unwrap_or_default();
-        let standing = match pool {
-            None if decision.unmatched && !lies_in.is_empty() => Standing::Unmatched,
-            None => Standing::InPlace,
-            Some(_) if addresses.iter().all(|address| fits(settings, pool, *address)) => Standing::InPlace,
+        let fit = match pool {
+            None if decision.unmatched && !lies_in.is_empty() => Fit::Unmatched,
+            None => Fit::InPlace,
+            Some(_) if addresses.iter().all(|address| fits(settings, pool, *address)) => Fit::InPlace,
             // An operating system that is only assumed moves no Service out of a pool that might be the right one.
             Some(pool) if might_be_right(&lies_in, service) && is_assumed(settings, pool, &evidence) => {
-                Standing::NotWhereAssumed
+                Fit::NotWhereAssumed
             }
-            Some(_) => Standing::Misplaced,
+            Some(_) => Fit::Misplaced,
         };
         Self {
-            standing,
+            fit,
             lies_in: lies_in.into_iter().map(|pool| pool.name.clone()).collect(),
             addresses,
             by_hand: is_set_by_hand(service),

@@ -27,7 +27,7 @@ use serde_json::Value;
 use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
 use super::services::{self, PlacedService};
 use super::{AuditInput, external, service_findings};
-use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
+use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason};
 use crate::text::joined;
 
 /// The explanation of one Service. `-o json` prints this.
@@ -180,16 +180,16 @@ fn moves(
     refused: bool,
 ) -> String {
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
-    match (placement.standing, pool) {
-        (Standing::InPlace, Some(_)) => "does not move it: its address lies in its pool".to_owned(),
-        (Standing::NotWhereAssumed, _) => {
+    match (placement.fit, pool) {
+        (Fit::InPlace, Some(_)) => "does not move it: its address lies in its pool".to_owned(),
+        (Fit::NotWhereAssumed, _) => {
             "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
         }
-        (Standing::InPlace, _) => format!("does not move it: {}", reason(service, placement, "no pool matches it")),
-        (Standing::Unmatched, _) if !placement.verdict.is_allocated() => {
+        (Fit::InPlace, _) => format!("does not move it: {}", reason(service, placement, "no pool matches it")),
+        (Fit::Unmatched, _) if !placement.verdict.is_allocated() => {
             format!("does not move it: {}", reason(service, placement, "no pool matches it"))
         }
-        (Standing::Misplaced | Standing::Unmatched, pool) => {
+        (Fit::Misplaced | Fit::Unmatched, pool) => {
             if by_hand == Some(true) {
                 return "does not move it: its address was set by hand".to_owned();
             }

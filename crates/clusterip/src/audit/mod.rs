@@ -30,7 +30,7 @@ use clusterip_core::settings::{self, Settings};
 use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, ReservationState, State};
 use self::services::{AuditCache, PlacedService};
 use self::source::AuditedCluster;
-use crate::service_placement::{Skip, Standing};
+use crate::service_placement::{Fit, Skip};
 use crate::service_selector::ServiceSelector;
 use crate::usage::reservation_holder;
 
@@ -187,9 +187,9 @@ fn of_service(placed: &PlacedService) -> Vec<Address> {
             own().map(|own| Address { state: State::InFlight, evidence: evidence.clone(), ..own }).collect()
         }
         Ok(placement) => {
-            let state = match placement.standing {
-                Standing::InPlace | Standing::NotWhereAssumed => State::Used,
-                Standing::Unmatched | Standing::Misplaced => State::Misplaced,
+            let state = match placement.fit {
+                Fit::InPlace | Fit::NotWhereAssumed => State::Used,
+                Fit::Unmatched | Fit::Misplaced => State::Misplaced,
             };
             let (pool, evidence, by_hand) = (&placement.pool, &placement.evidence, placement.by_hand);
             let own = placement.addresses.iter().copied().map(address);

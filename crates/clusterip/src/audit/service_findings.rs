@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::model::{self, Finding, Kind};
 use super::services::PlacedService;
-use crate::service_placement::{Placement, Skip, Standing, fits};
+use crate::service_placement::{Fit, Placement, Skip, fits};
 use crate::text::joined;
 use crate::usage::Usage;
 
@@ -123,9 +123,9 @@ fn misplaced(
 ) -> Option<Finding> {
     let by_hand = placement.by_hand;
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
-    match (placement.standing, pool) {
-        (Standing::InPlace | Standing::NotWhereAssumed, _) | (Standing::Misplaced, None) => None,
-        (Standing::Unmatched, _) => {
+    match (placement.fit, pool) {
+        (Fit::InPlace | Fit::NotWhereAssumed, _) | (Fit::Misplaced, None) => None,
+        (Fit::Unmatched, _) => {
             let wrong: Vec<IpAddr> =
                 placement.addresses.iter().copied().filter(|address| settings.pool_of(*address).is_some()).collect();
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
@@ -145,7 +145,7 @@ fn misplaced(
                 ..service_finding(Kind::Unmatched, placed, message, &remedy)
             })
         }
-        (Standing::Misplaced, Some(pool)) => {
+        (Fit::Misplaced, Some(pool)) => {
             let wrong: Vec<IpAddr> =
                 placement.addresses.iter().copied().filter(|address| !fits(settings, Some(pool), *address)).collect();
             let nowhere = wrong.iter().all(|address| settings.pool_of(*address).is_none());

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::controller::requests::Request;
 use super::endpoints;
-use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, might_be_right, skip_reason};
+use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge, might_be_right, skip_reason};
 use crate::services::service_metrics::StayReason;
 
 /// Which misplaced Services may be moved.
@@ -130,10 +130,10 @@ pub fn inspect(
     }
     let decision = ask(evaluator, service, true)?.decision;
     let placement = Placement::of(settings, service, &decision);
-    let pool = match placement.standing {
-        Standing::Unmatched => None,
-        Standing::Misplaced => placement.pool,
-        Standing::InPlace | Standing::NotWhereAssumed => return Ok(Inspection::InPlace),
+    let pool = match placement.fit {
+        Fit::Unmatched => None,
+        Fit::Misplaced => placement.pool,
+        Fit::InPlace | Fit::NotWhereAssumed => return Ok(Inspection::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
     let annotation = Move::of(service);
