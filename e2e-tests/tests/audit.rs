@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use axum::http::Method;
+use clusterip::audit::LiveAudit;
 use clusterip::audit::model::{Audit, Kind};
-use clusterip::audit::source::LiveAudit;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::host_metrics::{ClusterMetrics, EvaluationMetrics};
 use clusterip_cluster::live_settings::check_settings;

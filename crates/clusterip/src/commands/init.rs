@@ -16,8 +16,8 @@ use kube::Client;
 
 use super::missing_permissions::Reads;
 use super::terminal::TerminalOptions;
-use crate::starter::facts::{self, Ranges, RangesOrigin};
-use crate::starter::{Os, document, pools};
+use crate::starter::facts::{self, Os, Ranges, RangesOrigin};
+use crate::starter::{document, pools};
 
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::{Error, anyhow};
+use clap::ValueEnum;
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
@@ -16,7 +17,29 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::{Os, used_part};
+/// An operating system on which Kubernetes runs Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Os {
+    /// Linux
+    Linux,
+    /// Windows
+    Windows,
+}
+
+impl Os {
+    /// The operating system of a value of the label `kubernetes.io/os`.
+    pub fn of_label(value: &str) -> Option<Self> {
+        Self::from_str(value, true).ok()
+    }
+
+    /// The value of the label `kubernetes.io/os`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Windows => "windows",
+        }
+    }
+}
 
 /// Where Service ranges are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +82,17 @@ impl Ranges {
             ));
         }
         Ok(Self { all, chosen, origin })
+    }
+}
+
+/// The range of which the API server uses addresses. Before Kubernetes 1.34, these are only the first 65,536 addresses
+/// of an IPv6 range.
+fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
+    const LONGEST: u8 = 112;
+    let is_cut = Family::of(range.addr()) == Family::V6 && range.prefix_len() < LONGEST;
+    match IpNet::new(range.addr(), LONGEST) {
+        Ok(part) if is_cut && minor.is_none_or(|minor| minor < 34) => part.trunc(),
+        _ => range,
     }
 }
 

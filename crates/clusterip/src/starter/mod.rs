@@ -6,14 +6,13 @@ pub mod facts;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use clap::ValueEnum;
-use clusterip_core::address::{Family, Span, static_band_len};
+use clusterip_core::address::{Span, static_band_len};
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 use thiserror::Error;
 
-use self::facts::{Ranges, RangesOrigin};
+use self::facts::{Os, Ranges, RangesOrigin};
 use crate::text::joined;
 
 /// The settings with these pools, for a cluster whose Nodes have these operating systems.
@@ -117,30 +116,6 @@ fn list(ranges: &[IpNet]) -> String {
     format!("[{}]", joined(ranges.iter().map(item), ", "))
 }
 
-/// An operating system on which Kubernetes runs Pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Os {
-    /// Linux
-    Linux,
-    /// Windows
-    Windows,
-}
-
-impl Os {
-    /// The operating system of a value of the label `kubernetes.io/os`.
-    pub fn of_label(value: &str) -> Option<Self> {
-        Self::from_str(value, true).ok()
-    }
-
-    /// The value of the label `kubernetes.io/os`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Linux => "linux",
-            Self::Windows => "windows",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StarterPool {
     pub name: String,
@@ -241,17 +216,6 @@ fn reserved_of(range: IpNet, part: IpNet) -> u64 {
         return u64::try_from(band + 1).unwrap_or(u64::MAX);
     }
     if Span::from(range).count() < FEWEST_WITH_DNS { 0 } else { THROUGH_DNS }
-}
-
-/// The range of which the API server uses addresses. Before Kubernetes 1.34, these are only the first 65,536 addresses
-/// of an IPv6 range.
-pub fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
-    const LONGEST: u8 = 112;
-    let is_cut = Family::of(range.addr()) == Family::V6 && range.prefix_len() < LONGEST;
-    match IpNet::new(range.addr(), LONGEST) {
-        Ok(part) if is_cut && minor.is_none_or(|minor| minor < 34) => part.trunc(),
-        _ => range,
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::facts::{Ranges, RangesOrigin};
-use super::{Os, StarterPool, TooSmall, document, pools};
+use super::facts::{Os, Ranges, RangesOrigin};
+use super::{StarterPool, TooSmall, document, pools};
 
 const LINUX: &[Os] = &[Os::Linux];
 const BOTH: &[Os] = &[Os::Linux, Os::Windows];

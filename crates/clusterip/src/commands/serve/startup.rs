@@ -21,8 +21,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::running::{Election, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
+use crate::audit::LiveAudit;
 use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
-use crate::audit::source::LiveAudit;
 use crate::leader::{Candidate, Gate};
 use crate::map_server::{Limits, MapServer};
 use crate::pools::status_writer::StatusWriter;
