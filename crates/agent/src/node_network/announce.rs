@@ -11,10 +11,9 @@
 //! Each call sends them once. Frames can get lost: RFC 5227 asks for two announcements, RFC 4861 for up to three
 //! advertisements, seconds apart. So a caller repeats the announcement after a while.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::{fs, io};
 
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, sendto, socket};

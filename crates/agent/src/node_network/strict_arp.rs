@@ -5,10 +5,9 @@
 //! With `strictARP: true`, kube-proxy changes the two settings that prevent that. (An IPv6 address is answered for only
 //! on its own interface.)
 
-use std::fmt;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::{fmt, fs};
 
 use super::interface::{Error, Result};
 

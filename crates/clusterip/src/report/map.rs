@@ -24,7 +24,8 @@ struct Page<'a> {
     title: &'a str,
     about: Option<&'a About>,
     states: &'a [StateName],
-    pools: Pools<'a>,
+    tables: &'a [PoolTable<'a>],
+    pools: Vec<&'a Pool<'a>>,
     findings: usize,
     findings_text: String,
     notes: &'a [String],
@@ -58,6 +59,7 @@ const fn states(excluded: &'static str) -> [StateName; 6] {
 pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
     let findings = audit.findings.len();
     let with_nodes = audit.nodes.is_some();
+    let tables = tables(audit);
     let page = Page {
         policy: content_security_policy(),
         style: STYLE,
@@ -70,7 +72,8 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
         },
         about: Some(about).filter(|about| !about.is_empty()),
         states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
-        pools: pools(audit),
+        tables: &tables,
+        pools: tables.iter().flat_map(|table| &table.pools).collect(),
         findings,
         findings_text: match findings {
             1 => "1 finding.".to_owned(),
@@ -146,18 +149,23 @@ impl fmt::Display for About {
     }
 }
 
+/// The pools of one sort: a table of their ranges, and a section for each pool.
+struct PoolTable<'a> {
+    /// The id of the title.
+    id: &'static str,
+    title: &'static str,
+    /// Whether the ranges are divided into blocks. A block is never in flight.
+    has_blocks: bool,
+    /// The titles of the columns of numbers.
+    columns: Vec<&'static str>,
+    pools: Vec<Pool<'a>>,
+}
+
 struct Pool<'a> {
     name: &'a str,
     /// The title of the pool's section: a pool of Services and one of Nodes may have the same name.
     title: String,
     ranges: Vec<Range>,
-}
-
-/// All pools; those of Nodes and of external addresses only if the settings have any.
-struct Pools<'a> {
-    services: Vec<Pool<'a>>,
-    nodes: Option<Vec<Pool<'a>>>,
-    external: Option<Vec<Pool<'a>>>,
 }
 
 /// A range, which is a row of the table.
@@ -167,69 +175,68 @@ struct Range {
     cidr: String,
     /// Prefix length of the blocks of a range of a node pool.
     block_length: Option<u8>,
-    used: String,
-    in_flight: String,
-    free: String,
-    usable: String,
-    /// The number of addresses or blocks that are reserved, withheld or excluded.
-    withheld: String,
-    /// The number of addresses that a living node holds, if known.
-    held: String,
-    /// The number of these that are used nevertheless.
-    used_anyway: String,
-    misplaced: String,
-    /// The used share of the usable addresses, in words.
-    share: String,
-    /// Width of the used part of the bar, in per cent.
-    used_width: String,
-    /// Width of the in-flight part of the bar, in per cent.
-    in_flight_width: String,
+    fill: Fill,
+    counts: Vec<String>,
 }
 
-fn pools<'a>(audit: &'a Audit) -> Pools<'a> {
+/// A column of numbers: its title, and the number of a range.
+type Column = (&'static str, fn(&Usage) -> String);
+
+const USED: Column = ("Used", |usage| grouped(usage.used));
+const HELD: Column = ("Held", |usage| usage.held.map_or_else(|| "not known".to_owned(), grouped));
+const IN_FLIGHT: Column = ("In flight", |usage| grouped(usage.in_flight));
+const FREE: Column = ("Free", |usage| grouped(usage.free));
+const USABLE: Column = ("Usable", |usage| grouped(usage.usable));
+const RESERVED: Column = ("Reserved", |usage| grouped(usage.withheld));
+const WITHHELD: Column = ("Withheld", RESERVED.1);
+const EXCLUDED: Column = ("Excluded", RESERVED.1);
+const USED_ANYWAY: Column = ("Used anyway", |usage| grouped(usage.used_anyway));
+
+/// The tables of all pools; those of Nodes and of external addresses only if the settings have any.
+fn tables(audit: &Audit) -> Vec<PoolTable<'_>> {
     let mut numbers = 0..;
-    let mut pools = |rows: Vec<PoolRows<'a>>, what: &str| -> Vec<Pool<'a>> {
-        let pool = |rows: PoolRows<'a>| Pool {
-            name: rows.name,
-            title: format!("{}{what}", rows.name),
-            ranges: rows.ranges.into_iter().map(|row| Range::of(numbers.next().unwrap_or_default(), row)).collect(),
-        };
-        rows.into_iter().map(pool).collect()
+    let mut tables = Vec::new();
+    let mut add = |(id, title, section), columns: &[Column], has_blocks, rows| {
+        tables.push(PoolTable::new((id, title, section), columns, has_blocks, rows, &mut numbers));
     };
-    let services = pools(of_services(audit), "");
-    let nodes = audit.nodes.as_ref().map(|nodes| pools(of_nodes(nodes), ": blocks of Nodes"));
-    let external = audit.external.as_ref();
-    let external = external.map(|external| pools(of_external(external), ": external addresses"));
-    Pools { services, nodes, external }
-}
-
-impl<'a> Pools<'a> {
-    /// All pools in the order of the page's sections.
-    fn all(&self) -> impl Iterator<Item = &Pool<'a>> {
-        self.services.iter().chain(self.nodes.iter().flatten()).chain(self.external.iter().flatten())
+    let columns = [USED, IN_FLIGHT, FREE, USABLE, RESERVED, USED_ANYWAY];
+    add(("pools-title", "Pools", ""), &columns, false, of_services(audit));
+    if let Some(nodes) = &audit.nodes {
+        let columns = [USED, FREE, USABLE, WITHHELD, USED_ANYWAY];
+        add(("node-pools-title", "Pools of Nodes", ": blocks of Nodes"), &columns, true, of_nodes(nodes));
     }
+    if let Some(external) = &audit.external {
+        let columns = [USED, HELD, IN_FLIGHT, FREE, USABLE, EXCLUDED, USED_ANYWAY];
+        let titles = ("external-pools-title", "Pools of external addresses", ": external addresses");
+        add(titles, &columns, false, of_external(external));
+    }
+    tables
 }
 
-impl Range {
-    fn of(number: usize, RangeRow { range, block_length, usage, misplaced }: RangeRow) -> Self {
-        let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = usage;
-        let fill = Fill::of(used, in_flight, usable);
-        Self {
-            number,
+impl<'a> PoolTable<'a> {
+    /// A table with this id and title. The title of a pool's section is its name with `section`.
+    fn new(
+        (id, title, section): (&'static str, &'static str, &str),
+        columns: &[Column],
+        has_blocks: bool,
+        rows: Vec<PoolRows<'a>>,
+        numbers: &mut impl Iterator<Item = usize>,
+    ) -> Self {
+        let mut range = |RangeRow { range, block_length, usage, misplaced }: RangeRow| Range {
+            number: numbers.next().unwrap_or_default(),
             cidr: range,
             block_length,
-            used: grouped(used),
-            in_flight: grouped(in_flight),
-            free: grouped(free),
-            usable: grouped(usable),
-            withheld: grouped(withheld),
-            held: held.map_or_else(|| "not known".to_owned(), grouped),
-            used_anyway: grouped(used_anyway),
-            misplaced: grouped(misplaced),
-            share: fill.share,
-            used_width: fill.used,
-            in_flight_width: fill.in_flight,
-        }
+            fill: Fill::of(usage.used, usage.in_flight, usage.usable),
+            counts: columns.iter().map(|(_, count)| count(&usage)).chain([grouped(misplaced)]).collect(),
+        };
+        let pools = rows.into_iter().map(|pool| Pool {
+            name: pool.name,
+            title: format!("{}{section}", pool.name),
+            ranges: pool.ranges.into_iter().map(&mut range).collect(),
+        });
+        let pools = pools.collect();
+        let columns = columns.iter().map(|(title, _)| *title).chain(["Misplaced"]).collect();
+        Self { id, title, has_blocks, columns, pools }
     }
 }
 

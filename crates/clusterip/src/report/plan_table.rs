@@ -7,8 +7,7 @@ use clusterip_cluster::terminal::harmless;
 use clusterip_core::Verdict;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;
-use clusterip_core::decision::RecordChange;
-use clusterip_core::decision::Report;
+use clusterip_core::decision::{RecordChange, Report};
 
 use super::audit_table;
 use super::columns::{self, Layout, paint};

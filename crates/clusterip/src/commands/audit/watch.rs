@@ -18,10 +18,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
 use super::{AuditArguments, Connection, Output};
-use crate::audit::AuditInput;
 use crate::audit::model::Audit;
 use crate::audit::services::AuditCache;
-use crate::audit::source;
+use crate::audit::{AuditInput, source};
 use crate::commands::arguments::check_namespace;
 use crate::commands::terminal::warn_lines;
 use crate::report::map::About;

@@ -12,8 +12,7 @@ use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::leases::Timing;
-use clusterip_failover::leases::{Identity, Role};
+use clusterip_failover::leases::{Identity, Role, Timing};
 use futures::StreamExt;
 use futures::future::{self, Either};
 use kube::Client;
@@ -33,8 +32,7 @@ use crate::services::controller::requests::Request;
 use crate::services::misplaced::Misplaced;
 use crate::services::mover::MoveError;
 use crate::text::joined;
-use clusterip_moves::journal::Journal;
-use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::outcome::{Outcome, Unmoved};
 
 /// How often the records of the moves are looked up until the server has deleted them.
