@@ -8,6 +8,7 @@ mod changed_snapshot;
 mod deployed_permissions;
 mod host_calls;
 mod kubewarden_deployment;
+mod lookup_failures;
 mod misbehaving_modules;
 mod module;
 mod module_equals_core;

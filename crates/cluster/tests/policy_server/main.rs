@@ -4,7 +4,6 @@
 
 mod audit_scanner;
 mod host_call_counts;
-mod lookup_failures;
 mod monitor_mode;
 mod query_shapes;
 mod recorded_sessions;

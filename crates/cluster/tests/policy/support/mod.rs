@@ -31,6 +31,14 @@ pub fn answer_of_core(payload: &[u8], calls: &dyn HostCalls) -> Vec<u8> {
     serde_json::to_vec(&clusterip_core::validate(payload, &cluster)).unwrap()
 }
 
+/// What answers the payload of a request.
+pub type Shell = fn(&[u8], Arc<dyn HostCalls>) -> Vec<u8>;
+
+pub const MODULE_SHELL: Shell = |payload, calls| call("validate", payload, calls).unwrap();
+pub const CORE_SHELL: Shell = |payload, calls| answer_of_core(payload, calls.as_ref());
+/// Both shells, with their names.
+pub const SHELLS: [(&str, Shell); 2] = [("module", MODULE_SHELL), ("core", CORE_SHELL)];
+
 /// A host without any objects.
 pub struct NoCluster;
 
