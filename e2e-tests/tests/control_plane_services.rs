@@ -11,9 +11,10 @@ use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, pool_of};
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::Proxy;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::{addresses, send};
 use crate::support::program;
 
@@ -61,7 +62,7 @@ fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn services_called_by_the_control_plane_are_tracked() {
     // An API without a server would disturb other tests.
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let (stores, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
     assert!(stores.control_plane_services().callers("called", "hook").is_err(), "the stores are empty at first");
     stores.watch(&Settings::default());

@@ -8,9 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 use crate::support::webhook_cluster::{all, annotated, deployment, on, service, template};
@@ -91,7 +92,7 @@ fn row(service: &Value, response: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_commands_give_the_same_answer_byte_for_byte() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     plane.apply(ROSTERS).await;
     plane.kubectl(&["wait", "--for=condition=Established", "crd/rota.example.com"]).await.ok();
     for namespace in ["shop", "full"] {

@@ -9,8 +9,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::serve_process::{Server, ServerBuilder};
 
 const SETTINGS: &str = "
@@ -28,13 +28,13 @@ external:
 
 struct Placed {
     client: Client,
-    plane: ControlPlane,
     server: Server,
+    plane: LentControlPlane,
 }
 
 impl Placed {
     async fn new() -> Self {
-        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        let plane = LentControlPlane::get().await;
         for name in ["shop", "bank"] {
             plane.kubectl(&["create", "namespace", name]).await.ok();
         }

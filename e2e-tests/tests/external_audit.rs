@@ -10,8 +10,8 @@ use clusterip_failover::heartbeat_state;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::{path, send};
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
@@ -25,13 +25,13 @@ external:
 ";
 
 struct Audited {
-    plane: ControlPlane,
+    plane: LentControlPlane,
     folder: tempfile::TempDir,
 }
 
 impl Audited {
     async fn new() -> Self {
-        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        let plane = LentControlPlane::get().await;
         for name in ["shop", "bank", "own"] {
             plane.kubectl(&["create", "namespace", name]).await.ok();
         }

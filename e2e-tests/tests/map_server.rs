@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::serve_process::Server;
 use crate::support::serve_process::ServerBuilder;
 
@@ -11,7 +11,7 @@ const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24], r
 
 #[tokio::test]
 async fn map_shows_the_current_state_to_this_machine_only() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let settings = ServerBuilder::new(&plane).settings(SETTINGS);
     let mut server: Server = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
     server.ready().await;

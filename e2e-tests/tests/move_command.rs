@@ -8,6 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
@@ -153,7 +154,7 @@ async fn nothing_is_moved_without_confirmation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn misplaced_services_are_moved() {
-    let plane = &ControlPlane::start(Options::default());
+    let plane = &LentControlPlane::get().await;
     misplaced_services(plane).await;
 
     let one = clusterip(plane, &["-n", "late", "--service", "cart", "--yes"]).await;
@@ -274,7 +275,7 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_executes_the_moves() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("handed").await;
     let mut server = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
     let manifest = format!(

@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::control_plane::ControlPlane;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::program;
 
 /// Creates this number of Services, with addresses that the API server picks.
@@ -53,7 +54,7 @@ async fn no_move_is_unfinished(plane: &ControlPlane, namespace: &str, count: usi
 async fn interrupted_command_finishes_the_moves_that_have_begun() {
     // All Services lie outside of the pool, apart from a few that the API server placed there by chance.
     const SERVICES: usize = 100;
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("interrupted").await;
     create_services(&plane, &namespace, SERVICES).await;
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +102,7 @@ async fn signal_before_the_first_move_gives_the_lease_back() {
         fault: Fault,
         expected: &'static str,
     }
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("signalled").await;
     // At most a few of the Services get addresses of the pool by chance.
     create_services(&plane, &namespace, 5).await;

@@ -4,8 +4,8 @@ use clusterip::webhook::registration;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::node_ipam_controller::NodeIpam;
 use crate::support::node_webhook_rules::{block, node, nodes};
 use crate::support::serve_process::{Server, ServerBuilder};
@@ -28,13 +28,13 @@ nodes:
 }
 
 struct Judged {
-    plane: ControlPlane,
     server: Server,
+    plane: LentControlPlane,
 }
 
 impl Judged {
     async fn by(explicit: &str) -> Self {
-        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        let plane = LentControlPlane::get().await;
         // The server has an account of its own, because the webhook ignores the patches of this account.
         let namespace = plane.namespace("server").await;
         plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();

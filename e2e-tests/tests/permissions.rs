@@ -9,8 +9,9 @@ use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
@@ -304,7 +305,7 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
 
 #[tokio::test]
 async fn changed_settings_check_permissions_again() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("permissions-later").await;
     let (client, plain) = (without_permissions(&plane, &namespace).await, everything(&namespace));
     let duties = Duties { nodes: true, external: true, registration: None, pools: false, ..plain };

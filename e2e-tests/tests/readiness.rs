@@ -1,13 +1,13 @@
 //! When `clusterip serve` is ready.
 
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::serve_process::ServerBuilder;
 use crate::support::stalling_connection::StallingConnection;
 
 #[tokio::test]
 async fn server_is_not_ready_while_the_api_server_hangs() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("api-server-silent").await;
     let connection = StallingConnection::new(&plane).await;
     let kubeconfig = plane.write_kubeconfig("readiness.kubeconfig", connection.server(), plane.admin_token());

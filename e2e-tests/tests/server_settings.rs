@@ -4,8 +4,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::pools::service_pools;
 use crate::support::program;
 use crate::support::serve_process::{Server, ServerBuilder};
@@ -65,7 +66,7 @@ async fn address(plane: &ControlPlane, namespace: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_the_leading_server_are_used() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
@@ -102,7 +103,7 @@ async fn settings_of_the_leading_server_are_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_moved_beside_a_server_of_another_namespace() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let (shop, empty) = (plane.namespace("shop").await, plane.namespace("empty").await);
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
@@ -125,7 +126,7 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     for arguments in [&["audit"][..], &["move", "--dry-run"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
@@ -137,7 +138,7 @@ async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_trial_leaves_nothing_behind() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let trial = plane.namespace("trial").await;
     let builder = ServerBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
     let mut server = builder.registered().start().await;
@@ -174,7 +175,7 @@ async fn finished_trial_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reason_of_a_failed_move_is_of_this_move() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let (mut server, _) = start_server(&plane, &[]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "LoadBalancer").await;
@@ -197,7 +198,7 @@ async fn reason_of_a_failed_move_is_of_this_move() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_run_needs_permissions_to_read_only() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("reader").await;
     plane.kubectl(&["create", "serviceaccount", "reader", "-n", &namespace]).await.ok();
     let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
@@ -226,7 +227,7 @@ async fn dry_run_needs_permissions_to_read_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_of_one_namespace_is_told_what_is_missing() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("limited").await;
     let user = format!("system:serviceaccount:{namespace}:limited");
     plane.kubectl(&["create", "serviceaccount", "limited", "-n", &namespace]).await.ok();
@@ -289,7 +290,7 @@ async fn user_of_one_namespace_is_told_what_is_missing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_are_selected_as_with_kubectl() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let (shop, bank) = (plane.namespace("shop").await, plane.namespace("bank").await);
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     service(&plane, &bank, "172.21.0.71", "ClusterIP").await;

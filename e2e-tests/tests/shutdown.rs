@@ -8,6 +8,7 @@ use kube::Api;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::serve_process::{Server, ServerBuilder};
 use crate::support::stalling_connection::StallingConnection;
 
@@ -38,7 +39,7 @@ async fn holder(plane: &ControlPlane, namespace: &str) -> Option<String> {
 
 #[tokio::test]
 async fn server_stops_in_each_state() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     for signal in ["TERM", "INT"] {
         let namespace = plane.namespace("stops").await;
 
@@ -120,7 +121,7 @@ async fn server_that_leaves_its_webhook_configuration_behind_says_so() {
 
 #[tokio::test]
 async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("moves-nothing").await;
     let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
     let mut server = server.start().await;

@@ -273,6 +273,11 @@ impl ControlPlane {
         name
     }
 
+    /// Lets [`Self::namespace`] begin again, after the namespaces were deleted.
+    pub fn forget_namespaces(&self) {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// A token of a service account.
     pub async fn token(&self, namespace: &str, service_account: &str) -> String {
         self.kubectl(&["create", "token", "--namespace", namespace, service_account]).await.ok().trim().to_owned()

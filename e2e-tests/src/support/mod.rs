@@ -17,6 +17,7 @@ pub mod helm;
 pub mod installation;
 pub mod k2s_webhook;
 pub mod kubectl;
+pub mod lent_control_plane;
 pub mod move_helpers;
 pub mod move_load;
 pub mod node_ipam_controller;
