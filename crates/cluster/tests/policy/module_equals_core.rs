@@ -186,7 +186,12 @@ fn cluster_object() -> impl Strategy<Value = Value> {
 /// Random objects, a kind that may not be read, and a kind that the cluster does not have.
 fn cluster() -> impl Strategy<Value = (Vec<Value>, Option<&'static str>, Option<&'static str>)> {
     let kinds = &["Service", "Deployment", "Pod", "Namespace", "Node", "RuntimeClass", "IPAddress"][..];
-    (vec(cluster_object(), 0..12), weighted(0.15, select(kinds)), weighted(0.2, Just("IPAddress")))
+    let cluster = (vec(cluster_object(), 0..12), weighted(0.15, select(kinds)), weighted(0.2, Just("IPAddress")));
+    // No object has a kind that the cluster lacks.
+    cluster.prop_map(|(mut objects, forbidden, absent)| {
+        objects.retain(|object| absent.is_none_or(|absent| object["kind"] != absent));
+        (objects, forbidden, absent)
+    })
 }
 
 /// A match by the labels of nodes.
