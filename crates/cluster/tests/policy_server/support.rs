@@ -1,33 +1,32 @@
-//! Requests, objects, and the module with a cluster behind it.
+//! Requests, objects, and the policy with a cluster behind it.
 
-use std::path::Path;
-use std::sync::{Arc, LazyLock, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::complete_objects::{CompleteObjects, ObjectCalls};
-use clusterip_cluster::policy::host_calls::HostCall;
+use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{Exchange, Recorder};
-use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 use clusterip_core::response::Response;
+use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::{Value, json};
-
-/// The module that `make policy.wasm` builds from this tree.
-static MODULE: LazyLock<WasmModule> = LazyLock::new(|| {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy.wasm");
-    WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-});
 
 pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<CompleteObjects>> {
     Arc::new(RwLock::new(objects.into_iter().collect()))
 }
 
-/// The answer of the real module, and its look-ups.
+/// The answer of the policy, and its look-ups. The core answers without the interpreter, because these tests make
+/// thousands of requests, and `tests/policy` proves that the module gives the same bytes after the same look-ups.
 pub fn evaluate(
     request: &Value,
     settings: &Value,
     cluster: &Arc<RwLock<CompleteObjects>>,
 ) -> (Response, Vec<Exchange>) {
-    let recorder = Arc::new(Recorder::new(Arc::new(ObjectCalls::new(Arc::clone(cluster)))));
-    let answer = MODULE.validate(request, settings, Arc::clone(&recorder) as _).unwrap();
+    let recorder = Recorder::new(Arc::new(ObjectCalls::new(Arc::clone(cluster))));
+    let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
+        let call = HostCall::read("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())?;
+        recorder.answer(&call)
+    });
+    let payload = json!({"request": request, "settings": settings}).to_string();
+    let answer = clusterip_core::validate(payload.as_bytes(), &cluster);
     (answer, recorder.exchanges())
 }
 
