@@ -38,58 +38,6 @@ async fn custom_cluster() -> MutexGuard<'static, WebhookCluster> {
     CLUSTER.get_or_init(start).await.lock().await
 }
 
-/// Whether `kubectl apply --dry-run=server` succeeds, and its standard error.
-async fn tried(cluster: &WebhookCluster, namespace: &str, service: Value) -> (bool, String) {
-    let tried = ["apply", "--dry-run=server", "-f", "-"];
-    let tried = cluster.plane.kubectl_with(&tried, &all(namespace, [service])).await;
-    (tried.status == 0, tried.stderr)
-}
-
-#[tokio::test]
-async fn explicit_setting_decides_about_addresses_set_by_hand() {
-    let cluster = custom_cluster().await;
-    let namespace = cluster.plane.namespace("custom-by-hand").await;
-    let rows = [
-        (
-            "172.21.1.60",
-            "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)",
-        ),
-        ("172.21.1.201", "172.21.1.201 is excluded from pool \"windows\""),
-        ("172.21.0.9", ""),
-        ("172.21.0.99", ""),
-        (
-            "172.21.99.9",
-            "172.21.99.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)",
-        ),
-    ];
-    let denied = |name: &str, why: &str| {
-        format!(
-            "Error from server: error when creating \"STDIN\": admission webhook \"services.clusterip-policy.io\" denied \
-             the request: Service {namespace}/{name}: {why}; omit clusterIP, or use an address of the Service's pool\n"
-        )
-    };
-    let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for explicit in ["deny", "allow", "warn"] {
-        cluster.use_settings(&settings(&format!("  explicit: {explicit}"))).await;
-        for (by_hand, wrong) in rows {
-            let name = format!("{explicit}-{}", by_hand.replace('.', "-"));
-            seen.push((name.clone(), tried(&cluster, &namespace, service(&name, json!({"clusterIP": by_hand}))).await));
-            let said = match explicit {
-                _ if wrong.is_empty() => (true, String::new()),
-                "deny" => (false, denied(&name, wrong)),
-                "warn" => (true, format!("Warning: {wrong}\n")),
-                _ => (true, String::new()),
-            };
-            expected.push((name, said));
-        }
-    }
-    assert_eq!(seen, expected);
-
-    cluster.use_settings(&settings("  explicit: deny")).await;
-    let kubernetes = tried(&cluster, &namespace, service("web", json!({"clusterIP": "172.21.0.1"}))).await;
-    assert_eq!(kubernetes, (false, denied("web", "172.21.0.1 is the address of default/kubernetes")));
-}
-
 #[tokio::test]
 async fn full_pool_can_be_left_to_kubernetes() {
     let cluster = custom_cluster().await;
@@ -118,7 +66,6 @@ async fn reason_of_the_address_is_annotated() {
     let namespace = cluster.plane.namespace("custom-reason").await;
     let forged = json!({REASON: "pool payments: default"});
     let by_setting = "pool linux: kubernetes.io/os=linux (setting assumeOS)";
-    let by_annotation = "pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)";
     struct Case {
         name: &'static str,
         annotations: Value,
@@ -127,12 +74,6 @@ async fn reason_of_the_address_is_annotated() {
     }
     let cases = [
         Case { name: "new", annotations: json!({}), spec: json!({}), expected: json!({REASON: by_setting}) },
-        Case {
-            name: "evidence",
-            annotations: json!({"clusterip-policy/os": "windows"}),
-            spec: json!({}),
-            expected: json!({"clusterip-policy/os": "windows", REASON: by_annotation}),
-        },
         Case { name: "forged", annotations: forged.clone(), spec: json!({}), expected: json!({REASON: by_setting}) },
         Case {
             name: "forged-headless",

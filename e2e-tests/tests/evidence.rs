@@ -1,10 +1,11 @@
-//! Evidence of the nodes on which the endpoints of a Service run: every source, as objects of the API server.
+//! Evidence of the nodes on which the endpoints of a Service run: every kind of object that can be its source, as the API
+//! server stores it. The tests of `clusterip-core` have the order of the sources, and what each field means.
 
 use clusterip_core::decision::Report;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::support::eventually::MAX_WAIT;
@@ -77,14 +78,6 @@ fn web(name: &str, pod_spec: Value) -> Value {
     deployment
 }
 
-fn affinity(terms: Value) -> Value {
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
-}
-
-fn one_of(values: Value) -> Value {
-    json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": values}]})
-}
-
 fn rows() -> Vec<Row> {
     let annotation = |key: &str, value: &str| json!({"annotations": {key: value}});
     vec![
@@ -107,75 +100,16 @@ fn rows() -> Vec<Row> {
             vec![web("a", json!({"runtimeClassName": "evidence-windows"}))],
             "Deployment NS/a with RuntimeClass evidence-windows",
         ),
-        Row::new("linux-deployment", vec![web("a", on("linux"))], "Deployment NS/a").linux(),
-        Row::new("affinity", vec![web("a", affinity(json!([one_of(json!(["windows"]))])))], "Deployment NS/a"),
-        Row::new(
-            "affinity-agrees",
-            vec![web("a", affinity(json!([one_of(json!(["windows"])), one_of(json!(["windows"]))])))],
-            "Deployment NS/a",
-        ),
-        Row::new(
-            "affinity-disagrees",
-            vec![web("a", affinity(json!([one_of(json!(["windows"])), one_of(json!(["linux"]))])))],
-            "setting assumeOS",
-        )
-        .linux(),
-        Row::new("spec-os", vec![web("a", json!({"os": {"name": "windows"}}))], "Deployment NS/a"),
-        Row::new(
-            "beta-label",
-            vec![web("a", json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}))],
-            "Deployment NS/a",
-        ),
-        Row::new("upper-case", vec![web("a", on("Windows"))], "Deployment NS/a"),
-        Row::new("no-say", vec![web("a", json!({})), pod("b", on("windows"))], "Pod NS/b"),
-        Row::new(
-            "kind-after-kind",
-            vec![workload("apps/v1", "StatefulSet", on("windows")), web("z", on("linux"))],
-            "Deployment NS/z",
-        )
-        .linux(),
         Row {
             warnings: &[
                 "Deployment NS/a needs kubernetes.io/os=windows, Deployment NS/b needs linux: the first by name decides",
             ],
             ..Row::new("disagreement", vec![web("b", on("linux")), web("a", on("windows"))], "Deployment NS/a")
         },
-        Row::new("other-labels", vec![deployment("other", on("windows"))], "setting assumeOS").linux(),
-        Row {
-            service: json!({"spec": {"selector": null}}),
-            ..Row::new("no-selector", vec![web("a", on("windows"))], "setting assumeOS").linux()
-        },
-        Row {
-            namespace: annotation("clusterip-policy/os", "windows"),
-            ..Row::new("namespace-os", vec![], "Namespace NS")
-        },
         Row {
             namespace: annotation("scheduler.alpha.kubernetes.io/node-selector", "disk=fast,kubernetes.io/os=windows"),
             ..Row::new("namespace-selector", vec![], "Namespace NS")
         },
-        Row {
-            namespace: annotation("clusterip-policy/os", "windows"),
-            ..Row::new("workload-before-namespace", vec![web("a", on("linux"))], "Deployment NS/a").linux()
-        },
-        Row {
-            service: json!({"metadata": annotation("clusterip-policy/os", "windows")}),
-            ..Row::new("service-os", vec![web("a", on("linux"))], "annotation clusterip-policy/os")
-        },
-        Row {
-            service: json!({"metadata": annotation("clusterip-policy/pool", "windows")}),
-            labels: &[],
-            ..Row::new("service-pool", vec![web("a", on("linux"))], "annotation clusterip-policy/pool")
-        },
-        Row {
-            pool: "arm",
-            labels: &[("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
-            ..Row::new(
-                "arch",
-                vec![web("a", json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}))],
-                "Deployment NS/a, setting assumeOS",
-            )
-        },
-        Row { pool: "team", labels: &[], ..Row::new("team", vec![], "namespace NS") },
         Row {
             namespace: json!({"labels": {"tier": "gold"}}),
             pool: "labelled",
@@ -255,57 +189,4 @@ async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expec
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-}
-
-/// Pools that the annotation can't select.
-#[tokio::test]
-async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
-    let cluster = WebhookCluster::shared().await;
-    let namespace = cluster.plane.namespace("evidence-by-name").await;
-    struct Case {
-        name: &'static str,
-        pool: &'static str,
-        reason: &'static str,
-    }
-    let cases = [
-        Case {
-            name: "unknown",
-            pool: "gpu",
-            reason: "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, \
-                     labelled, chosen, small, once, invalid, refused, pair, other, one, windows, linux",
-        },
-        Case {
-            name: "another-namespace",
-            pool: "team",
-            reason: "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: \
-                     namespaces does not match",
-        },
-        Case {
-            name: "other-namespace-labels",
-            pool: "labelled",
-            reason: "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
-                     namespaceSelector does not match",
-        },
-        Case {
-            name: "other-labels",
-            pool: "chosen",
-            reason: "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: \
-                     serviceSelector does not match",
-        },
-    ];
-    for Case { name, pool, reason } in cases {
-        let mut service = service(name, json!({}));
-        service["metadata"]["annotations"] = json!({"clusterip-policy/pool": pool});
-        let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();
-        let reason = format!("Service {namespace}/{name}: {reason}");
-        let expected = format!(
-            "Error from server: error when creating \"STDIN\": admission webhook \
-             \"services.clusterip-policy.io\" denied the request: {reason}\n"
-        );
-        assert_eq!(refused, expected, "{name}");
-        let audit = cluster.decided(&namespace, name).expect("an answer");
-        assert_eq!((audit.decision.as_str(), audit.pool, audit.reason), ("denied", None, Some(reason)), "{name}");
-    }
-    let services: Vec<DynamicObject> = cluster.services(&namespace).list(&<_>::default()).await.unwrap().items;
-    assert_eq!(services.len(), 0);
 }

@@ -35,25 +35,11 @@ async fn created_services_are_triaged() {
     }
     let cases = [
         Case { name: "plain", spec: json!({}), decision: "allocated in linux", place: "linux" },
-        Case { name: "no-selector", spec: json!({"selector": null}), decision: "allocated in linux", place: "linux" },
         Case { name: "null-address", spec: json!({"clusterIP": null}), decision: "allocated in linux", place: "linux" },
         Case { name: "empty-address", spec: json!({"clusterIP": ""}), decision: "allocated in linux", place: "linux" },
-        Case { name: "node-port", spec: json!({"type": "NodePort"}), decision: "allocated in linux", place: "linux" },
-        Case {
-            name: "load-balancer",
-            spec: json!({"type": "LoadBalancer"}),
-            decision: "allocated in linux",
-            place: "linux",
-        },
         Case {
             name: "headless",
             spec: json!({"clusterIP": "None"}),
-            decision: "unchanged: headless",
-            place: "headless",
-        },
-        Case {
-            name: "headless-twice",
-            spec: json!({"clusterIP": "None", "clusterIPs": ["None"]}),
             decision: "unchanged: headless",
             place: "headless",
         },
@@ -62,12 +48,6 @@ async fn created_services_are_triaged() {
             spec: json!({"type": "ExternalName", "externalName": "example.com"}),
             decision: "unchanged: type ExternalName has no address",
             place: "none",
-        },
-        Case {
-            name: "by-hand-reserved",
-            spec: json!({"clusterIP": "172.21.0.7"}),
-            decision: "unchanged in linux: set by hand",
-            place: "linux",
         },
         Case {
             name: "by-hand",
@@ -169,7 +149,6 @@ async fn updated_services_are_triaged() {
             place: "none",
         },
         Case { name: "windows", spec: external(), change: back(), decision: "allocated in windows", place: "windows" },
-        Case { name: "linux", spec: external(), change: back(), decision: "allocated in linux", place: "linux" },
         Case {
             name: "to-headless",
             spec: external(),
@@ -204,70 +183,11 @@ async fn updated_services_are_triaged() {
     assert_eq!(decided, "unchanged: default/kubernetes belongs to the API server");
 }
 
-/// The Service gets the address, and its author a warning.
+/// The API server refuses its own address, after the warning of the policy.
 #[tokio::test]
-async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
+async fn address_of_the_api_server_causes_a_warning_and_is_refused() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("by-hand").await;
-    let windows = || json!({"clusterip-policy/os": "windows"});
-    struct Case {
-        name: &'static str,
-        annotations: Value,
-        address: String,
-        warnings: Vec<String>,
-    }
-    let released = async |name| cluster.released_address(&namespace, &annotated(name, windows(), json!({}))).await;
-    let unused = released("released").await;
-    let cases = [
-        Case {
-            name: "other-pool",
-            annotations: json!({}),
-            address: unused.clone(),
-            warnings: vec![format!(
-                "{unused} lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)"
-            )],
-        },
-        Case {
-            name: "other-pool-reserved",
-            annotations: windows(),
-            address: "172.21.0.20".to_owned(),
-            warnings: vec![
-                "172.21.0.20 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (annotation \
-                 clusterip-policy/os)"
-                    .to_owned(),
-            ],
-        },
-        Case {
-            name: "excluded",
-            annotations: windows(),
-            address: "172.21.1.201".to_owned(),
-            warnings: vec!["172.21.1.201 is excluded from pool \"windows\"".to_owned()],
-        },
-        Case { name: "own", annotations: windows(), address: released("released-too").await, warnings: vec![] },
-        Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7".to_owned(), warnings: vec![] },
-        Case {
-            name: "no-pool",
-            annotations: windows(),
-            address: "172.21.99.7".to_owned(),
-            warnings: vec![
-                "172.21.99.7 lies in no pool, expected pool \"windows\": kubernetes.io/os=windows (annotation \
-                 clusterip-policy/os)"
-                    .to_owned(),
-            ],
-        },
-    ];
-    let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for Case { name, annotations, address, warnings } in cases {
-        let service = annotated(name, annotations, json!({"clusterIP": address}));
-        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
-        let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();
-        applied.ok();
-        seen.push((name, cluster.get(&namespace, name).await["spec"]["clusterIP"].clone(), lines));
-        let warnings = warnings.iter().map(|warning| format!("Warning: {warning}")).collect();
-        expected.push((name, json!(address), warnings));
-    }
-    assert_eq!(seen, expected);
-    // The API server refuses its own address, after the warning of the policy.
     let taken = all(&namespace, [service("kubernetes", json!({"clusterIP": "172.21.0.1"}))]);
     let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
     assert!(refused.starts_with("Warning: 172.21.0.1 is the address of default/kubernetes\n"), "{refused}");
