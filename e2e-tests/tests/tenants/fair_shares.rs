@@ -131,7 +131,7 @@ async fn dry_runs(scene: &Scene, client: &Client, namespace: &str, nth: usize, s
     let (mut answered, mut denied) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         // Every eighth asks for an address of another team.
-        let steals = nth % 8 == 0;
+        let steals = nth.is_multiple_of(8);
         let wanted = if steals { service("mine", taken.clone()) } else { selecting("any", json!({})) };
         match scene.create(client, namespace, &wanted, "?dryRun=All").await {
             Ok(created) => {
