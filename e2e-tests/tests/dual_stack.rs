@@ -6,14 +6,13 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::Options;
-use crate::support::webhook_cluster::{WebhookCluster, address, addresses, annotated, place, service};
+use crate::support::webhook_cluster::{WebhookCluster, addresses, annotated, place, service};
 
 // Before Kubernetes 1.34, an IPv6 Service range has at most 65,536 addresses.
 const SETTINGS: &str = "
 services:
   pools:
   - {name: four, cidrs: [172.21.50.0/24], match: {namespaces: [families-four]}}
-  - {name: six, cidrs: ['fd00:21::500/120'], match: {namespaces: [families-six]}}
   - {name: tight, cidrs: [172.21.51.0/24, 'fd00:21::600/126'], reserved: 3, match: {namespaces: [families-tight]}}
   - {name: windows, cidrs: [172.21.1.0/24, 'fd00:21::100/120'], reserved: 50, match: {os: windows}}
   - {name: linux, cidrs: [172.21.0.0/24, 'fd00:21::0/120'], reserved: 50, match: {os: linux}}
@@ -155,9 +154,9 @@ async fn second_family_is_added_and_removed() {
 
 /// Pools without a range, or without an address, of a family.
 #[tokio::test]
-async fn pool_without_a_family_denies_it() {
+async fn second_family_is_left_to_kubernetes_or_denied() {
     let cluster = cluster().await;
-    for namespace in ["families-four", "families-six", "families-tight"] {
+    for namespace in ["families-four", "families-tight"] {
         assert_eq!(cluster.plane.namespace(namespace).await, namespace);
     }
     let prefer = cluster
@@ -179,20 +178,6 @@ async fn pool_without_a_family_denies_it() {
 
     let denied = "admission webhook \"services.clusterip-policy.io\" denied the request: Service";
     let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
-    let no_range = |namespace: &str, pool: &str, family: &str, name: &str| {
-        format!(
-            "{denied} {namespace}/{name}: pool \"{pool}\" has no {family} range; chosen by namespace {namespace}; add an \
-             {family} range to the pool, or set services.whenFull: unmanaged"
-        )
-    };
-    let refused = cluster.create("families-four", &service("require", require())).await.unwrap_err();
-    assert_eq!(refused, no_range("families-four", "four", "IPv6", "require"));
-    // Without `ipFamilies`, the primary family of the cluster applies.
-    let refused = cluster.create("families-six", &service("single", json!({}))).await.unwrap_err();
-    assert_eq!(refused, no_range("families-six", "six", "IPv4", "single"));
-    let six = cluster.create("families-six", &service("six", json!({"ipFamilies": ["IPv6"]}))).await.unwrap();
-    assert!(crate::support::webhook_cluster::within(address(&six), "fd00:21::500/120"), "{six}");
-
     // There is one IPv6 address. The next Service that needs one is refused, and does not reserve an IPv4 address
     // either.
     cluster.create("families-tight", &service("first", require())).await.unwrap();
