@@ -1,4 +1,5 @@
-//! The metadata of a policy for Kubewarden: reads `policy-metadata.yml`, and writes it into the module as a custom section.
+//! The metadata of a policy for Kubewarden: reads `policy-metadata.yml`, and writes it into the module as a custom
+//! section.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,12 @@
 //! The settings that belong to no pool.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::pool_fields::Cidr;
-use crate::status::{any_object, conditions};
+use crate::status::{ObjectStatus, conditions};
 
 /// The settings that belong to no pool.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -40,8 +40,8 @@ pub struct ClusterIPPolicySpec {
     pub assume_os: Option<String>,
     /// The order in which addresses are tried.
     pub order: Option<Order>,
-    /// What happens to an address set by hand that lies outside of the pool of the Service: Warn (the default), Allow or
-    /// Deny.
+    /// What happens to an address set by hand that lies outside of the pool of the Service: Warn (the default), Allow
+    /// or Deny.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Explicit")]
     pub explicit: Option<Explicit>,
@@ -153,18 +153,12 @@ pub struct ExternalSettings {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIPPolicyStatus {
-    /// The generation of the spec that this status describes.
-    pub observed_generation: Option<i64>,
-    /// When a server wrote this status last: at most five minutes ago while a server runs.
-    pub checked_at: Option<Time>,
+    #[serde(flatten)]
+    pub object: ObjectStatus,
     /// The hash of the settings in use: of this object and of all pools.
     pub settings_hash: Option<String>,
     /// How many pools of all kinds are in use.
     pub pools: Option<i64>,
-    /// The version in use, if that is not the one in spec, because spec has a mistake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub in_use: Option<serde_json::Value>,
     /// Ready is true if the settings are in use as they were written last. AddressesInPools is true if the address of
     /// every Service lies in a pool. HasWarnings is true if the settings are probably not intended as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,5 @@
-//! The settings document and the objects: the parts of the document that come from objects, and the objects that a document
-//! stands for.
+//! The settings document and the objects: the parts of the document that come from objects, and the objects that a
+//! document stands for.
 
 use clusterip_core::settings::Settings;
 use serde_json::{Map, Value, json};

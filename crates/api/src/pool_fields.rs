@@ -103,18 +103,8 @@ pub struct ServiceMatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "labels")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// The names of the namespaces whose Services may use the pool. If this list is absent, all namespaces may.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "namespaces")]
-    pub namespaces: Option<Vec<String>>,
-    /// Selects the namespaces whose Services may use the pool, by their labels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "selector")]
-    pub namespace_selector: Option<LabelSelector>,
-    /// Selects the Services that may use the pool, by their labels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "selector")]
-    pub service_selector: Option<LabelSelector>,
+    #[serde(flatten)]
+    pub services: ExternalMatch,
 }
 
 /// The Services that a pool of external addresses is for. All given conditions must match.

@@ -10,20 +10,28 @@ use crate::object_key::Kind;
 /// The type of the condition that every object has: whether it is in use as it was written last.
 pub const READY: &str = "Ready";
 
-/// What the status of a pool of any kind has, as `clusterip serve` observed it.
+/// What the status of every object has, as `clusterip serve` observed it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PoolStatus {
+pub struct ObjectStatus {
     /// The generation of the spec that this status describes.
     pub observed_generation: Option<i64>,
     /// When a server wrote this status last: at most five minutes ago while a server runs.
     pub checked_at: Option<Time>,
-    /// The ranges in use, in one line.
-    pub range_summary: Option<String>,
     /// The version in use, if that is not the one in spec, because spec has a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
-    pub in_use: Option<serde_json::Value>,
+    pub in_use: Option<Value>,
+}
+
+/// What the status of a pool of any kind has.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    #[serde(flatten)]
+    pub object: ObjectStatus,
+    /// The ranges in use, in one line.
+    pub range_summary: Option<String>,
     /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
     /// intended as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,7 +103,7 @@ impl Reason {
 }
 
 /// A version of a pool as an object without a schema of its own.
-pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
+fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 

@@ -1,5 +1,5 @@
-//! Decides about a request: request, settings and cluster go in, one decision comes out. [`validate`] does the same from
-//! bytes to bytes, for the policy module.
+//! Decides about a request: request, settings and cluster go in, one decision comes out. [`validate`] does the same
+//! from bytes to bytes, for the policy module.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

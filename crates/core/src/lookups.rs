@@ -54,9 +54,10 @@ pub trait Cluster {
     /// than once, and one that overlaps none of `blocks` may be left out.
     fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError>;
 
-    /// Reserves an address for the Service of the request, if it is free: by a consistent read, no `IPAddress` object of
-    /// it exists. A host with a ledger keeps the address for this Service from then on, and answers [`Reserve::Taken`]
-    /// for an address that is in flight or part of a move in progress. A host without memory only reads.
+    /// Reserves an address for the Service of the request, if it is free: by a consistent read, no `IPAddress` object
+    /// of it exists. A host with a ledger keeps the address for this Service from then on, and answers
+    /// [`Reserve::Taken`] for an address that is in flight or part of a move in progress. A host without memory only
+    /// reads.
     fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError>;
 }
 
@@ -105,8 +106,8 @@ pub struct Selected {
     pub workloads: Vec<Workload>,
     /// Whether there may be more: a host may bound how much one decision reads. The answer then has a warning.
     pub is_cut: bool,
-    /// Whether the host does not keep some workloads of this kind, because the namespace has too many objects. The answer
-    /// then has a warning.
+    /// Whether the host does not keep some workloads of this kind, because the namespace has too many objects. The
+    /// answer then has a warning.
     pub is_incomplete: bool,
 }
 

@@ -36,8 +36,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// The response that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
-    /// external addresses, reason, and the owners of its addresses in `metadata.managedFields` change.
+    /// The response that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record
+    /// of external addresses, reason, and the owners of its addresses in `metadata.managedFields` change.
     pub fn new(decision: Decision, mut object: Value) -> Self {
         let warnings = decision.cut_warnings();
         let mut response = Self {
@@ -85,8 +85,8 @@ impl Response {
     }
 }
 
-/// The audit annotations: `decision`, and `pool`, `evidence` (as JSON) and `reason`, as far as the decision has them. If
-/// the request concerns external addresses, also `external`, `external-pool`, `external-addresses` and
+/// The audit annotations: `decision`, and `pool`, `evidence` (as JSON) and `reason`, as far as the decision has them.
+/// If the request concerns external addresses, also `external`, `external-pool`, `external-addresses` and
 /// `external-reason`.
 fn audit_annotations(decision: &Decision) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();

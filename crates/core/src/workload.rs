@@ -95,8 +95,8 @@ impl fmt::Display for WorkloadKind {
 }
 
 impl TemplateAt {
-    /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods do
-    /// not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
+    /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods
+    /// do not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
     pub fn selected(self, labels: &Value, spec: &Value, selector: &Labels) -> Result<Option<PodSpec>, TypeMismatch> {
         match self.template(labels, spec)? {
             Some((labels, spec)) if selects(selector, &labels) => self.pod_spec(spec.as_ref()).map(Some),
@@ -104,8 +104,8 @@ impl TemplateAt {
         }
     }
 
-    /// Reads the labels and the spec of the Pods of an object with these `metadata.labels` and this `spec`; `None` if the
-    /// object has no Pod template.
+    /// Reads the labels and the spec of the Pods of an object with these `metadata.labels` and this `spec`; `None` if
+    /// the object has no Pod template.
     ///
     /// # Errors
     /// [`TypeMismatch`] if the labels can't be read.

@@ -1,21 +1,21 @@
-//! The assignments: the external addresses to hold, the Nodes that may hold each, and the order in which these Nodes should
-//! take a free address.
+//! The assignments: the external addresses to hold, the Nodes that may hold each, and the order in which these Nodes
+//! should take a free address.
 //!
-//! The order of a single address is that of rendezvous hashing: the weight of a node for an address is a hash of the two
-//! alone. Agents that know the same nodes therefore compute the same order, whatever they knew before, and a node that
-//! leaves does not change the order of the others. The hash is SipHash-2-4 with a key of zeros, over the number of octets
-//! of the address, the octets, and the node's name. Agents of several releases run side by side during an upgrade, so the
-//! hash must never change.
+//! The order of a single address is that of rendezvous hashing: the weight of a node for an address is a hash of the
+//! two alone. Agents that know the same nodes therefore compute the same order, whatever they knew before, and a node
+//! that leaves does not change the order of the others. The hash is SipHash-2-4 with a key of zeros, over the number of
+//! octets of the address, the octets, and the node's name. Agents of several releases run side by side during an
+//! upgrade, so the hash must never change.
 //!
-//! Rendezvous hashing alone distributes addresses only as evenly as chance does: of 200 addresses on three nodes, one node
-//! may get 50 and another 80. Therefore no node is the first choice for more than its share, including the addresses that
-//! it already holds: any further address goes to its next choice. Shares are counted separately for each set of Nodes that
-//! may hold the same addresses.
+//! Rendezvous hashing alone distributes addresses only as evenly as chance does: of 200 addresses on three nodes, one
+//! node may get 50 and another 80. Therefore no node is the first choice for more than its share, including the
+//! addresses that it already holds: any further address goes to its next choice. Shares are counted separately for each
+//! set of Nodes that may hold the same addresses.
 //!
-//! The result does not depend on how many of the addresses the preferred nodes have taken already: the remaining addresses
-//! keep their first choice. (A node that has its share when an address is considered also has it for the addresses that
-//! follow. A node that does not have its share yet reaches it only after it has taken all the addresses for which it is the
-//! first choice.)
+//! The result does not depend on how many of the addresses the preferred nodes have taken already: the remaining
+//! addresses keep their first choice. (A node that has its share when an address is considered also has it for the
+//! addresses that follow. A node that does not have its share yet reaches it only after it has taken all the addresses
+//! for which it is the first choice.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;

@@ -1,5 +1,5 @@
-//! Claims: the Leases that keep an address for one replica ([`ReplicaClaim`]), or that say which agent holds an external
-//! address ([`HolderClaim`]).
+//! Claims: the Leases that keep an address for one replica ([`ReplicaClaim`]), or that say which agent holds an
+//! external address ([`HolderClaim`]).
 //!
 //! The name of a claim contains the address, so creating the Lease is a lock. `kubectl get leases` shows the claims.
 
@@ -167,7 +167,8 @@ impl HolderClaim {
     }
 }
 
-/// The claim (never renewed: it is valid as long as the term that it names) that gives the address to `holder`, or to no agent, and replaces the Lease `before`.
+/// The claim (never renewed: it is valid as long as the term that it names) that gives the address to `holder`, or to
+/// no agent, and replaces the Lease `before`.
 pub(crate) fn holder_lease(
     address: IpAddr,
     holder: Option<&Identity>,

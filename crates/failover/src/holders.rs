@@ -1,9 +1,9 @@
-//! Which node holds which address, for programs that are not agents: [`Observer`] for a program that watches the Leases,
-//! [`HolderSnapshot`] for a program that reads them once.
+//! Which node holds which address, for programs that are not agents: [`Observer`] for a program that watches the
+//! Leases, [`HolderSnapshot`] for a program that reads them once.
 //!
 //! Agents watch a heartbeat for its whole duration to tell a silent agent from a living one. A program that reads the
-//! Leases once can only compare the renewal time in the heartbeat with a clock. If that clock differs from the clock of the
-//! node by more than the duration of a heartbeat, the result is wrong.
+//! Leases once can only compare the renewal time in the heartbeat with a clock. If that clock differs from the clock of
+//! the node by more than the duration of a heartbeat, the result is wrong.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

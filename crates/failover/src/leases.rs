@@ -1,8 +1,9 @@
 //! Leases of Kubernetes: who holds a Lease, how long it has been unchanged, and when a process may take it. This module
 //! sends no requests and reads no clock.
 //!
-//! No clock of another process is trusted: a Lease counts as abandoned only after this process has seen it unchanged for
-//! its whole duration, on a clock that never jumps ([`Observed`]). Every write names the [`Version`] that it replaces.
+//! No clock of another process is trusted: a Lease counts as abandoned only after this process has seen it unchanged
+//! for its whole duration, on a clock that never jumps ([`Observed`]). Every write names the [`Version`] that it
+//! replaces.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};

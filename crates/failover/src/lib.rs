@@ -3,8 +3,8 @@
 //!
 //! # How agents agree
 //! - Every agent has a Lease, its heartbeat ([`heartbeat_state`]), and renews it. Every address has another Lease, its
-//!   claim ([`claims::HolderClaim`]), which names the holder. A claim is valid as long as the heartbeat of its holder is,
-//!   so an address causes no writes until its holder changes.
+//!   claim ([`claims::HolderClaim`]), which names the holder. A claim is valid as long as the heartbeat of its holder
+//!   is, so an address causes no writes until its holder changes.
 //! - A *term* is one unbroken period in which an agent is certainly alive. Each term has an identity of its own,
 //!   and a claim names that identity. A term that has lapsed never comes back: the agent must claim its addresses
 //!   again in its next term.

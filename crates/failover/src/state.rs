@@ -1,15 +1,15 @@
-//! Decides which addresses this agent holds and which Leases it writes, from the events that it was given. Uses no clock
-//! and sends no requests.
+//! Decides which addresses this agent holds and which Leases it writes, from the events that it was given. Uses no
+//! clock and sends no requests.
 //!
 //! An agent takes an address like this:
-//! 1. The heartbeat of a dead agent becomes silent. A living agent ends that heartbeat (`end_silent`), so that its owner
-//!    can't renew it any more: the term is over.
+//! 1. The heartbeat of a dead agent becomes silent. A living agent ends that heartbeat (`end_silent`), so that its
+//!    owner can't renew it any more: the term is over.
 //! 2. The addresses that were claimed in this term are now free (`Availability`).
 //! 3. The agent that is preferred for a free address claims it (`claim`), and each further agent one turn later.
 //!
-//! An agent gives an address back in three steps: the desired state no longer contains the address, the network releases
-//! it, and only then the agent writes a claim without a holder. If this node could not hold the address, the agent leaves
-//! it to other nodes for a while.
+//! An agent gives an address back in three steps: the desired state no longer contains the address, the network
+//! releases it, and only then the agent writes a claim without a holder. If this node could not hold the address, the
+//! agent leaves it to other nodes for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! Restores the spec and the field owners of a Service as they were before a move, and keeps what others changed meanwhile.
+//! Restores the spec and the field owners of a Service as they were before a move, and keeps what others changed
+//! meanwhile.
 //!
 //! A set of owned fields is a tree. A node is in the set if it has no children, or has the child `.`.
 

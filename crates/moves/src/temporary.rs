@@ -153,7 +153,8 @@ pub fn is_being_deleted(object: &Value) -> bool {
 }
 
 /// When the grace period of `old` ends, in seconds since 1970. If the annotation has a time that no move can have
-/// written, the period begins at the time of the record: a user who writes the annotation can't keep the address longer.
+/// written, the period begins at the time of the record: a user who writes the annotation can't keep the address
+/// longer.
 pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
     let written = match old {
         Temporary::Ours(object) => object

@@ -275,8 +275,8 @@ impl Controller {
 }
 
 impl Term {
-    /// Handles an event. Returns whether the Services have to be reconciled: after the first complete list, and when the
-    /// holder of an address has changed.
+    /// Handles an event. Returns whether the Services have to be reconciled: after the first complete list, and when
+    /// the holder of an address has changed.
     fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
         let was_complete = self.complete;

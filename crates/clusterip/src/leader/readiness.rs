@@ -1,8 +1,8 @@
-//! Why a server is not ready, as the leader election sees it: the API server does not answer, or another server runs beside
-//! this one.
+//! Why a server is not ready, as the leader election sees it: the API server does not answer, or another server runs
+//! beside this one.
 //!
-//! Every server tries to get the leader's Lease and reads it every 2 s, so both are known at no extra cost. Watches don't
-//! show an API server that hangs, because they only stay silent.
+//! Every server tries to get the leader's Lease and reads it every 2 s, so both are known at no extra cost. Watches
+//! don't show an API server that hangs, because they only stay silent.
 
 use std::time::Duration;
 

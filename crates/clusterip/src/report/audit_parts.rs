@@ -1,4 +1,5 @@
-//! The parts of an audit that all reports show: the kind, the object and the severity of a finding, and the pools as rows.
+//! The parts of an audit that all reports show: the kind, the object and the severity of a finding, and the pools as
+//! rows.
 
 use std::collections::HashSet;
 use std::fmt;

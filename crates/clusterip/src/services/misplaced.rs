@@ -235,7 +235,8 @@ pub enum NoTarget {
     /// The pool has no free address. Contains the policy's reason.
     #[error("{0}")]
     Full(String),
-    /// It is unknown which addresses are free: the policy, or the API server at the claim of an address, did not answer.
+    /// It is unknown which addresses are free: the policy, or the API server at the claim of an address, did not
+    /// answer.
     #[error("{0}")]
     Unknown(String),
 }

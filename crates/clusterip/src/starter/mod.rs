@@ -1,5 +1,5 @@
-//! Starter settings for a cluster: divides its Service ranges into pools, one for each operating system of its Nodes, and
-//! writes them as YAML with comments, which `clusterip init` prints. [`facts`] are read from the cluster.
+//! Starter settings for a cluster: divides its Service ranges into pools, one for each operating system of its Nodes,
+//! and writes them as YAML with comments, which `clusterip init` prints. [`facts`] are read from the cluster.
 
 pub mod facts;
 

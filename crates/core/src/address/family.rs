@@ -75,9 +75,9 @@ pub(crate) fn number(address: IpAddr) -> u128 {
 }
 
 /// Parses an address as any program that acts on it might: Kubernetes ignores leading zeros of octets and of groups,
-/// and an IPv4-mapped IPv6 address is that IPv4 address. Before Kubernetes 1.36, the API server accepts and stores these
-/// forms in `spec.clusterIP`. A stricter parser would let a Service take an address of a pool in a form that this policy
-/// does not recognise.
+/// and an IPv4-mapped IPv6 address is that IPv4 address. Before Kubernetes 1.36, the API server accepts and stores
+/// these forms in `spec.clusterIP`. A stricter parser would let a Service take an address of a pool in a form that this
+/// policy does not recognise.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     let mut plain = String::with_capacity(text.len());
     let mut at_start = true;

@@ -18,12 +18,12 @@ use crate::request::{About, Change, Request};
 use crate::services::{FamilyPolicy, Service, second};
 use crate::settings::{ExternalPool, Settings};
 
-/// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing if
-/// the request concerns none.
+/// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing
+/// if the request concerns none.
 ///
 /// New claims are always checked. An address is assigned only if `held_by_host` says which addresses are in use. A
-/// request that newly claims an address that the Service may not have is refused. Claims that the Service had before are
-/// never refused, because its other fields must stay changeable.
+/// request that newly claims an address that the Service may not have is refused. Claims that the Service had before
+/// are never refused, because its other fields must stay changeable.
 pub(crate) fn decide(
     request: &Request,
     settings: &Settings,
@@ -43,8 +43,8 @@ pub(crate) fn decide(
     }
 }
 
-/// The decision about the external addresses, or the refusal. `given` are the cluster IPs that the same request gives the
-/// Service.
+/// The decision about the external addresses, or the refusal. `given` are the cluster IPs that the same request gives
+/// the Service.
 fn decided(
     request: &Request,
     settings: &Settings,

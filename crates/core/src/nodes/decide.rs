@@ -1,4 +1,5 @@
-//! Decides about a Node: assigns the next blocks of its pool, or checks blocks that another program or a person has set.
+//! Decides about a Node: assigns the next blocks of its pool, or checks blocks that another program or a person has
+//! set.
 
 use ipnet::IpNet;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! The settings about Services: reads `services`, and checks its pools against each other and against the Service ranges.
+//! The settings about Services: reads `services`, and checks its pools against each other and against the Service
+//! ranges.
 
 use ipnet::IpNet;
 

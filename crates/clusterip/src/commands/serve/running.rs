@@ -95,8 +95,8 @@ impl Tasks {
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.
 pub(super) struct Election {
-    /// Keep the leader's Lease whenever possible, and the Lease of this replica, unless addresses in flight are recorded
-    /// in memory only.
+    /// Keep the leader's Lease whenever possible, and the Lease of this replica, unless addresses in flight are
+    /// recorded in memory only.
     pub(super) tasks: JoinSet<()>,
     /// Until when this process leads without another renewal.
     pub(super) term: watch::Receiver<Option<Instant>>,

@@ -19,8 +19,8 @@ use super::targets::{Attempt, Targets};
 const STATUS_LASTS: i64 = 120;
 
 impl Run<'_> {
-    /// Records the move, and releases the address. A seamless move does not release the address yet. Returns the Service
-    /// as it is now, and the journal; `None` if the Service was changed meanwhile, and must be read again.
+    /// Records the move, and releases the address. A seamless move does not release the address yet. Returns the
+    /// Service as it is now, and the journal; `None` if the Service was changed meanwhile, and must be read again.
     pub(super) async fn release(
         &mut self,
         service: &Value,

@@ -1,5 +1,5 @@
-//! One run of a move: its order, what it knows, its record, and its requests to the API server, which are repeated after
-//! errors that pass.
+//! One run of a move: its order, what it knows, its record, and its requests to the API server, which are repeated
+//! after errors that pass.
 
 use std::net::IpAddr;
 use std::time::Duration;

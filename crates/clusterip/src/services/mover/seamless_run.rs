@@ -33,8 +33,8 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 const SLICES_PER_PAGE: usize = 4;
 
 impl Run<'_> {
-    /// Chooses how to make the ordered move: with these temporary Services, or `None` for a plain move, because no seamless
-    /// one was ordered, or because the Service can't move seamlessly. Changes no Service.
+    /// Chooses how to make the ordered move: with these temporary Services, or `None` for a plain move, because no
+    /// seamless one was ordered, or because the Service can't move seamlessly. Changes no Service.
     pub(super) async fn plan_method(
         &mut self,
         service: &Value,
@@ -208,8 +208,8 @@ impl Run<'_> {
             self.shared.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
-            // The API server keeps a Service that has a finalizer. The run waits for the removal of the finalizer, and ends
-            // with an error after its time limit.
+            // The API server keeps a Service that has a finalizer. The run waits for the removal of the finalizer, and
+            // ends with an error after its time limit.
             (_, Ok(written)) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
                 let remains =
                     Refusal::Trouble("a finalizer keeps the temporary Service: remove the finalizer".to_owned());
