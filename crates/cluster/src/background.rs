@@ -9,7 +9,6 @@
 //!   thread gets a smaller share of them than the threads that answer requests.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::fair_queue::{FairQueue, Places, Requester};
+use crate::panics;
 
 /// Work that gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -117,7 +117,7 @@ impl Threads {
             }
             let _entered = runtime.as_ref().map(Handle::enter);
             // A panic drops `done`, so that the caller sees it. A caller may be gone.
-            let _ = catch_unwind(AssertUnwindSafe(work)).map(|result| done.send(result));
+            let _ = panics::catch(work).map(|result| done.send(result));
         };
         let queued = match self.started {
             true => self.shared.push(requester, Box::new(job)),

@@ -1,8 +1,6 @@
 //! Evaluates requests on a live cluster, with the settings in force, the watched stores and the ledger.
 
-use std::any::Any;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +17,7 @@ use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::StoredCluster;
+use crate::panics;
 use crate::reservations::ledger::Ledger;
 use crate::reservations::namespace_share;
 use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
@@ -186,21 +185,14 @@ fn guarded<T>(
     evaluate: impl FnOnce() -> Result<T, EvaluationError>,
 ) -> Result<T, EvaluationError> {
     let begin = Instant::now();
-    let evaluation = catch_unwind(AssertUnwindSafe(evaluate));
+    let evaluation = panics::catch(evaluate);
     metrics.took(begin.elapsed());
     evaluation.unwrap_or_else(|cause| {
         metrics.error();
-        let cause = panic_message(cause.as_ref()).to_owned();
         let (namespace, name) = owner.id();
         tracing::error!(namespace, name, cause, "the decision about an object failed");
         Err(EvaluationError::Panicked(cause))
     })
-}
-
-/// The text of a panic.
-pub fn panic_message(cause: &(dyn Any + Send)) -> &str {
-    let text = cause.downcast_ref::<&str>().copied();
-    text.or_else(|| cause.downcast_ref::<String>().map(String::as_str)).unwrap_or("for an unknown reason")
 }
 
 impl Evaluation {

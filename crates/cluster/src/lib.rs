@@ -12,7 +12,8 @@
 //! - [`policy`] runs builds of the policy module.
 //! - [`lease_preconditions`] limits the deletion of a Lease to one version.
 //! - [`background`] and [`fair_queue`]: the threads for evaluations, and whose turn it is.
-//! - [`http`], [`logging`], [`metrics`], [`shutdown`], [`terminal`] and [`style`]: a process, and what it shows.
+//! - [`http`], [`logging`], [`panics`], [`metrics`], [`shutdown`], [`terminal`] and [`style`]: a process, and what it
+//!   shows.
 
 pub mod api_error;
 mod api_requests;
@@ -34,6 +35,7 @@ pub mod lookups;
 pub mod manifests;
 pub mod metrics;
 pub mod object;
+pub mod panics;
 pub mod permissions;
 pub mod policy;
 pub mod repeated_failures;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
+use clusterip_cluster::panics;
 
 use crate::commands;
 
@@ -73,6 +74,7 @@ const PLUGIN: &str = "kubectl-clusterip";
 
 /// Parses the command line and runs the command.
 pub fn run() -> ExitCode {
+    panics::end_the_process();
     let matches = named_as_called(std::env::args_os().next().as_deref()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match cli.command {

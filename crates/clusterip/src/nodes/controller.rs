@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::{io, thread};
@@ -146,15 +145,7 @@ impl Controller {
                         break false;
                     }
                 },
-                Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
-                    Ok((write, outcome)) => term.written(&write, outcome),
-                    // Without this, the Node would wait for the result for ever. The panic ends the process.
-                    Err(error) => {
-                        if let Ok(panic) = error.try_into_panic() {
-                            resume_unwind(panic);
-                        }
-                    }
-                },
+                Some(Ok((write, outcome))) = writes.join_next(), if !writes.is_empty() => term.written(&write, outcome),
                 Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     term.allocation_state.wake(Instant::now());

@@ -16,18 +16,18 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::StoredService;
+use clusterip_cluster::panics;
 use clusterip_cluster::watch::stores::Change;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
+use futures::StreamExt;
 use futures::channel::mpsc as queue;
-use futures::{FutureExt, StreamExt};
 use kube::Client;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::sync::{mpsc, watch};
@@ -217,7 +217,7 @@ impl Controller {
             let reconciler = Arc::clone(&self.reconciler);
             jobs.spawn(async move {
                 // A panic must not stop the other Services. This one is looked at again later.
-                let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
+                let look = panics::catch_polls(reconciler.reconcile(&id)).await;
                 (id, look.unwrap_or(Next::After(PAUSE_AFTER_PANIC)))
             });
         }

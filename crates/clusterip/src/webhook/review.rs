@@ -1,10 +1,8 @@
 //! Reads an `AdmissionReview` and writes the answer.
 
-use std::any::Any;
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe};
 
-use clusterip_cluster::evaluator::panic_message;
+use clusterip_cluster::panics;
 use clusterip_cluster::policy::response::{AdmissionResponse, Status};
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -84,10 +82,8 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
         Some(Value::String(uid)) if !uid.is_empty() => uid.clone(),
         other => return Err(missing("request.uid", other, "a string")),
     };
-    let mut response = match panic::catch_unwind(AssertUnwindSafe(|| reviewer.review(&request))) {
-        Ok(response) => response,
-        Err(cause) => panic_response(&request, cause.as_ref()),
-    };
+    let mut response =
+        panics::catch(|| reviewer.review(&request)).unwrap_or_else(|cause| panic_response(&request, &cause));
     response.uid = uid;
     written(response)
 }
@@ -198,10 +194,9 @@ fn shown(found: Option<&Value>) -> String {
     }
 }
 
-fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
+fn panic_response(request: &Value, cause: &str) -> AdmissionResponse {
     let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
-    let cause = panic_message(cause);
     let kind = resource_kind(request);
     tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
     let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };

@@ -22,6 +22,7 @@ use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
 use clusterip_cluster::http::status::probe_response;
 use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
+use clusterip_cluster::panics::catch_polls;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
@@ -185,7 +186,8 @@ async fn mutate(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
-    match reviewed(&app, peer, request).await {
+    let reviewed = catch_polls(reviewed(&app, peer, request)).await;
+    match reviewed.unwrap_or_else(|cause| Err(failed(format!("the review failed: {cause}")))) {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(refusal) => {
             tracing::warn!(status = refusal.0.as_u16(), message = refusal.1, "an admission review was not answered");
@@ -257,15 +259,15 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     };
     match reviewed {
         Ok(Ok(Ok(answer))) => Ok(answer),
-        Ok(Ok(Err(review::ReviewError::Answer(error)))) => Err(broken(&error)),
+        Ok(Ok(Err(error @ review::ReviewError::Answer(_)))) => Err(failed(error.to_string())),
         Ok(Ok(Err(error))) => Err(ErrorResponse(StatusCode::BAD_REQUEST, error.to_string())),
-        Ok(Err(error)) => Err(broken(&error)),
+        Ok(Err(error)) => Err(failed(error.to_string())),
         Err(refusal) => unanswered(&beginning, review::BUSY, refusal),
     }
 }
 
-fn broken(error: &dyn std::error::Error) -> ErrorResponse {
-    ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+fn failed(message: String) -> ErrorResponse {
+    ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
 /// How long the API server waits for the answer: the `timeout` in the query.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::{Context, Error};
+use anyhow::Context;
 use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::shutdown::until;
 use tokio::sync::watch;
@@ -125,16 +125,6 @@ impl Election {
         self.end.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
-
-    /// Waits until a task ends before [`Self::leave`], and returns the error with which the server has to end: nothing
-    /// keeps the Leases any more.
-    async fn ended_early(&mut self) -> Error {
-        let stopped = "the leader election stopped early";
-        match self.tasks.join_next().await {
-            Some(Err(panic)) => Error::new(panic).context(stopped),
-            Some(Ok(())) | None => Error::msg(stopped),
-        }
-    }
 }
 
 /// The running HTTPS server.
@@ -164,7 +154,7 @@ impl Running {
     /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
     /// leadership last.
     pub(super) async fn until_shutdown(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { mut tasks, listener: Listener { mut server, close }, mut election, unregisters } = self;
+        let Self { mut tasks, listener: Listener { mut server, close }, election, unregisters } = self;
         let mut failed = tokio::select! {
             () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");
@@ -172,7 +162,6 @@ impl Running {
             }
             ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
             Some(ended) = tasks.next_ended() => Some(ended),
-            error = election.ended_early() => Some(Err(error)),
         };
         tasks.stop();
         // A registration by URL is removed before the server stops.
@@ -188,49 +177,5 @@ impl Running {
         election.leave().await;
         tracing::info!(target: LOG_TARGET, "stopped");
         failed.unwrap_or(Ok(()))
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::panic, clippy::unwrap_used)]
-mod tests {
-    use clusterip_failover::leases::{Identity, Role, Timing};
-    use kube::{Client, Config};
-
-    use super::*;
-
-    /// A server whose tasks run until the stop.
-    fn running() -> Running {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        // No server listens at this address.
-        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let me = Identity::new(Role::Serve);
-        let election = Election::start(Candidate::new(client, "clusterip-policy", me, Timing::default()));
-        let (close, closed) = watch::channel(false);
-        let server = tokio::spawn(async move {
-            until(closed).await;
-            Ok::<(), ServerError>(())
-        });
-        let mut tasks = Tasks::new();
-        tasks.spawn(tasks.until_stop());
-        Running { tasks, listener: Listener { server, close }, election, unregisters: false }
-    }
-
-    async fn ends_with(running: Running) -> String {
-        let ended = timeout(Duration::from_secs(60), running.until_shutdown(std::future::pending())).await;
-        format!("{:#}", ended.unwrap().unwrap_err())
-    }
-
-    #[tokio::test]
-    async fn server_ends_if_one_of_its_tasks_panics() {
-        let mut controller = running();
-        controller.tasks.spawn(async { panic!("on purpose") });
-        let said = ends_with(controller).await;
-        assert!(said.starts_with("a server task stopped early: "), "{said}");
-
-        let mut election = running();
-        election.election.tasks.spawn(async { panic!("on purpose") });
-        let said = ends_with(election).await;
-        assert!(said.starts_with("the leader election stopped early: "), "{said}");
     }
 }

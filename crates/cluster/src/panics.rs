@@ -1,0 +1,135 @@
+//! What a panic does: it ends the process, unless it is caught by [`catch`] or [`catch_polls`].
+//!
+//! A task that has panicked leaves its process half alive: without the task that renews a Lease, or the one that follows
+//! a kind, the other tasks go on with what they knew last. A process that ends is started again.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::future::Future;
+use std::future::poll_fn;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::pin::pin;
+use std::process;
+use std::task::Poll;
+
+use tracing::dispatcher::has_been_set;
+
+/// The exit status of Rust programs that have panicked.
+const PANICKED: i32 = 101;
+
+thread_local! {
+    /// Whether this thread catches panics.
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes each panic that is not caught here end the process with status 101, whichever thread or task panics. If the
+/// process has a log, the panic is logged, so that text of a user in its message is escaped as in other lines.
+pub fn end_the_process() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
+        if has_been_set() {
+            let location = panic.location().map(ToString::to_string);
+            tracing::error!(location, cause = text(panic.payload()), "the program panicked, which is a defect");
+        } else {
+            print(panic);
+        }
+        if !CATCHES.get() {
+            process::exit(PANICKED);
+        }
+    }));
+}
+
+/// Does the work.
+///
+/// # Errors
+/// The text of the panic, if the work panics.
+pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    let before = CATCHES.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    CATCHES.set(before);
+    done.map_err(|cause| text(cause.as_ref()).to_owned())
+}
+
+/// Waits for the work.
+///
+/// # Errors
+/// The text of the panic, if the work panics. It is not polled again then.
+pub async fn catch_polls<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let mut work = pin!(work);
+    poll_fn(|context| match catch(|| work.as_mut().poll(context)) {
+        Ok(polled) => polled.map(Ok),
+        Err(cause) => Poll::Ready(Err(cause)),
+    })
+    .await
+}
+
+fn text(cause: &(dyn Any + Send)) -> &str {
+    let text = cause.downcast_ref::<&str>().copied();
+    text.or_else(|| cause.downcast_ref::<String>().map(String::as_str)).unwrap_or("for an unknown reason")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+    use tokio::task::yield_now;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Names the case in the process that panics.
+    const CASE: &str = "CLUSTERIP_TEST_PANIC";
+
+    #[test]
+    fn only_a_panic_that_is_not_caught_ends_the_process() {
+        struct Case {
+            name: &'static str,
+            status: i32,
+        }
+        let cases = [
+            Case { name: "in a task", status: PANICKED },
+            Case { name: "in a thread", status: PANICKED },
+            Case { name: "after a caught one", status: PANICKED },
+            Case { name: "caught", status: 0 },
+            Case { name: "caught in a task", status: 0 },
+        ];
+        if let Ok(name) = env::var(CASE) {
+            end_the_process();
+            Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap().block_on(panics(&name));
+            process::exit(0);
+        }
+        let this = concat!(module_path!(), "::only_a_panic_that_is_not_caught_ends_the_process");
+        let (_, this) = this.split_once("::").unwrap();
+        for Case { name, status } in cases {
+            let child =
+                Command::new(env::current_exe().unwrap()).args([this, "--exact"]).env(CASE, name).output().unwrap();
+            assert_eq!(child.status.code(), Some(status), "{name}: {}", String::from_utf8_lossy(&child.stdout));
+        }
+    }
+
+    async fn panics(name: &str) {
+        let in_task = async {
+            yield_now().await;
+            panic!("on purpose");
+        };
+        match name {
+            "in a task" => drop(tokio::spawn(in_task)),
+            "in a thread" => drop(std::thread::spawn(|| panic!("on purpose"))),
+            "after a caught one" => {
+                assert_eq!(catch(|| panic!("on purpose")), Err::<(), _>("on purpose".to_owned()));
+                tokio::spawn(in_task);
+            }
+            "caught" => return assert_eq!(catch(|| panic!("on {}", "purpose")), Err::<(), _>("on purpose".to_owned())),
+            "caught in a task" => {
+                let caught = tokio::spawn(catch_polls(in_task)).await.unwrap();
+                return assert_eq!(caught, Err::<(), _>("on purpose".to_owned()));
+            }
+            other => panic!("{other} is no case"),
+        }
+        sleep(Duration::from_secs(60)).await;
+    }
+}
