@@ -72,13 +72,10 @@ const NICENESS_OF_LONG_WORK: i32 = 5;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads with a queue of jobs, one thread for each place. They end when this is dropped.
-pub struct Threads {
-    shared: Arc<Shared>,
-    started: bool,
-}
+pub struct Threads(Arc<Shared>);
 
 struct Shared {
-    /// `None` after the threads were dropped.
+    /// `None` after the threads were dropped, or if none could be started.
     queue: Mutex<Option<FairQueue<Job>>>,
     changed: Condvar,
 }
@@ -88,7 +85,7 @@ impl Threads {
     pub fn start(name: &str, niceness: i32, places: Places) -> Self {
         let queue = Mutex::new(Some(FairQueue::new(places)));
         let shared = Arc::new(Shared { queue, changed: Condvar::new() });
-        let start = |_| {
+        let start = |_: &usize| {
             let shared = Arc::clone(&shared);
             let worker = move || {
                 increase_niceness(niceness);
@@ -96,8 +93,10 @@ impl Threads {
             };
             thread::Builder::new().name(name.to_owned()).spawn(worker).is_ok()
         };
-        let started = (0..places.all).map(start).filter(|started| *started).count() > 0;
-        Self { shared, started }
+        if (0..places.all).filter(start).count() == 0 {
+            *shared.lock() = None;
+        }
+        Self(shared)
     }
 
     /// Runs work for this requester, as [`run`] does.
@@ -119,10 +118,7 @@ impl Threads {
             // A panic drops `done`, so that the caller sees it. A caller may be gone.
             let _ = panics::catch(work).map(|result| done.send(result));
         };
-        let queued = match self.started {
-            true => self.shared.push(requester, Box::new(job)),
-            false => Err(BackgroundError::NoThread),
-        };
+        let queued = self.0.push(requester, Box::new(job));
         async move {
             queued?;
             result.await.map_err(|_| BackgroundError::Panicked)
@@ -132,8 +128,8 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        *self.shared.lock() = None;
-        self.shared.changed.notify_all();
+        *self.0.lock() = None;
+        self.0.changed.notify_all();
     }
 }
 

@@ -9,11 +9,10 @@ use futures::stream::{self, StreamExt as _};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::support::{BLUE, BUSY, DELAY, LINUX, SETTINGS, Scene, Tenant};
-use crate::support::eventually::eventually;
-use crate::support::move_helpers::{path, stored};
+use super::support::{BUSY, DELAY, LINUX, Scene, Tenant};
+use crate::support::move_helpers::path;
 use crate::support::process_usage::processor_time;
-use crate::support::webhook_cluster::{addresses, annotated, service, with_ranges, within};
+use crate::support::webhook_cluster::{addresses, annotated, service, within};
 
 /// How many workloads of each kind the tenant has.
 const OF_EACH_KIND: usize = 24;
@@ -23,8 +22,6 @@ const PARALLEL: usize = 48;
 const CREATES: usize = 40;
 /// The webhook is not called about this namespace.
 const UNREVIEWED: &str = "kube-system";
-/// The most time that a create may take before the API server stops waiting for the webhook.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// 63 labels as long as labels may be. No pool asks for any of them.
 fn long_labels(prefix: &str) -> Value {
@@ -185,20 +182,21 @@ async fn creates_are_placed_beside(names: &[&str]) {
         tenants.push((tenant.client, tenant.namespace));
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let pid = scene.server.as_ref().unwrap().pid();
-    let begin = processor_time(pid);
-    for _ in 0..10 {
-        let (client, namespace) = &tenants[0];
-        scene.create(client, namespace, &selecting("once", json!({})), "?dryRun=All").await.unwrap();
+    for (kind, wanted) in [("ordinary", service("once", json!({}))), ("expensive", selecting("once", json!({})))] {
+        let pid = scene.server.as_ref().unwrap().pid();
+        let begin = processor_time(pid);
+        for _ in 0..100 {
+            let (client, namespace) = &tenants[0];
+            scene.create(client, namespace, &wanted, "?dryRun=All").await.unwrap();
+        }
+        eprintln!("an {kind} review takes {:?}", (processor_time(pid) - begin) / 100);
     }
-    eprintln!("ten reviews of one of {} namespaces take {:?}", names.len(), processor_time(pid) - begin);
     let unreviewed = vec![(scene.admin(), UNREVIEWED.to_owned()); names.len()];
     creates_beside(&scene, &neighbour, "alone", &[]).await;
     // The API server itself takes longer beside so many requests.
     let beside_unreviewed = creates_beside(&scene, &neighbour, "beside-unreviewed", &unreviewed).await;
     let beside = creates_beside(&scene, &neighbour, "beside", &tenants).await;
-    assert!(p95(&beside) < TIMEOUT / 2, "{beside:?}");
-    assert!(p95(&beside) < 2 * p95(&beside_unreviewed), "{beside:?}, {beside_unreviewed:?}");
+    assert!(p95(&beside) < 2 * p95(&beside_unreviewed) + DELAY / 4, "{beside:?}, {beside_unreviewed:?}");
 }
 
 #[tokio::test]
@@ -262,20 +260,7 @@ async fn changed_settings_take_effect_for_others_before_all_expensive_services_a
             scene.create(&scene.admin(), &shop, &service(&format!("web-{nth}"), json!({})), "").await.unwrap();
         assert!(within(addresses(&created)[0], LINUX), "{created}");
     }
-    let settings = SETTINGS.replace("match: {namespaces: [blue]}", &format!("match: {{namespaces: [blue, {shop}]}}"));
-    let server = scene.server.as_ref().unwrap();
-    std::fs::write(server.folder().join("settings.yaml"), with_ranges(&scene.plane, &settings)).unwrap();
-    server.logged("settings in use").await;
-    let begin = Instant::now();
-    let moved = async |nth: usize| {
-        eventually("the Service of another namespace to move", async || {
-            let now = stored(&scene.admin(), &shop, &format!("web-{nth}")).await?;
-            addresses(&now).first().is_some_and(|address| within(*address, BLUE)).then_some(())
-        })
-        .await;
-    };
-    join_all((0..3).map(moved)).await;
-    let took = begin.elapsed();
+    let took = scene.time_to_move_to_blue(&shop, (0..3).map(|nth| format!("web-{nth}"))).await;
     eprintln!("the moves of another namespace ended {took:?} after the change of the settings");
     assert!(took < DELAY * BUSY, "{took:?}");
 }

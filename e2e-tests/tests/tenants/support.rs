@@ -178,6 +178,27 @@ impl Scene {
         took[took.len() / 2]
     }
 
+    /// Changes the settings of the server so that the pool `blue` is also for this namespace, and returns how long after
+    /// that its Services are in this pool.
+    pub async fn time_to_move_to_blue(&self, namespace: &str, names: impl Iterator<Item = String>) -> Duration {
+        let (admin, server) = (self.admin(), self.server.as_ref().unwrap());
+        let in_use = || server.log().iter().filter(|line| line.contains("settings in use")).count();
+        let before = in_use();
+        let settings =
+            SETTINGS.replace("match: {namespaces: [blue]}", &format!("match: {{namespaces: [blue, {namespace}]}}"));
+        std::fs::write(server.folder().join("settings.yaml"), with_ranges(&self.plane, &settings)).unwrap();
+        eventually("the settings to be in use", async || (in_use() > before).then_some(())).await;
+        let begin = Instant::now();
+        for name in names {
+            eventually("a Service to move to the pool of another team", async || {
+                let now = stored(&admin, namespace, &name).await?;
+                addresses(&now).first().is_some_and(|address| within(*address, BLUE)).then_some(())
+            })
+            .await;
+        }
+        begin.elapsed()
+    }
+
     /// Waits for an Event with this reason about a Service.
     pub async fn wait_for_event(&self, namespace: &str, name: &str, reason: &str) {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");

@@ -240,30 +240,26 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     let mut review = pin!(review);
     // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide, and a tenant
     // whose reviews take long could bypass the policy.
-    let reviewed = tokio::select! {
+    let refusal = tokio::select! {
         biased;
-        reviewed = &mut review => Ok(reviewed),
+        reviewed = &mut review => match reviewed {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error @ review::ReviewError::Answer(_))) => return Err(failed(error.to_string())),
+            Ok(Err(error)) => return Err(ErrorResponse(StatusCode::BAD_REQUEST, error.to_string())),
+            Err(BackgroundError::Full) => {
+                ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, "busy: too many reviews wait".to_owned())
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        },
         Err(_) = timeout_at(begins, begun) => {
             let busy = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
-            Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, busy))
+            ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, busy)
         }
         () = sleep_until(ends) => {
-            Err(ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}")))
+            ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}"))
         }
     };
-    let reviewed = match reviewed {
-        Ok(Err(BackgroundError::Full)) => {
-            Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, "busy: too many reviews wait".to_owned()))
-        }
-        reviewed => reviewed,
-    };
-    match reviewed {
-        Ok(Ok(Ok(answer))) => Ok(answer),
-        Ok(Ok(Err(error @ review::ReviewError::Answer(_)))) => Err(failed(error.to_string())),
-        Ok(Ok(Err(error))) => Err(ErrorResponse(StatusCode::BAD_REQUEST, error.to_string())),
-        Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(refusal) => unanswered(&beginning, review::BUSY, refusal),
-    }
+    unanswered(&beginning, review::BUSY, refusal)
 }
 
 fn failed(message: String) -> ErrorResponse {
