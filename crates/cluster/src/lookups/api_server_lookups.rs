@@ -60,11 +60,7 @@ impl ApiServerLookups {
     }
 
     fn look_up(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let (api_version, kind) = match call {
-            HostCall::ListAll { api_version, kind, .. }
-            | HostCall::ListNamespace { api_version, kind, .. }
-            | HostCall::Get { api_version, kind, .. } => (api_version, kind),
-        };
+        let (api_version, kind) = call.resource();
         // Only [`CompleteObjects`] turns objects, selectors and masks into an answer, so that all answers are alike.
         let mut objects = CompleteObjects::default();
         match self.runtime.block_on(self.find(call, api_version, kind))? {

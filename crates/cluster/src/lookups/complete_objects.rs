@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
 
+use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
 use serde_json::{Value, json};
 
 use super::field_mask::{Mask, masked};
-use super::selectors;
+use super::selectors::{self, SelectorError};
 use crate::object::{self, map};
 use crate::policy::host_calls::{HostCall, HostCalls};
 use crate::watch::kinds::Kind;
@@ -66,80 +66,47 @@ impl CompleteObjects {
             "spec": {"parentRef": {"group": "", "resource": "services", "namespace": namespace, "name": service}},
         }))
     }
-
-    fn check_api(&self, api_version: &str, kind: &str) -> Result<(), String> {
-        let is_absent = self.absent.contains(&(api_version.to_owned(), kind.to_owned()));
-        if is_absent { Err(format!("Cannot find resource {api_version}/{kind}")) } else { Ok(()) }
-    }
-
-    fn list(&self, query: &Query<'_>, namespace: Option<&str>) -> Result<Vec<u8>, String> {
-        self.check_api(query.api_version, query.kind)?;
-        let labels =
-            query.label_selector.as_deref().map(selectors::labels).transpose().map_err(|error| error.to_string())?;
-        let selects = |object: &Value| match query.field_selector.as_deref() {
-            _ if labels.as_ref().is_some_and(|labels| !labels.matches(&map(object, &["metadata", "labels"]))) => {
-                Ok(false)
-            }
-            Some(fields) => selectors::fields_match(fields, object).map_err(|error| error.to_string()),
-            None => Ok(true),
-        };
-        let mask = query.field_masks.as_ref().map(Mask::new);
-        let mut items = Vec::new();
-        for (_, object) in self.of_kind(query.api_version, query.kind, namespace) {
-            if selects(object)? {
-                items.push(masked(object, mask.as_ref(), true));
-            }
-        }
-        let (api_version, kind) = (json!(query.api_version), json!(format!("{}List", query.kind)));
-        let items = Value::Array(items);
-        Ok(format!(r#"{{"apiVersion":{api_version},"kind":{kind},"metadata":{{}},"items":{items}}}"#).into())
-    }
 }
 
-struct Query<'q> {
-    api_version: &'q String,
-    kind: &'q String,
-    label_selector: &'q Option<String>,
-    field_selector: &'q Option<String>,
-    field_masks: &'q Option<BTreeSet<String>>,
-}
-
-/// Answers all look-ups from complete objects, as Kubewarden does.
-#[derive(Clone)]
-pub struct ObjectCalls(Arc<RwLock<CompleteObjects>>);
-
-impl ObjectCalls {
-    /// Answers from these objects, which may change between two look-ups.
-    pub fn new(objects: Arc<RwLock<CompleteObjects>>) -> Self {
-        Self(objects)
-    }
-}
-
-impl HostCalls for ObjectCalls {
-    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).answer(call)
-    }
-}
-
+/// Answers all look-ups, as Kubewarden does.
 impl HostCalls for CompleteObjects {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (api_version, kind) = call.resource();
+        if self.absent.contains(&(api_version.to_owned(), kind.to_owned())) {
+            return Err(format!("Cannot find resource {api_version}/{kind}"));
+        }
         match call {
-            HostCall::ListAll { api_version, kind, label_selector, field_selector, field_masks } => {
-                let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, None)
-            }
-            HostCall::ListNamespace { api_version, kind, namespace, label_selector, field_selector, field_masks } => {
-                self.check_api(api_version, kind)?;
-                if !object::is_namespaced(kind) {
+            HostCall::ListAll { label_selector, field_selector, field_masks, .. }
+            | HostCall::ListNamespace { label_selector, field_selector, field_masks, .. } => {
+                let namespace = match call {
+                    HostCall::ListNamespace { namespace, .. } => Some(namespace.as_str()),
+                    _ => None,
+                };
+                if namespace.is_some() && !object::is_namespaced(kind) {
                     return Err(format!(
                         "resource {api_version}/{kind} is cluster wide. Cannot search for it inside of a namespace"
                     ));
                 }
-                let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, Some(namespace))
+                let wrong = |error: SelectorError| error.to_string();
+                let labels = label_selector.as_deref().map(selectors::labels).transpose().map_err(wrong)?;
+                let mask = field_masks.as_ref().map(Mask::new);
+                let mut items = Vec::new();
+                for (_, object) in self.of_kind(api_version, kind, namespace) {
+                    let has_labels = |labels: &LabelSelector| labels.matches(&map(object, &["metadata", "labels"]));
+                    if labels.as_ref().is_none_or(has_labels)
+                        && field_selector
+                            .as_deref()
+                            .map_or(Ok(true), |it| selectors::fields_match(it, object))
+                            .map_err(wrong)?
+                    {
+                        items.push(masked(object, mask.as_ref(), true));
+                    }
+                }
+                let (api_version, kind) = (json!(api_version), json!(format!("{kind}List")));
+                let items = Value::Array(items);
+                Ok(format!(r#"{{"apiVersion":{api_version},"kind":{kind},"metadata":{{}},"items":{items}}}"#).into())
             }
-            HostCall::Get { api_version, kind, name, namespace, field_masks, .. } => {
-                self.check_api(api_version, kind)?;
+            HostCall::Get { name, namespace, field_masks, .. } => {
                 if object::is_namespaced(kind) && namespace.is_none() {
                     return Err(format!("Resource {api_version}/{kind} is namespaced, but no namespace was provided"));
                 }

@@ -270,6 +270,9 @@ impl Snapshot {
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
         self.absent.insert((api_version.to_owned(), kind.to_owned()));
         let number = self.number(api_version, kind);
+        if number == IP_ADDRESS {
+            self.ip_addresses.clear();
+        }
         self.revise(number, "");
     }
 

@@ -57,34 +57,26 @@ pub enum HostCall {
     },
 }
 
-/// A host call that is not one of the look-ups.
+/// A host call that this host does not offer, or whose request can't be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum CallError {
-    /// A binding, namespace or operation that this host does not have.
-    #[error("unknown {what}: {name}")]
-    Unknown {
-        /// `binding`, `namespace` or `operation`.
-        what: &'static str,
-        /// The unknown name.
-        name: String,
-    },
-    /// The request of the call can't be parsed.
-    #[error("{operation}: {reason}")]
-    Request {
-        /// The name of the operation.
-        operation: String,
-        /// What is wrong with the request.
-        reason: String,
-    },
-}
+#[error("{0}")]
+pub struct CallError(String);
 
 impl HostCall {
+    /// The API version and kind of the objects.
+    pub fn resource(&self) -> (&str, &str) {
+        let (Self::ListAll { api_version, kind, .. }
+        | Self::ListNamespace { api_version, kind, .. }
+        | Self::Get { api_version, kind, .. }) = self;
+        (api_version, kind)
+    }
+
     /// Parses a waPC host call.
     ///
     /// # Errors
     /// [`CallError`] for a call that Kubewarden or this host does not offer, or whose request can't be parsed.
     pub fn read(binding: &str, namespace: &str, operation: &str, payload: &[u8]) -> Result<Self, CallError> {
-        let unknown = |what, name: &str| Err(CallError::Unknown { what, name: name.to_owned() });
+        let unknown = |what, name: &str| Err(CallError(format!("unknown {what}: {name}")));
         if binding != "kubewarden" {
             return unknown("binding", binding);
         }
@@ -97,12 +89,8 @@ impl HostCall {
             "get_resource" => "KubernetesGetResource",
             _ => return unknown("operation", operation),
         };
-        let request = |error: serde_json::Error| CallError::Request {
-            operation: operation.to_owned(),
-            reason: error.to_string(),
-        };
         let named = [b"{\"".as_slice(), variant.as_bytes(), b"\":", payload, b"}"].concat();
-        serde_json::from_slice(&named).map_err(request)
+        serde_json::from_slice(&named).map_err(|error| CallError(format!("{operation}: {error}")))
     }
 }
 

@@ -38,26 +38,8 @@ fn place(number: usize) -> String {
 
 /// A look-up that does not match the recorded session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SessionMismatch {
-    /// Another look-up was recorded.
-    #[error("exchange {number} does not match\n  expected: {expected}\n  asked:    {asked}")]
-    Other {
-        /// The number of the exchange, counted from 1.
-        number: usize,
-        /// The look-up that was recorded.
-        expected: HostCall,
-        /// The look-up that was made.
-        asked: HostCall,
-    },
-    /// All recorded look-ups have been made already.
-    #[error("exchange {number} is missing\n  expected: nothing\n  asked:    {asked}")]
-    Beyond {
-        /// The number of the exchange, counted from 1.
-        number: usize,
-        /// The look-up that was made.
-        asked: HostCall,
-    },
-}
+#[error("{0}")]
+pub struct SessionMismatch(String);
 
 /// Reads a session file.
 ///
@@ -203,17 +185,16 @@ impl HostCalls for Replay {
         state.asked += 1;
         let number = state.asked;
         let Some(expected) = state.left.pop_front() else {
-            state.mismatch.get_or_insert_with(|| SessionMismatch::Beyond { number, asked: call.clone() });
+            let mismatch = format!("exchange {number} is missing\n  expected: nothing\n  asked:    {call}");
+            state.mismatch.get_or_insert(SessionMismatch(mismatch));
             return Err("the list of recorded responses is empty".to_owned());
         };
         if expected.call != *call {
             let text =
                 format!("Replay error: unexpected request. Was expecting {:?}, got {call:?} instead", expected.call);
-            state.mismatch.get_or_insert_with(|| SessionMismatch::Other {
-                number,
-                expected: expected.call,
-                asked: call.clone(),
-            });
+            let expected = expected.call;
+            let mismatch = format!("exchange {number} does not match\n  expected: {expected}\n  asked:    {call}");
+            state.mismatch.get_or_insert(SessionMismatch(mismatch));
             return Err(text);
         }
         expected.answer.map(String::into_bytes)

@@ -4,34 +4,12 @@ use clusterip_core::json::{describe, quote};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::yaml::{self, YamlError};
+use crate::yaml;
 
-/// A text that does not contain an `AdmissionRequest`.
+/// Why a text does not contain an `AdmissionRequest`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RequestError {
-    /// The text is neither JSON nor YAML.
-    #[error(transparent)]
-    Text(#[from] YamlError),
-    /// The value is not an object.
-    #[error("expected an AdmissionRequest, or an AdmissionReview with one, found {0}")]
-    Type(String),
-    /// The object is a Kubernetes object of another kind.
-    #[error("expected an AdmissionRequest, found an object of kind {0}: `clusterip plan` takes manifests")]
-    Manifest(String),
-    /// The object is an `AdmissionReview` without a request, for example an answer.
-    #[error("an AdmissionReview whose `request` is {0}: save the review as received, before it is answered")]
-    Review(String),
-    /// A field that every request has is missing or has the wrong type.
-    #[error("not an AdmissionRequest: `{field}` is {found}, expected {expected}")]
-    Part {
-        /// The name of the field.
-        field: &'static str,
-        /// The value that was found.
-        found: String,
-        /// The type that is expected.
-        expected: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct RequestError(String);
 
 /// Reads an `AdmissionRequest`, or takes it out of an `AdmissionReview`, in JSON or YAML. Only the presence and type of
 /// the required fields are checked; the policy checks the rest.
@@ -42,21 +20,34 @@ pub fn read(text: &str) -> Result<Value, RequestError> {
     // JSON is tried first, because some JSON escapes are not valid YAML.
     let mut document = match serde_json::from_str(text) {
         Ok(document) => document,
-        Err(_) => yaml::single(text)?,
+        Err(_) => yaml::single(text).map_err(|error| RequestError(error.to_string()))?,
     };
-    let Value::Object(fields) = &mut document else { return Err(RequestError::Type(describe(&document))) };
+    let Value::Object(fields) = &mut document else {
+        let found = describe(&document);
+        return wrong(format!("expected an AdmissionRequest, or an AdmissionReview with one, found {found}"));
+    };
     let request = match fields.get("kind") {
-        Some(Value::String(kind)) if kind != "AdmissionReview" => return Err(RequestError::Manifest(quote(kind))),
+        Some(Value::String(kind)) if kind != "AdmissionReview" => {
+            let kind = quote(kind);
+            return wrong(format!(
+                "expected an AdmissionRequest, found an object of kind {kind}: `clusterip plan` takes manifests"
+            ));
+        }
         Some(Value::String(_)) => match fields.remove("request") {
             Some(request @ Value::Object(_)) => request,
-            other => return Err(RequestError::Review(found(other.as_ref()))),
+            other => {
+                let found = found(other.as_ref());
+                return wrong(format!(
+                    "an AdmissionReview whose `request` is {found}: save the review as received, before it is answered"
+                ));
+            }
         },
         None if fields.get("request").is_some_and(Value::is_object) => fields.remove("request").unwrap_or_default(),
         _ => document,
     };
     let part = |field: &'static str, expected: &'static str, fits: fn(&Value) -> bool| match request.get(field) {
         Some(value) if fits(value) => Ok(()),
-        other => Err(RequestError::Part { field, found: found(other), expected }),
+        other => wrong(format!("not an AdmissionRequest: `{field}` is {}, expected {expected}", found(other))),
     };
     // The fields that Kubernetes always sends and kwctl requires.
     part("uid", "a string", Value::is_string)?;
@@ -65,6 +56,10 @@ pub fn read(text: &str) -> Result<Value, RequestError> {
     part("operation", "a string such as CREATE", Value::is_string)?;
     part("userInfo", "an object, possibly empty", Value::is_object)?;
     Ok(request)
+}
+
+fn wrong<T>(reason: String) -> Result<T, RequestError> {
+    Err(RequestError(reason))
 }
 
 fn found(value: Option<&Value>) -> String {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::complete_objects::{CompleteObjects, ObjectCalls};
+use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{Exchange, Recorder};
 use clusterip_core::response::Response;
@@ -20,7 +20,7 @@ pub fn evaluate(
     settings: &Value,
     cluster: &Arc<RwLock<CompleteObjects>>,
 ) -> (Response, Vec<Exchange>) {
-    let recorder = Recorder::new(Arc::new(ObjectCalls::new(Arc::clone(cluster))));
+    let recorder = Recorder::new(Arc::new(cluster.read().unwrap().clone()));
     let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
         let call = HostCall::read("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())?;
         recorder.answer(&call)

@@ -11,7 +11,8 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
 use serde_json::{Map, Value, json};
 
-use super::workloads::hash;
+use super::workloads::{LabelHashes, label_hashes};
+use crate::object::map;
 
 /// How many ports of a Service of type `LoadBalancer` are kept. Those of other types are not needed.
 pub const MAX_PORTS: usize = 1024;
@@ -61,6 +62,8 @@ pub struct StoredService {
     has_plain_addresses: bool,
     /// Whether the address was set by hand; `None` if that is unknown.
     by_hand: Option<bool>,
+    /// The labels of the Pods that the Service selects; empty if it selects none.
+    selected: LabelHashes,
     /// The index in [`FIELDS`], and the value.
     fields: Box<[(u8, Field)]>,
 }
@@ -83,6 +86,7 @@ impl StoredService {
     pub(super) fn read(service: &Value) -> Self {
         let value = |path: &[&str]| path.iter().try_fold(service, |value, key| value.get(key));
         let addresses: Box<[IpAddr]> = addresses(service).into();
+        let selector = map(service, FIELDS[SELECTOR]);
         let balances = value(FIELDS[TYPE]).is_some_and(|kind| kind == "LoadBalancer");
         let has_plain_addresses = plain_addresses(&addresses).is_some_and(|[first, all]| {
             value(FIELDS[CLUSTER_IP]) == Some(&first) && value(FIELDS[CLUSTER_IPS]) == Some(&all)
@@ -102,6 +106,8 @@ impl StoredService {
             external: in_use(service).into(),
             has_plain_addresses,
             by_hand: is_set_by_hand(service),
+            // No Pod has more labels.
+            selected: if selector.len() > MAX_LABELS { LabelHashes::default() } else { label_hashes(&selector) },
             fields: FIELDS.iter().enumerate().filter_map(field).collect(),
         }
     }
@@ -172,25 +178,18 @@ impl StoredService {
         let key = 2 * self.key.name.len() + self.key.namespace.len();
         let addresses = (self.addresses.len() + self.external.len()) * (size_of::<IpAddr>() + ENTRY);
         let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, Field)>() + field.bytes());
-        size_of::<Self>() + 2 * ENTRY + key + addresses + fields.sum::<usize>()
+        size_of::<Self>() + 2 * ENTRY + key + addresses + size_of_val(&*self.selected) + fields.sum::<usize>()
     }
 
     /// The hash of the first label of the selector. A selected Pod has all labels of the selector, so one of them is
     /// enough to find the Service. `None` if the Service selects no Pods.
     pub(super) fn first_selected(&self) -> Option<u64> {
-        self.selector().first().map(|(key, value)| hash(key, value))
+        self.selected.first().copied()
     }
 
     /// Whether the Service selects Pods with these labels.
     pub(super) fn selects(&self, labels: &[u64]) -> bool {
-        self.selector().iter().all(|(key, value)| labels.binary_search(&hash(key, value)).is_ok())
-    }
-
-    fn selector(&self) -> &[(Box<str>, Box<str>)] {
-        match self.field(SELECTOR) {
-            Some(Field::Map(selector)) => selector,
-            _ => &[],
-        }
+        self.selected.iter().all(|label| labels.binary_search(label).is_ok())
     }
 
     fn record(&self) -> Option<&str> {
