@@ -50,8 +50,10 @@ pub struct Addresses {
     /// Addresses of objects that belong to another pool, of both families.
     pub misplaced: i64,
     /// IPv4 addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<AddressCounts>,
     /// IPv6 addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<AddressCounts>,
 }
 
@@ -196,7 +198,14 @@ fn selector(selector: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn family_without_addresses_is_left_out_as_the_schema_demands() {
+        assert_eq!(json!(Addresses::default()), json!({"used": 0, "free": 0, "misplaced": 0}));
+    }
 
     #[test]
     fn ranges_are_joined_and_shortened() {

@@ -34,7 +34,7 @@ pub enum BackgroundError {
     Full,
 }
 
-/// A heavy namespace leaves one of the two threads to the others.
+/// One namespace has at most one of the two threads, and all heavy namespaces together have at most one.
 static SHORT: LazyLock<Threads> = LazyLock::new(|| {
     let places = Places { all: 2, of_peer: 2, of_namespace: 1, heavy: 1, waiting: usize::MAX };
     Threads::start("background", 0, places)

@@ -1,8 +1,10 @@
-//! Decides whose work comes next. Work waits in one queue for each namespace, and the namespaces take turns.
+//! Decides whose work comes next. Work waits in one queue for each client and namespace: if all clients shared the queue
+//! of a namespace, a client that names the namespace of others could fill it.
 //!
 //! A namespace can't keep others waiting, however much of its work waits, and however long each piece of it takes: it
-//! has a share of the places, and the next free place goes to the namespace that has used least processor time lately.
-//! Namespaces that have used much are *heavy*, and share places of their own.
+//! has a share of the places. The next free place goes to the client with the least work in progress, and there to the
+//! namespace that has used least processor time lately. Namespaces that have used much are *heavy*, and share places of
+//! their own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -39,12 +41,12 @@ impl Requester {
     }
 }
 
-/// A namespace that has used this much processor time is heavy, until it is forgiven.
+/// A namespace is heavy while more than this much of its processor time counts.
 const HEAVY: Duration = Duration::from_millis(100);
-/// The most processor time that is held against a namespace: what it used before that is forgotten.
+/// At most this much counts.
 const MOST_HELD: Duration = Duration::from_secs(2);
-/// In so many seconds, one second of processor time is forgiven: a namespace may always use this share of a processor.
-const FORGIVING: u32 = 4;
+/// Of the time that counts, one second expires in so many seconds.
+const EXPIRING: u32 = 4;
 
 /// The work that waits, and how much is in progress.
 #[derive(Debug)]
@@ -61,14 +63,14 @@ struct Namespace<T> {
     waiting: VecDeque<T>,
     running: usize,
     last_turn: u64,
-    /// The processor time that is held against it, as of `at`.
+    /// The processor time that counts, as of `at`.
     used: Duration,
     at: Instant,
 }
 
 impl<T> Namespace<T> {
     fn used(&self, now: Instant) -> Duration {
-        self.used.saturating_sub(now.saturating_duration_since(self.at) / FORGIVING)
+        self.used.saturating_sub(now.saturating_duration_since(self.at) / EXPIRING)
     }
 }
 
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_namespaces_share_their_places_until_they_are_forgiven() {
+    fn heavy_namespaces_share_their_places_until_their_time_expires() {
         let mut queue = queue(&[("a", 3), ("b", 3), ("c", 3)]);
         let now = Instant::now();
         let long = Duration::from_secs(60);
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(taken(&mut queue, now), ["c-1", "a-1"], "only one of them, though a place is free");
         queue.done(&Requester::own("c"), Duration::ZERO, now);
         assert_eq!(taken(&mut queue, now), ["c-2"]);
-        let later = now + MOST_HELD * FORGIVING;
+        let later = now + MOST_HELD * EXPIRING;
         queue.done(&Requester::own("c"), Duration::ZERO, later);
         assert_eq!(taken(&mut queue, later), ["b-1"]);
     }

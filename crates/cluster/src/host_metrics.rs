@@ -11,8 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// The upper bounds of the histogram buckets in seconds: from half a millisecond, which an evaluation takes, to what
-/// the API server waits for a webhook.
+/// The upper bounds of the histogram buckets in seconds: from half a millisecond to what the API server waits
+/// for a webhook.
 pub const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -22,7 +22,7 @@ thread_local! {
     static CATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes each panic that is not caught here end the process with status 101, whichever thread or task panics. If the
+/// Makes each panic that neither [`catch`] nor [`catch_polls`] catches end the process with status 101, whichever thread or task panics. If the
 /// process has a log, the panic is logged, so that text of a user in its message is escaped as in other lines.
 pub fn end_the_process() {
     let print = panic::take_hook();
@@ -53,7 +53,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 /// Waits for the work.
 ///
 /// # Errors
-/// The text of the panic, if the work panics. It is not polled again then.
+/// The text of the panic, if the work panics. The work is not polled again after it has panicked.
 pub async fn catch_polls<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let mut work = pin!(work);
     poll_fn(|context| match catch(|| work.as_mut().poll(context)) {

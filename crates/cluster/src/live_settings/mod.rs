@@ -90,7 +90,7 @@ impl fmt::Display for Warning {
 /// Settings in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveSettings {
-    /// The document that the policy gets.
+    /// The document that `settings` was read from.
     pub document: Value,
     /// The same settings, parsed.
     pub settings: Settings,

@@ -45,7 +45,7 @@ impl Addresses for Unused<'_> {
     }
 }
 
-/// A snapshot, as the decision about one Service or Node sees it. The snapshot is locked for each look-up alone.
+/// A snapshot, as the decision about one Service or Node sees it. Each look-up locks the snapshot and unlocks it.
 pub struct StoredCluster<'s> {
     snapshot: &'s RwLock<Snapshot>,
     service: ServiceKey,

@@ -45,7 +45,8 @@ const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() 
 /// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
 /// the address away; its watch has failed.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// The time limit for a claim at the API server. The policy has two seconds in total.
+/// The time limit for a claim at the API server. A review must end within nine tenths of the
+/// time that the API server waits.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
 /// The time limit for reading a claim back if the API server did not answer in time.
 const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);

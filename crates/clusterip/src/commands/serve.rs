@@ -46,7 +46,7 @@ Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.
 /// The target of all log lines of this command.
 const LOG_TARGET: &str = module_path!();
 
-/// The number of threads for files, names and settings.
+/// The number of threads for blocking work: files, DNS look-ups and checks of settings.
 const BLOCKING_THREADS: usize = 2;
 /// The minimum number of threads for reviews if each of them waits for its claim.
 const CLAIMING_THREADS: usize = 16;

@@ -202,7 +202,7 @@ impl Reviewer for Admission {
         respond(request, answer)
     }
 
-    fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
+    fn unreviewed(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         let kind = resource_kind(request);
         let mut answer = self.undecided(kind, request, reason);
         answer.code = answer.code.map(|_| code);

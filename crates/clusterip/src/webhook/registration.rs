@@ -56,10 +56,10 @@ pub enum RegistrationError {
         /// The answer of the API server.
         reason: Box<kube::Error>,
     },
-    /// What may pass.
+    /// A failure after which the next attempt may succeed.
     #[error("MutatingWebhookConfiguration {0}")]
     Passing(String),
-    /// What trying again does not help.
+    /// A failure that another attempt does not end.
     #[error("{0}")]
     Final(String),
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clusterip_cluster::panics;
-use clusterip_cluster::policy::response::{AdmissionResponse, Status};
+use clusterip_cluster::policy::response::AdmissionResponse;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
@@ -17,9 +17,10 @@ pub trait Reviewer: Send + Sync + 'static {
     /// evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
 
-    /// The response to a request that could not be read completely, for `reason`. `request` has only the fields that
-    /// say what the request is about. This call does not block.
-    fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
+    /// The response to a request without a review, for `reason`: the request could not be read completely, its review
+    /// could not begin or end in time, or panicked. `request` may have only the fields that say what it is about. This
+    /// call does not block.
+    fn unreviewed(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         AdmissionResponse::refused(request, code, reason.to_owned())
     }
 
@@ -65,8 +66,8 @@ struct Answered {
     response: AdmissionResponse,
 }
 
-/// The answer to an `AdmissionReview`, both as JSON. If the reviewer panics, this one request is denied, except a
-/// request about a Node: it is allowed with a warning.
+/// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is
+/// answered without one.
 ///
 /// # Errors
 /// [`ReviewError`] if the body is not an `AdmissionReview` that can be answered.
@@ -82,8 +83,9 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
         Some(Value::String(uid)) if !uid.is_empty() => uid.clone(),
         other => return Err(missing("request.uid", other, "a string")),
     };
-    let mut response =
-        panics::catch(|| reviewer.review(&request)).unwrap_or_else(|cause| panic_response(&request, &cause));
+    let mut response = panics::catch(|| reviewer.review(&request)).unwrap_or_else(|cause| {
+        reviewer.unreviewed(&request, 500, &format!("the review panicked: {cause}; see the log of clusterip"))
+    });
     response.uid = uid;
     written(response)
 }
@@ -97,7 +99,7 @@ pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &s
     let request = identity(part);
     let uid = request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty())?.to_owned();
     request.get("kind")?;
-    let mut response = reviewer.review_unread(&Value::Object(request), code, reason);
+    let mut response = reviewer.unreviewed(&Value::Object(request), code, reason);
     response.uid = uid;
     written(response).ok()
 }
@@ -191,25 +193,6 @@ fn shown(found: Option<&Value>) -> String {
             format!("{:?}…", text.chars().take(MAX_CHARACTERS).collect::<String>())
         }
         Some(Value::String(text)) => format!("{text:?}"),
-    }
-}
-
-fn panic_response(request: &Value, cause: &str) -> AdmissionResponse {
-    let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, name) = (text("namespace"), text("name"));
-    let kind = resource_kind(request);
-    tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
-    let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-    let message = format!("the review of {subject} failed: {cause}; see the log of clusterip");
-    let allowed = kind == ResourceKind::Node;
-    AdmissionResponse {
-        uid: String::new(),
-        allowed,
-        patch_type: None,
-        patch: None,
-        status: (!allowed).then(|| Status { message: Some(message.clone()), code: Some(500) }),
-        audit_annotations: None,
-        warnings: allowed.then(|| vec![message]),
     }
 }
 

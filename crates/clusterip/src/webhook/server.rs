@@ -252,11 +252,11 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
             Err(error) => return Err(failed(error.to_string())),
         },
         Err(_) = timeout_at(begins, begun) => {
-            let busy = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
+            let busy = format!("busy: the review did not begin within {:?}", time / 2);
             ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, busy)
         }
         () = sleep_until(ends) => {
-            ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}"))
+            ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {:?}", time * 9 / 10))
         }
     };
     unanswered(&beginning, review::BUSY, refusal)

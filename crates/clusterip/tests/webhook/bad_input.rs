@@ -261,7 +261,7 @@ async fn memory_for_bodies_is_limited() {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
     let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 2000]).await;
-    assert_eq!(found, (503, "busy: waiting bodies already use 1000 bytes\n".to_owned()));
+    assert_eq!(found, (503, "busy: waiting bodies may take 1000 bytes together\n".to_owned()));
     // The memory was returned.
     server.assert_serves().await;
     server.assert_serves().await;

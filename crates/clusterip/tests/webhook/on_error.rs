@@ -64,6 +64,11 @@ async fn request_without_a_decision_is_treated_as_on_error_says() {
             };
             assert_eq!(found, expected);
         }
+        // A cluster must get its Nodes.
+        let node = json!({"uid": "7", "kind": {"group": "", "version": "v1", "kind": "Node"}, "name": "a"});
+        let found = admission.unreviewed(&node, 500, "the review panicked");
+        let warnings = Some(vec!["clusterip-policy could not decide: the review panicked".to_owned()]);
+        assert_eq!((found.allowed, found.status, found.warnings), (true, None, warnings));
         assert!(ledger.is_empty());
         let text = metrics.encode();
         let line = "clusterip_admissions_total{kind=\"Service\",decision=\"error\",pool=\"\"} 2";

@@ -14,7 +14,7 @@ use super::workloads::{Found, LabelIndex, hash};
 use super::{ENDPOINT_SLICE, SERVICE, Stored};
 
 /// How many bytes the objects of one namespace may take, of all kinds together. Kubernetes is tested with 3,000 Pods and
-/// 5,000 Services in a namespace; they take about two thirds of it. What exceeds it is left out, so that a tenant who
+/// 5,000 Services in a namespace; they take about half of it. What exceeds it is left out, so that a tenant who
 /// creates any number of objects affects no other namespace.
 pub const MAX_BYTES: usize = 16 << 20;
 

@@ -1,4 +1,5 @@
-//! The Services that wait for a look, and those at work. The namespaces take turns, so that none keeps others waiting.
+//! The Services that wait to be reconciled, and those that are being reconciled. The namespaces take turns, so that none
+//! keeps others waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,11 +17,9 @@ const MAX_RUNNING_PER_NAMESPACE: usize = 16;
 pub struct ServiceQueue {
     queue: FairQueue<ServiceKey>,
     queued: BTreeSet<ServiceKey>,
-    running: BTreeMap<ServiceKey, Again>,
+    /// The Services that have a place, and whether each was pushed again and needs another turn.
+    running: BTreeMap<ServiceKey, bool>,
 }
-
-/// Whether a Service that has a place was pushed again, and needs another turn.
-type Again = bool;
 
 impl Default for ServiceQueue {
     fn default() -> Self {

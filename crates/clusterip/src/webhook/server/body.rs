@@ -32,15 +32,15 @@ impl Memory {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for another so many bytes of this requester.
+    /// Checks whether this requester may take so many more bytes.
     fn has_room(&self, used: &BTreeMap<Requester, usize>, requester: &Requester, bytes: usize) -> Result<(), String> {
         let of_peer = used.iter().filter(|(other, _)| other.peer == requester.peer).map(|(_, bytes)| bytes);
         let (all, of_peer) = (used.values().sum::<usize>() + bytes, of_peer.sum::<usize>() + bytes);
         let of_namespace = used.get(requester).copied().unwrap_or_default() + bytes;
         if all > self.all {
-            Err(format!("waiting bodies already use {} bytes", self.all))
+            Err(format!("waiting bodies may take {} bytes together", self.all))
         } else if of_peer > self.all - all {
-            Err(format!("waiting bodies of this client already use {} bytes", self.all.div_ceil(2)))
+            Err("waiting bodies of this client take as much memory as is left".to_owned())
         } else if of_namespace > (self.all - all - of_peer) / 2 {
             Err(format!("too many bodies of namespace {} wait", requester.namespace))
         } else {
@@ -230,7 +230,7 @@ mod tests {
     fn client_takes_at_most_half() {
         let memory = Memory::new(2000);
         let refused = share(&memory, 1, "").take(1500).unwrap_err();
-        assert_eq!(refused, "waiting bodies of this client already use 1000 bytes");
+        assert_eq!(refused, "waiting bodies of this client take as much memory as is left");
         let mut shares: Vec<Share> = (0..2000).map(|nth| share(&memory, 1, &nth.to_string())).collect();
         let taken = shares.iter_mut().filter_map(|share| share.take(1).ok()).count();
         assert!((990..=1000).contains(&taken), "{taken}");
