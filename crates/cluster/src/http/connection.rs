@@ -37,8 +37,9 @@ pub struct ConnectionLimits {
 /// Accepts connections within limits and closes all others at once: a connection that waits would take memory and a
 /// file descriptor all the same. Clones share the limits.
 ///
-/// When all connections are open, the peer that has the most of them loses the one that has been idle for longest, so
-/// that a few peers with many connections can't keep the API server out.
+/// When all connections are open, the peer that has the most of them loses one, so that a few peers with many connections
+/// can't keep the API server out. Many peers with one connection each can't do so either while the API server keeps the
+/// connection that it had before: of equals, the newest goes.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimiter {
     limits: ConnectionLimits,
@@ -53,6 +54,7 @@ pub struct ConnectionLimiter {
 /// The state of an open connection.
 #[derive(Debug)]
 struct State {
+    opened: Instant,
     activity: Mutex<Activity>,
     /// Whether the peer has presented a client certificate that was verified.
     has_certificate: AtomicBool,
@@ -66,6 +68,8 @@ struct State {
 struct Activity {
     /// How many requests have no response yet.
     requests: usize,
+    /// Whether a request had its response.
+    answered: bool,
     /// When the last request ended; before the first request, when the connection was opened.
     since: Instant,
 }
@@ -123,9 +127,9 @@ impl ConnectionLimiter {
             state.task.wake();
             self.log_closed(address.ip(), of_other, all, now);
         }
-        let activity = Mutex::new(Activity { requests: 0, since: now });
+        let activity = Mutex::new(Activity { requests: 0, answered: false, since: now });
         let (has_certificate, replaced) = (AtomicBool::new(false), AtomicBool::new(false));
-        let state = Arc::new(State { activity, has_certificate, replaced, task: AtomicWaker::new() });
+        let state = Arc::new(State { opened: now, activity, has_certificate, replaced, task: AtomicWaker::new() });
         open.insert(peer, Arc::clone(&state));
         self.alive.fetch_add(1, Ordering::AcqRel);
         drop(open);
@@ -148,7 +152,7 @@ impl ConnectionLimiter {
 
 /// The connection that is closed for a new one whose peer has `of_peer` connections already, and how many connections
 /// the peer of the closed one has. Only a peer with more than `of_peer` loses one. Connections without a client
-/// certificate go first, then those of the peer that has the most, then the one that has been idle for longest.
+/// certificate go first, then those of the peer that has the most, then those that never had a response, then the newest.
 fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<(SocketAddr, usize)> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for peer in open.keys() {
@@ -156,9 +160,8 @@ fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option
     }
     let of_larger = open.iter().filter_map(|(peer, state)| {
         let count = counts.get(&host(*peer)).copied().filter(|count| *count > of_peer)?;
-        let activity = state.activity();
         let certificate = state.has_certificate.load(Ordering::Acquire);
-        Some((certificate, Reverse(count), activity.requests > 0, activity.since, *peer))
+        Some((certificate, Reverse(count), state.activity().answered, Reverse(state.opened), *peer))
     });
     of_larger.min().map(|(_, Reverse(count), .., peer)| (peer, count))
 }
@@ -208,6 +211,7 @@ impl Drop for OpenRequest {
         if let Some(state) = &self.0 {
             let mut activity = state.activity();
             activity.requests = activity.requests.saturating_sub(1);
+            activity.answered = true;
             activity.since = Instant::now();
         }
     }
