@@ -54,6 +54,9 @@ const RUNTIME_CLASS: usize = 4;
 const SERVICE_CIDR: usize = 5;
 const IP_ADDRESS: usize = 6;
 
+/// How many pairs of a Pod on a Node and a Service of its namespace are compared at most.
+const MAX_COMPARED: usize = 200_000;
+
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
 #[derive(Default)]
@@ -410,7 +413,8 @@ impl Snapshot {
         of_namespace.flat_map(|of_namespace| of_namespace.services_selecting(labels)).map(str::to_owned).collect()
     }
 
-    /// The Services that select a Pod on this Node. All Pods are scanned.
+    /// The Services that select a Pod on this Node. All Pods are scanned. Of a namespace with so many Pods and Services
+    /// that comparing them would keep other readers waiting, all Services are returned.
     pub fn services_on_node(&self, node: &str) -> BTreeSet<ServiceKey> {
         let Some(pod) = self.known_number("v1", "Pod") else { return BTreeSet::new() };
         let of_namespace = |(name, of_namespace): (&str, &Namespace)| {
@@ -418,8 +422,14 @@ impl Snapshot {
                 Stored::Workload(pod) if pod.is_on(node) => Some(pod),
                 _ => None,
             });
-            let services = on_node.flat_map(|pod| of_namespace.services_selecting(pod.labels()));
-            services.map(|service| ServiceKey::new(name, service)).collect::<Vec<_>>()
+            let on_node: Vec<_> = on_node.collect();
+            let services = if on_node.is_empty() { Vec::new() } else { self.services(Some(name)) };
+            if on_node.len().saturating_mul(services.len()) > MAX_COMPARED {
+                return services;
+            }
+            let selecting = on_node.into_iter().flat_map(|pod| of_namespace.services_selecting(pod.labels()));
+            let selecting: BTreeSet<&str> = selecting.collect();
+            selecting.into_iter().map(|service| ServiceKey::new(name, service)).collect()
         };
         self.each_namespace().flat_map(of_namespace).collect()
     }

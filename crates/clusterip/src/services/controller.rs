@@ -158,7 +158,7 @@ impl Controller {
                 mut survey = joined(&mut surveys) => {
                     let (applied, open) = self.end_round(&mut survey, applied_settings.take()).await;
                     applied_settings = applied;
-                    self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
+                    self.with_noted(open, &turns).for_each(|id| turns.push(id));
                     if !survey.rest.is_empty() {
                         self.begin_round(survey, applied_settings.as_ref(), &mut surveys);
                     }
@@ -166,22 +166,22 @@ impl Controller {
                 (id, next) = joined(jobs) => {
                     let again = turns.done(&id);
                     match next {
-                        _ if again => schedule(id, Duration::ZERO),
+                        _ if again && leads => turns.push(id),
                         Next::After(pause) => schedule(id, pause),
                         Next::Change => {}
                     }
                 }
-                Some(change) = self.changes.recv() => {
-                    if leads {
-                        for id in self.affected_services(&change) {
-                            schedule(id, Duration::ZERO);
-                        }
-                    }
-                }
-                Some(id) = requests.next(), if leads => schedule(id, Duration::ZERO),
+                Some(id) = requests.next(), if leads => turns.push(id),
                 Some(id) = due.next() => {
                     if leads {
                         turns.push(id);
+                    }
+                }
+                // A change may concern thousands of Services of a tenant. They go into the queue at once, which has each
+                // Service only once: the scheduler would collect all of them while changes arrive faster than it is read.
+                Some(change) = self.changes.recv() => {
+                    if leads {
+                        self.affected_services(&change).into_iter().for_each(|id| turns.push(id));
                     }
                 }
                 _ = record_interval.tick(), if leads => {
@@ -190,7 +190,7 @@ impl Controller {
                     applied_settings = self.record_applied_settings(applied_settings.take()).await;
                 }
                 _ = look_interval.tick(), if leads => {
-                    self.reconciler.free_of_callers().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                    self.reconciler.free_of_callers().into_iter().for_each(|id| turns.push(id));
                 }
             }
         }
