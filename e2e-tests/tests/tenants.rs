@@ -15,4 +15,5 @@ mod settings_brake;
 mod shown_addresses;
 mod support;
 mod unmatched_services;
+mod unreadable_objects;
 mod without_an_attacker;

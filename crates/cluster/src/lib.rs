@@ -1,7 +1,7 @@
 //! What a program needs from a cluster.
 //!
-//! - [`connect`], [`api_server`], [`list_pages`], [`api_error`], [`backoff`] and [`repeated_failures`]: requests to the
-//!   API server, and their errors.
+//! - [`connect`], [`api_server`], [`list_pages`], [`api_error`], [`backoff`], [`repeated_failures`] and [`utf8`]: requests
+//!   to the API server, its answers, and their errors.
 //! - [`watch`] keeps the objects that decisions are made from, [`lookups`] answers the look-ups of the core, and
 //!   [`reservations`] keeps the addresses in flight. [`evaluator`] evaluates requests with them.
 //! - [`manifests`] reads and edits manifests. [`object`] reads Kubernetes objects that are JSON, and [`yaml`] parses YAML
@@ -44,5 +44,6 @@ pub mod send_if_changed;
 pub mod shutdown;
 pub mod style;
 pub mod terminal;
+pub mod utf8;
 pub mod watch;
 pub mod yaml;

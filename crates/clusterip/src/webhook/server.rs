@@ -23,6 +23,7 @@ use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
 use clusterip_cluster::http::status::probe_response;
 use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
 use clusterip_cluster::panics::catch_polls;
+use clusterip_cluster::utf8::replace_invalid;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
@@ -210,15 +211,19 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     }
     let (begins, ends) = (arrived + time / 2, arrived + time * 9 / 10);
     let reading = read(&app.bodies, host(peer), limits.body, arrived, time.min(limits.body_time), request);
-    let unanswered = |beginning: &[u8], code: u16, refusal: ErrorResponse| {
+    let unanswered = |beginning: &[u8], refusal: ErrorResponse| {
         let reviewer = app.backend.reviewer.as_ref();
+        let code = match refusal.0 {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => review::BUSY,
+            status => status.as_u16(),
+        };
         review::answer_unread(reviewer, beginning, code, &refusal.1).ok_or(refusal)
     };
-    let body = match reading.await {
+    let mut body = match reading.await {
         Ok(body) => body,
         Err(Unread::Broken(refusal)) => return Err(refusal),
         Err(Unread::NoRoom(refusal, beginning)) => {
-            return unanswered(beginning.beginning(), refusal.0.as_u16(), refusal);
+            return unanswered(beginning.beginning(), refusal);
         }
     };
     let (requester, beginning) = (body.requester(), body.beginning().to_vec());
@@ -231,6 +236,7 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
         // The permit and the memory are given back when the review ends, even if the client has given up.
         let work = move || {
             let _ = begin.send(());
+            replace_invalid(&mut body.bytes);
             let answer = review::answer(reviewer.as_ref(), &body.bytes);
             drop((large, body));
             answer
@@ -238,18 +244,18 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
         app.reviews.run(requester, work).await
     };
     let mut review = pin!(review);
-    // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide, and a tenant
-    // whose reviews take long could bypass the policy.
+    // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide. A tenant
+    // whose reviews take long, or whose object is nested too deeply to be read, could bypass the policy.
     let refusal = tokio::select! {
         biased;
         reviewed = &mut review => match reviewed {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error @ review::ReviewError::Answer(_))) => return Err(failed(error.to_string())),
-            Ok(Err(error)) => return Err(ErrorResponse(StatusCode::BAD_REQUEST, error.to_string())),
+            Ok(Err(error @ review::ReviewError::Answer(_))) => failed(error.to_string()),
+            Ok(Err(error)) => ErrorResponse(StatusCode::BAD_REQUEST, error.to_string()),
             Err(BackgroundError::Full) => {
                 ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, "busy: too many reviews wait".to_owned())
             }
-            Err(error) => return Err(failed(error.to_string())),
+            Err(error) => failed(error.to_string()),
         },
         Err(_) = timeout_at(begins, begun) => {
             let busy = format!("busy: the review did not begin within {:?}", time / 2);
@@ -259,7 +265,7 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
             ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {:?}", time * 9 / 10))
         }
     };
-    unanswered(&beginning, review::BUSY, refusal)
+    unanswered(&beginning, refusal)
 }
 
 fn failed(message: String) -> ErrorResponse {

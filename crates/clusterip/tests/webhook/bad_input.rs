@@ -195,6 +195,29 @@ async fn review_of_the_largest_allowed_size_is_answered() {
     assert_eq!((status.as_u16(), text.contains("\"allowed\":true")), (200, true), "{text}");
 }
 
+/// The API server sends both as a user wrote them into `metadata.managedFields`. A body without an answer would be
+/// admitted by `failurePolicy: Ignore`.
+#[tokio::test]
+async fn review_with_bytes_or_depth_of_a_user_gets_an_answer() {
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    let body = |fields: &[u8]| {
+        let start = br#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7",
+            "kind": {"group": "", "version": "v1", "kind": "Service"}, "object": {"f:spec": "#;
+        [&start[..], fields, b"}}}"].concat()
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
+    let (status, text) = server.send(Method::POST, "/mutate", headers.clone(), body(b"{\"f:\xff\xfe\": {}}")).await;
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &found["response"]["allowed"]), (200, &true.into()), "{text}");
+    let deep = ["{\"f:a\":".repeat(200), "{}".to_owned(), "}".repeat(200)].concat();
+    let (status, text) = server.send(Method::POST, "/mutate", headers, body(deep.as_bytes())).await;
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &found["response"]["allowed"]), (200, &false.into()), "{text}");
+    assert_eq!(found["response"]["status"]["code"], 400, "{text}");
+    server.assert_serves().await;
+}
+
 #[tokio::test]
 async fn too_large_review_is_denied() {
     struct Case {

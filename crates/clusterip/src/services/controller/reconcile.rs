@@ -395,10 +395,11 @@ enum InspectError {
     Interrupted(#[from] BackgroundError),
 }
 
-/// What follows if a Service can't be read: it is tried again.
+/// What follows if a Service can't be read: it is tried again. An answer that can't be read is the same next time, unless
+/// the Service changes, which the watch reports.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
-    Next::After(UNFINISHED)
+    Next::After(if matches!(error, kube::Error::SerdeError(_)) { WATCHED } else { UNFINISHED })
 }
 
 /// Logs that no address could be reserved for a Service, and tries again later.
