@@ -265,7 +265,7 @@ mod tests {
         drop(threads);
         end.send(()).unwrap();
         assert_eq!(first.await.unwrap(), Ok(true));
-        assert_eq!(second.await.unwrap(), Err(BackgroundError::Panicked), "nobody does it any more");
+        assert_eq!(second.await.unwrap(), Err(BackgroundError::Panicked), "it waited when the threads were dropped");
     }
 
     #[tokio::test]

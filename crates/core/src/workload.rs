@@ -95,6 +95,12 @@ impl fmt::Display for WorkloadKind {
 }
 
 impl TemplateAt {
+    /// The place of the Pod template of a kind; `spec.template` for a kind that is not known by its name alone.
+    pub fn of(api_version: &str, kind: &str) -> Self {
+        let known = KNOWN.iter().find(|known| (known.1, known.0) == (api_version, kind));
+        known.map_or(Self::Template, |known| known.2)
+    }
+
     /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods
     /// do not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
     pub fn selected(self, labels: &Value, spec: &Value, selector: &Labels) -> Result<Option<PodSpec>, TypeMismatch> {

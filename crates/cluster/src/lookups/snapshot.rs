@@ -107,14 +107,7 @@ impl Stored {
             Some(RUNTIME_CLASS) => Self::RuntimeClass(Arc::new(stored_objects::runtime_class_nodes(object))),
             Some(SERVICE_CIDR) => Self::ServiceCidr(Arc::new(ServiceCidr::read(object))),
             Some(_) => Self::IpAddress,
-            None => {
-                let template = match (api_version, kind) {
-                    ("v1", "Pod") => TemplateAt::Itself,
-                    ("batch/v1", "CronJob") => TemplateAt::JobTemplate,
-                    _ => TemplateAt::Template,
-                };
-                Self::Workload(Arc::new(StoredWorkload::read(template, object)))
-            }
+            None => Self::Workload(Arc::new(StoredWorkload::read(TemplateAt::of(api_version, kind), object))),
         }
     }
 
@@ -423,9 +416,8 @@ impl Snapshot {
                 _ => None,
             });
             let on_node: Vec<_> = on_node.collect();
-            let services = if on_node.is_empty() { Vec::new() } else { self.services(Some(name)) };
-            if on_node.len().saturating_mul(services.len()) > MAX_COMPARED {
-                return services;
+            if on_node.len().saturating_mul(of_namespace.each(SERVICE).count()) > MAX_COMPARED {
+                return self.services(Some(name));
             }
             let selecting = on_node.into_iter().flat_map(|pod| of_namespace.services_selecting(pod.labels()));
             let selecting: BTreeSet<&str> = selecting.collect();

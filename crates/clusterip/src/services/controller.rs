@@ -111,10 +111,6 @@ impl Controller {
     async fn work(&mut self, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
-        let schedule = |id: ServiceKey, after: Duration| {
-            // The receiver lives as long as this loop.
-            let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
-        };
         let mut turns = ServiceQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let (mut leads, mut applied_settings) = (false, None::<String>);
@@ -167,7 +163,10 @@ impl Controller {
                     let again = turns.done(&id);
                     match next {
                         _ if again && leads => turns.push(id),
-                        Next::After(pause) => schedule(id, pause),
+                        Next::After(pause) => {
+                            // The receiver lives as long as this loop.
+                            let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + pause });
+                        }
                         Next::Change => {}
                     }
                 }

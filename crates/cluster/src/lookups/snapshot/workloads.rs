@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use crate::object::map;
 
-/// Hashes of labels, in ascending order. The key of the hash is random, so nobody can choose labels with equal hashes.
+/// Hashes of labels, in ascending order. The key of the hash is random, so a user can't choose labels with equal
+/// hashes.
 pub type LabelHashes = Box<[u64]>;
 
 /// A workload with more labels than this is not indexed by each of them, because the index would take several times the
