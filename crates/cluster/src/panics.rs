@@ -1,17 +1,17 @@
-//! What a panic does: it ends the process, unless it is caught by [`catch`] or [`catch_polls`].
+//! What a panic does: it ends the process, unless a function of this module catches it.
 //!
 //! A task that has panicked leaves its process half alive: without the task that renews a Lease, or the one that follows
 //! a kind, the other tasks go on with what they knew last. A process that ends is started again.
 
 use std::any::Any;
 use std::cell::Cell;
-use std::future::Future;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::pin::pin;
 use std::process;
 use std::task::Poll;
 
+use tokio::task::spawn_blocking;
 use tracing::dispatcher::has_been_set;
 
 /// The exit status of Rust programs that have panicked.
@@ -22,8 +22,9 @@ thread_local! {
     static CATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes each panic that neither [`catch`] nor [`catch_polls`] catches end the process with status 101, whichever thread or task panics. If the
-/// process has a log, the panic is logged, so that text of a user in its message is escaped as in other lines.
+/// Makes each panic that is not caught by a function of this module end the process with status 101, whichever thread or
+/// task panics. If the process has a log, the panic is logged, so that text of a user in its message is escaped as in
+/// other lines.
 pub fn end_the_process() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
@@ -48,6 +49,24 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let done = panic::catch_unwind(AssertUnwindSafe(work));
     CATCHES.set(before);
     done.map_err(|cause| text(cause.as_ref()).to_owned())
+}
+
+/// Does work on a thread that may block.
+///
+/// # Errors
+/// The text of the panic, if the work panics, or why it was not done.
+pub async fn catch_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    spawn_blocking(|| catch(work)).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The work for another thread, which this thread joins. If this thread catches panics, a panic of the work does not end
+/// the process: this thread gets it when it joins the other one.
+pub fn joined<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let catches = CATCHES.get();
+    move || {
+        CATCHES.set(catches);
+        work()
+    }
 }
 
 /// Waits for the work.
@@ -96,6 +115,9 @@ mod tests {
             Case { name: "after a caught one", status: PANICKED },
             Case { name: "caught", status: 0 },
             Case { name: "caught in a task", status: 0 },
+            Case { name: "caught on a thread that may block", status: 0 },
+            Case { name: "caught by the thread that joins", status: 0 },
+            Case { name: "in a thread that is joined", status: PANICKED },
         ];
         if let Ok(name) = env::var(CASE) {
             end_the_process();
@@ -109,6 +131,11 @@ mod tests {
                 Command::new(env::current_exe().unwrap()).args([this, "--exact"]).env(CASE, name).output().unwrap();
             assert_eq!(child.status.code(), Some(status), "{name}: {}", String::from_utf8_lossy(&child.stdout));
         }
+    }
+
+    fn panics_in_joined_thread() {
+        let panics = joined(|| panic!("on purpose"));
+        std::thread::scope(|scope| scope.spawn(panics).join().unwrap_or_else(|cause| panic::resume_unwind(cause)))
     }
 
     async fn panics(name: &str) {
@@ -128,6 +155,14 @@ mod tests {
                 let caught = tokio::spawn(catch_polls(in_task)).await.unwrap();
                 return assert_eq!(caught, Err::<(), _>("on purpose".to_owned()));
             }
+            "caught on a thread that may block" => {
+                let caught = catch_blocking(|| panic!("on purpose")).await;
+                return assert_eq!(caught, Err::<(), _>("on purpose".to_owned()));
+            }
+            "caught by the thread that joins" => {
+                return assert_eq!(catch(panics_in_joined_thread), Err("on purpose".to_owned()));
+            }
+            "in a thread that is joined" => panics_in_joined_thread(),
             other => panic!("{other} is no case"),
         }
         sleep(Duration::from_secs(60)).await;

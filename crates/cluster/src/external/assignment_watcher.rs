@@ -17,6 +17,7 @@ use super::policy_check::ExternalPolicy;
 use super::service_fields::recorded;
 use crate::live_settings::LiveSettings;
 use crate::lookups::snapshot::Stored;
+use crate::panics;
 use crate::watch::kinds::own_name;
 use crate::watch::stores::{Change, Stores};
 
@@ -41,7 +42,7 @@ impl AssignmentWatcher {
     pub async fn look(&mut self) -> Option<Assignments> {
         let stores = self.stores.clone();
         let settings = Arc::clone(&self.settings.borrow_and_update());
-        let computed = tokio::task::spawn_blocking(move || {
+        let computed = panics::catch_blocking(move || {
             let external = &settings.settings.external;
             let (services, nodes): (_, Vec<_>) = {
                 let snapshot = stores.read_snapshot();

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
-use axum::middleware::{AddExtension, from_fn_with_state};
+use axum::http::StatusCode;
+use axum::middleware::{AddExtension, Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum_server::accept::Accept;
 use hyper_util::rt::TokioTimer;
 use thiserror::Error;
@@ -14,6 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection::{ConnectionLimiter, track};
+use super::error_response::ErrorResponse;
+use crate::panics::catch_polls;
 
 /// What a server is for, in its errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +99,7 @@ impl Server {
             .initial_stream_window_size(64 << 10)
             .initial_connection_window_size(256 << 10)
             .max_concurrent_streams(250);
-        let router = router.layer(from_fn_with_state(connections, track));
+        let router = router.layer(from_fn(catch_panics)).layer(from_fn_with_state(connections, track));
         let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
             shutdown.await;
@@ -108,6 +113,15 @@ impl Server {
             () = stopping => Ok(()),
         }
     }
+}
+
+/// Middleware that answers a request whose handling panics, and keeps the process.
+async fn catch_panics(request: Request, next: Next) -> Response {
+    let answered = catch_polls(next.run(request)).await;
+    answered.unwrap_or_else(|cause| {
+        let message = format!("the request failed: {cause}; see the log of clusterip");
+        ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
+    })
 }
 
 /// A router that knows the address of the peer.

@@ -19,6 +19,7 @@ use super::settings_file::{SettingsFile, of_policy};
 use super::{CheckError, SettingsError, WrittenSettings, pool_objects};
 use crate::host_metrics::ClusterMetrics;
 use crate::manifests;
+use crate::panics;
 use crate::watch::service_ranges::ServiceRanges;
 
 /// The kind of a policy of Kubewarden.
@@ -176,7 +177,7 @@ pub(super) fn versions(
                 loop {
                     sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
-                    let Ok(content) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
+                    let Ok(content) = panics::catch_blocking(move || of_file(&path)).await else { continue };
                     let content = Version::File(content);
                     // An editor may be in the middle of writing: a change counts only if the next check finds the same
                     // text.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{CheckError, LiveSettings, Warning, WrittenSettings};
+use crate::panics;
 use crate::watch::service_ranges::ServiceRanges;
 
 /// As [`check_settings`], on a thread that may block: hundreds of large pools take a while.
@@ -19,8 +20,7 @@ pub(super) async fn check_in_background(
     written: WrittenSettings,
     ranges: ServiceRanges,
 ) -> Result<LiveSettings, CheckError> {
-    let checked = tokio::task::spawn_blocking(move || check_settings(written, &ranges));
-    checked.await.map_err(|error| CheckError::Unfinished(error.to_string()))?
+    panics::catch_blocking(move || check_settings(written, &ranges)).await.map_err(CheckError::Unfinished)?
 }
 
 /// The settings of a document in a cluster with these ranges.

@@ -10,6 +10,7 @@ use std::thread::{available_parallelism, scope};
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
+use clusterip_cluster::panics;
 use clusterip_core::address::{Family, WithheldSpan, Withholding};
 use clusterip_core::lookups::{LookupError, Reserve};
 use clusterip_core::service_key::ServiceKey;
@@ -70,8 +71,8 @@ pub(super) fn place_all(
     let threads = available_parallelism().map_or(1, NonZero::get);
     let placements: Vec<Arc<Result<Placement, Skip>>> = scope(|scope| {
         let chunks = services.chunks(services.len().div_ceil(threads).max(1));
-        let placed: Vec<_> =
-            chunks.map(|chunk| scope.spawn(|| chunk.iter().map(place_one).collect::<Vec<_>>())).collect();
+        let place_all = |chunk: &[_]| chunk.iter().map(place_one).collect::<Vec<_>>();
+        let placed: Vec<_> = chunks.map(|chunk| scope.spawn(panics::joined(move || place_all(chunk)))).collect();
         // A panic of the core ends the audit.
         let joined = placed.into_iter().map(|chunk| chunk.join().unwrap_or_else(|cause| resume_unwind(cause)));
         joined.flatten().collect()

@@ -22,7 +22,6 @@ use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
 use clusterip_cluster::http::status::probe_response;
 use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
-use clusterip_cluster::panics::catch_polls;
 use clusterip_cluster::utf8::replace_invalid;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
@@ -187,8 +186,7 @@ async fn mutate(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
-    let reviewed = catch_polls(reviewed(&app, peer, request)).await;
-    match reviewed.unwrap_or_else(|cause| Err(failed(format!("the review failed: {cause}")))) {
+    match reviewed(&app, peer, request).await {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(refusal) => {
             tracing::warn!(status = refusal.0.as_u16(), message = refusal.1, "an admission review was not answered");
