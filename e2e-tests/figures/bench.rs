@@ -28,6 +28,8 @@ pub const PARALLEL: usize = 60;
 pub const OTHERS: usize = 10_000;
 /// The number of their namespaces. A server leaves out some of the Services if one namespace has all of them.
 pub const NAMESPACES_OF_OTHERS: usize = 4;
+/// The path of the custom resources.
+pub const API: &str = "/apis/clusterip-policy.io/v1alpha1";
 /// The path of the ServicePools.
 pub const SERVICE_POOLS: &str = "/apis/clusterip-policy.io/v1alpha1/servicepools";
 const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);

@@ -1,5 +1,5 @@
-//! The fence, without a server: how much longer a create of a Service takes, and how many Services are refused because
-//! the API server picked an address of a fenced pool.
+//! The fence, without a server: how much longer a create of a Service takes, also with many addresses, and how many
+//! Services are refused because the API server picked an address of a fenced pool.
 
 use std::iter;
 use std::net::Ipv4Addr;
@@ -8,9 +8,10 @@ use std::time::Instant;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::bench::{Bench, Created, PARALLEL, SERVICE_POOLS, services};
+use super::bench::{API, Bench, Created, PARALLEL, SERVICE_POOLS, services};
 use super::layout::median;
 use super::manifests::service;
+use super::support::costly_services::{POOLS, costly, fenced_pools, ordinary};
 use super::support::eventually::eventually;
 use super::support::pools::pool;
 use super::table::{Bound, Table, ratios};
@@ -72,12 +73,17 @@ const FENCED: [Fenced; 2] = [
     },
 ];
 
+/// The number of dry runs of a costly Service in a round.
+const COSTLY_RUNS: usize = 9;
+
 /// The measurements of all rounds.
 pub struct FenceFigures {
     /// The median time in milliseconds of a create in each round, for each of [`WAYS`].
     p50: [Vec<f64>; WAYS.len()],
     /// For each of [`FENCED`].
     picked: Vec<Picked>,
+    /// The time of a dry run of each of [`costly`], divided by that of an ordinary Service beside the same pools.
+    costly: Vec<Vec<f64>>,
 }
 
 /// Creates of Services for which the API server picked the address.
@@ -108,7 +114,38 @@ pub async fn measure(bench: &Bench, rounds: usize) -> FenceFigures {
     for fenced in &FENCED {
         picked.push(pick(bench, fenced).await);
     }
-    FenceFigures { p50, picked }
+    FenceFigures { p50, picked, costly: measure_costly(bench, rounds).await }
+}
+
+/// Measures dry runs of an ordinary Service and of each costly one in turns.
+async fn measure_costly(bench: &Bench, rounds: usize) -> Vec<Vec<f64>> {
+    prepare(bench, Some(0)).await;
+    for pool in fenced_pools() {
+        bench.add(&format!("{API}/{}s", pool["kind"].as_str().unwrap().to_lowercase()), iter::once(pool)).await;
+    }
+    let last_pool = Ipv4Addr::new(172, 21, 99 + POOLS, 7);
+    wait_until_refused(bench, last_pool, true).await;
+    let path = format!("{}?dryRun=All", services(NAMESPACE));
+    let (ordinary, costly) = (ordinary(), costly());
+    let mut ratios = Vec::new();
+    for service in &costly {
+        let mut rounds_of_service = Vec::new();
+        for _ in 0..rounds {
+            let mut took = [Vec::new(), Vec::new()];
+            for _ in 0..COSTLY_RUNS {
+                for (took, object) in took.iter_mut().zip([&ordinary, &service.object]) {
+                    let begin = Instant::now();
+                    // The API server refuses some of them, after it has evaluated all policies.
+                    let _ = bench.create(&path, object).await;
+                    took.push(begin.elapsed().as_secs_f64());
+                }
+            }
+            let [usual, took] = took.map(median);
+            rounds_of_service.push(took / usual);
+        }
+        ratios.push(rounds_of_service);
+    }
+    ratios
 }
 
 /// Creates this number of pools, installs or removes the fence, and waits until this is in force.
@@ -209,6 +246,10 @@ impl FenceFigures {
             let what = format!("refused of {PICKS}, fenced: {}", fenced.what);
             table.total(&what, picked.refused as f64, "", fenced.bound);
             table.total("  failed otherwise", picked.failed as f64, "", Bound::Exactly(0.0));
+        }
+        for (service, ratios) in costly().iter().zip(&self.costly) {
+            let what = format!("time of an ordinary one with {POOLS} pools: {}", service.name);
+            table.rounds(&what, ratios, "", Bound::AtMost(15.0));
         }
     }
 }

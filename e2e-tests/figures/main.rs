@@ -1,6 +1,6 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
 //! `PARTS` selects parts: `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`,
-//! `fence` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without it, all parts except `huge` are measured.
+//! `fence`, `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without it, all parts except `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
 //! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -22,6 +22,7 @@ mod pairs;
 mod pools;
 mod surveys;
 mod table;
+mod tenants;
 
 use bench::Bench;
 use e2e_tests::support;
@@ -103,6 +104,10 @@ async fn figures() {
     if asked("fence") {
         table.head("The fence, without a server");
         fence::measure(&Bench::start().await, pairs).await.rows(&mut table);
+    }
+    if asked("tenants") {
+        table.head("A tenant with 192 large workloads, 48 dry runs at a time");
+        tenants::measure(&Bench::start().await, pairs).await.rows(&mut table);
     }
     if only.iter().any(|name| name == "huge") {
         table.head("100,000 Services, 20,000 Deployments and 50,000 Pods");

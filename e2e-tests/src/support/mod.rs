@@ -7,6 +7,7 @@ pub mod cluster;
 #[cfg(target_os = "linux")]
 pub mod cluster_cases;
 pub mod control_plane;
+pub mod costly_services;
 pub mod documented_steps;
 pub mod eventually;
 pub mod fake_kubelet;
@@ -37,6 +38,7 @@ pub mod upstream_tests;
 pub mod webhook_cluster;
 #[cfg(target_os = "linux")]
 pub mod whole_cluster;
+pub mod workloads;
 
 /// Clients speak TLS through ring, as the program does.
 pub fn use_ring() {

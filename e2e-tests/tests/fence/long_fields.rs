@@ -4,9 +4,10 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{
-    BEFORE_THE_FENCE, UNFENCED, addresses_outside, dry_run, fenced, fenced_pool, outcome, send, service_at, tenant,
-    unfenced_service, until_refused,
+    BEFORE_THE_FENCE, UNFENCED, dry_run, fenced, fenced_pool, outcome, send, service_at, tenant, unfenced_service,
+    until_refused,
 };
+use crate::support::costly_services::addresses_outside;
 use crate::support::move_helpers::path;
 use crate::support::service_webhook_rules::{Call, assert_calls};
 use crate::support::webhook_cluster::annotated;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::costly_services::addresses_outside;
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, request};
 use crate::support::pools::pool;
@@ -22,11 +23,6 @@ pub const UNFENCED: &str = "172.21.0.200";
 /// A namespace with the Service `old`, which has had [`addresses_outside`] since before the fence: 1,000 in
 /// `spec.externalIPs` and 2,000 in an annotation.
 pub const BEFORE_THE_FENCE: &str = "before-the-fence";
-
-/// `count` external addresses that are in no pool.
-pub fn addresses_outside(count: usize) -> Vec<String> {
-    (0..count).map(|nth| format!("100.64.{}.{}", nth / 250, 1 + nth % 250)).collect()
-}
 
 /// A dual-stack control plane with the custom resources and the policies.
 pub async fn fenced() -> &'static ControlPlane {
