@@ -4,9 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clusterip_core::external::Held;
 use clusterip_core::request::Request;
-use clusterip_core::response::Response;
 use clusterip_core::{Decision, InUse};
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
@@ -16,12 +14,10 @@ use tokio::sync::watch;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
-use crate::lookups::stored_cluster::StoredCluster;
+use crate::lookups::stored_cluster::{ReserveError, StoredCluster, Subject};
 use crate::panics;
-use crate::reservations::ledger::Ledger;
-use crate::reservations::namespace_share;
+use crate::reservations::ledger::{Ledger, NamespaceShare};
 use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
-use crate::reservations::subject_addresses::{ReserveError, Subject, SubjectAddresses};
 use crate::watch::stores::Stores;
 
 /// Evaluates requests. Cheap to clone.
@@ -41,7 +37,7 @@ pub struct Evaluation {
     pub decision: Decision,
     /// The settings that the decision was made with.
     pub settings: Arc<LiveSettings>,
-    addresses: SubjectAddresses,
+    cluster: StoredCluster,
     /// The external addresses that the decision gives to the Service.
     external: Vec<IpAddr>,
 }
@@ -55,13 +51,7 @@ pub enum EvaluationError {
     /// The decision gives external addresses, and one of them can't be reserved.
     #[error("external addresses can't be reserved: {0}")]
     NotReserved(#[from] ReserveError),
-    /// External addresses were chosen several times, and each time another request was faster.
-    #[error("external addresses can't be reserved: other requests took them first, {TRIES} times in a row; try again")]
-    TakenByOthers,
 }
-
-/// How many times a decision about external addresses is made, if another request is faster each time.
-const TRIES: usize = 32;
 
 impl Evaluator {
     /// An evaluator with the settings in force at the moment of each request.
@@ -108,7 +98,7 @@ impl Evaluator {
     /// already.
     pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
         let settings = self.settings();
-        let shares = |address| namespace_share::of(&settings.settings, address);
+        let shares = |address| NamespaceShare::of(&settings.settings, address);
         let released = self.ledger.reserve_chosen_by_hand(address, owner, &shares);
         if let Some(claims) = &self.claims {
             claims.release(&released);
@@ -122,59 +112,22 @@ impl Evaluator {
     /// [`EvaluationError`] if the core panics, or if the external addresses that it chose can't be reserved. Then
     /// nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
-        let evaluated = guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject));
-        evaluated.map(|evaluation| {
-            let decision = evaluation.settings.worded(evaluation.decision);
-            Evaluation { decision, ..evaluation }
-        })
+        guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject))
     }
 
     fn evaluate_unguarded(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
-        let settings = self.settings();
-        let object = request.get("object").unwrap_or(&Value::Null);
-        let snapshot = self.stores.snapshot();
-        let addresses =
-            SubjectAddresses::new(snapshot, &self.ledger, self.claims.as_ref(), subject, &settings.settings);
-        let parsed = match Request::read(request) {
-            Ok(parsed) => parsed,
-            Err(mismatch) => {
-                let decision = Decision::unreadable(&mismatch);
-                return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
+        let live = self.settings();
+        let settings = &live.settings;
+        let (snapshot, claims) = (self.stores.snapshot(), self.claims.as_ref());
+        let cluster = StoredCluster::reserving(snapshot, subject.clone(), settings, &self.ledger, claims);
+        let (decision, external) = match Request::read(request) {
+            Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
+            Ok(request) if admission_state::concerns(&settings.external, &request) => {
+                admission_state::decide(&request, settings, &cluster)?
             }
+            Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };
-        let decide = |held: Option<&Held>| {
-            let in_use = InUse { blocks: None, external: held };
-            clusterip_core::decide(
-                &parsed,
-                &settings.settings,
-                in_use,
-                &StoredCluster::new(snapshot, object, &addresses),
-            )
-        };
-        let external = &settings.settings.external;
-        if !admission_state::concerns(external, ["object", "oldObject"].map(|key| request.get(key))) {
-            let decision = decide(None);
-            return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
-        }
-        // Another request may reserve an external address between the decision and its reservation.
-        for _ in 0..TRIES {
-            let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
-            let decision = decide(Some(&held));
-            if decision.denial().is_some() || subject.dry_run {
-                return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
-            }
-            let mutated = Response::new(decision.clone(), object.clone()).mutated_object;
-            let claimed = admission_state::newly_claimed(external, request, mutated.as_ref().unwrap_or(object));
-            let mut all = true;
-            for address in &claimed {
-                all &= addresses.reserve_external(*address, &settings.settings)?;
-            }
-            if all {
-                return Ok(Evaluation { decision, settings, addresses, external: claimed });
-            }
-            addresses.release();
-        }
-        Err(EvaluationError::TakenByOthers)
+        Ok(Evaluation { decision: live.worded(decision), settings: live, cluster, external })
     }
 }
 
@@ -198,13 +151,13 @@ fn guarded<T>(
 impl Evaluation {
     /// Why the claim of an address failed, if one did: the decision does not show then which addresses are free.
     pub fn failed_claim(&self) -> Option<ClaimError> {
-        self.addresses.failed_claim()
+        self.cluster.failed_claim()
     }
 
     /// Keeps these addresses reserved until they are seen, and releases all others. A namespace that then has reserved
     /// more than its share of a pool loses its oldest reservations there.
     pub fn commit(self, used: &[IpAddr]) {
-        self.addresses.commit(&[used, &self.external].concat(), &self.settings.settings);
+        self.cluster.commit(&[used, &self.external].concat(), &self.settings.settings);
     }
 }
 

@@ -1,13 +1,15 @@
-//! The decision about a request, and its reasons.
+//! The decision about a request, its reasons, and how it changes the object.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::annotations::{RECORD_ANNOTATION, annotate, cut, in_record};
-use crate::json::{TypeMismatch, quote};
+use crate::address_set_by_hand::ADDRESS_FIELDS;
+use crate::annotations::{REASON_ANNOTATION, RECORD_ANNOTATION, annotate, cut, in_record};
+use crate::json::{TypeMismatch, field_mut, quote};
 use crate::label_selector::Labels;
 
 /// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
@@ -76,6 +78,54 @@ impl Decision {
     /// The addresses of a Service that gets any, the primary one first; they include one that it already has.
     pub fn allocated(&self) -> Option<&[IpAddr]> {
         if let Verdict::Allocated(addresses) = &self.verdict { Some(addresses) } else { None }
+    }
+
+    /// Changes `object`, the object of the request, as decided: only its addresses, blocks, record of external
+    /// addresses, reason, and the owners of its addresses in `metadata.managedFields`. Returns false if the object is
+    /// to stay as it is.
+    pub fn carry_out(&self, object: &mut Value) -> bool {
+        if self.verdict.is_denied() {
+            return false;
+        }
+        let disowned = self.disown && disown_addresses(object);
+        match &self.verdict {
+            Verdict::Allocated(addresses) => set_addresses(object, addresses),
+            Verdict::Assigned(blocks) => set_blocks(object, blocks),
+            _ if disowned || self.note.is_some() || self.external.as_ref().is_some_and(External::changes) => {}
+            _ => return false,
+        }
+        if let Some(note) = &self.note {
+            annotate(object, REASON_ANNOTATION, note.clone());
+        }
+        if let Some(external) = &self.external {
+            external.carry_out(object);
+        }
+        true
+    }
+
+    /// The object of the request as the decision changes it; `None` if it stays as it is.
+    pub fn changed(&self, object: &Value) -> Option<Value> {
+        let mut object = object.clone();
+        self.carry_out(&mut object).then_some(object)
+    }
+
+    /// The audit annotations: `decision`, and `pool`, `evidence` (as JSON) and `reason`, as far as the decision has
+    /// them. If the request concerns external addresses, also `external`, `external-pool`, `external-addresses` and
+    /// `external-reason`.
+    pub fn audit_annotations(&self) -> BTreeMap<String, String> {
+        let external = self.external.as_ref();
+        let addresses = external.map(|external| in_record(&external.addresses)).filter(|text| !text.is_empty());
+        let annotations = [
+            ("decision", Some(self.verdict.name().to_owned())),
+            ("evidence", self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok())),
+            ("pool", self.pool.clone()),
+            ("reason", self.verdict.reason().map(str::to_owned)),
+            ("external", external.map(|external| external.outcome.name().to_owned())),
+            ("external-pool", external.and_then(|external| external.pool.clone())),
+            ("external-addresses", addresses),
+            ("external-reason", external.and_then(|external| external.reason.clone())),
+        ];
+        annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 }
 
@@ -238,4 +288,63 @@ fn plain(value: &str) -> String {
     let harmless =
         !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if harmless { value.to_owned() } else { quote(value) }
+}
+
+/// Sets `spec.clusterIP`, and for two addresses `spec.clusterIPs` too. With one address, the API server fills in the
+/// list. Addresses are written in the canonical form (RFC 5952), which is also the name of `IPAddress` objects.
+fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
+    let (Some(spec), Some(primary)) = (spec(object), addresses.first()) else { return };
+    spec.insert("clusterIP".to_owned(), primary.to_string().into());
+    if addresses.len() > 1 {
+        spec.insert("clusterIPs".to_owned(), addresses.iter().map(ToString::to_string).collect());
+    } else if spec
+        .get("clusterIPs")
+        .is_some_and(|ips| !ips.is_array() || ips.as_array().is_some_and(|ips| !ips.is_empty()))
+    {
+        // An empty string or null in this list would contradict `clusterIP`.
+        spec.remove("clusterIPs");
+    }
+}
+
+/// Removes `spec.clusterIP` from its owners in `metadata.managedFields`, and `spec.clusterIPs` too if the list is
+/// absent or empty. Returns whether there was an owner.
+///
+/// An entry that owns nothing else stays, with empty fields: the API server accepts that, and the patch only removes
+/// fields.
+fn disown_addresses(object: &mut Value) -> bool {
+    let list = object.get("spec").and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array);
+    let lists_any = list.is_some_and(|list| !list.is_empty());
+    let entries = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+    let mut changed = false;
+    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
+        let Some(spec) = fields.get_mut("f:spec").and_then(Value::as_object_mut) else { continue };
+        let owned = spec.len();
+        let [primary, all] = ADDRESS_FIELDS;
+        spec.remove(primary);
+        if !lists_any {
+            spec.remove(all);
+        }
+        if spec.len() == owned {
+            continue;
+        }
+        changed = true;
+        // An empty `f:spec` would own `spec` as a whole.
+        if spec.is_empty() {
+            fields.remove("f:spec");
+        }
+    }
+    changed
+}
+
+/// Sets `spec.podCIDR` and `spec.podCIDRs` together, because the API server refuses one without the other.
+fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
+    let (Some(spec), Some(first)) = (spec(object), blocks.first()) else { return };
+    spec.insert("podCIDR".to_owned(), first.to_string().into());
+    spec.insert("podCIDRs".to_owned(), blocks.iter().map(ToString::to_string).collect());
+}
+
+/// The `spec` of an object, created if it is absent.
+fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    field_mut(object.as_object_mut()?, "spec")
 }

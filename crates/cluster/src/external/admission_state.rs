@@ -4,32 +4,62 @@
 use std::net::IpAddr;
 
 use clusterip_core::external::Held;
-use clusterip_core::external::stored::{claimed, read};
-use clusterip_core::settings::ExternalSettings;
-use serde_json::Value;
+use clusterip_core::external::claim::claims;
+use clusterip_core::external::stored::{claimed, recorded};
+use clusterip_core::request::{About, Change, Request};
+use clusterip_core::services::Service;
+use clusterip_core::settings::{ExternalSettings, Settings};
+use clusterip_core::{Decision, InUse};
 
-use crate::lookups::snapshot::Snapshot;
-use crate::reservations::ledger::Ledger;
+use crate::lookups::stored_cluster::{ReserveError, StoredCluster};
 
-/// Whether a request with these objects, the new and the old one, may be about external addresses. If so, the decision
-/// needs the held addresses.
-pub fn concerns(settings: &ExternalSettings, objects: [Option<&Value>; 2]) -> bool {
-    let concerns = |object: &Value| {
-        let service = read(object);
-        service.load_balancer || !claimed(&service).is_empty()
-    };
-    !settings.pools.is_empty() && objects.into_iter().flatten().any(concerns)
+/// How many times a decision about external addresses is made, if another request is faster each time.
+const TRIES: usize = 32;
+
+/// Whether a request may be about external addresses. If so, the decision needs the held addresses.
+pub fn concerns(settings: &ExternalSettings, request: &Request) -> bool {
+    let concerns = |service: &Service| service.load_balancer || !claimed(service).is_empty();
+    let About::Service(change) = &request.about else { return false };
+    !settings.pools.is_empty() && (concerns(&change.object) || change.old.as_ref().is_some_and(concerns))
 }
 
-/// The held addresses of the pools and their Services, from the Services in `snapshot` and from those in flight.
-pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -> Held {
+/// Decides about a request that may be about external addresses, and reserves those that the Service newly gets or
+/// claims. They are returned.
+pub(crate) fn decide(
+    request: &Request,
+    settings: &Settings,
+    cluster: &StoredCluster,
+) -> Result<(Decision, Vec<IpAddr>), ReserveError> {
+    // Another request may reserve an external address between the decision and its reservation.
+    for _ in 0..TRIES {
+        let held = held(&settings.external, cluster);
+        let in_use = InUse { blocks: None, external: Some(&held) };
+        let decision = clusterip_core::decide(request, settings, in_use, cluster);
+        if decision.denial().is_some() || cluster.subject().dry_run {
+            return Ok((decision, Vec::new()));
+        }
+        let new = newly_claimed(&settings.external, request, &decision);
+        let mut all = true;
+        for address in &new {
+            all &= cluster.reserve_external(*address, settings)?;
+        }
+        if all {
+            return Ok((decision, new));
+        }
+        cluster.release();
+    }
+    Err(ReserveError::TakenByOthers(TRIES))
+}
+
+/// The held addresses of the pools and their Services, from the Services of the cluster and from those in flight.
+fn held(settings: &ExternalSettings, cluster: &StoredCluster) -> Held {
     let mut held = Held::default();
-    for (service, addresses) in snapshot.external_addresses() {
+    for (service, addresses) in cluster.snapshot().external_addresses() {
         for address in inside(settings, addresses.to_vec()) {
             held.add(address, service.to_string());
         }
     }
-    for (address, owner) in ledger.reservations() {
+    for (address, owner) in cluster.ledger().reservations() {
         if settings.pool_of(address).is_some() {
             let (namespace, name) = owner.id();
             held.add(address, format!("{namespace}/{name}"));
@@ -38,11 +68,20 @@ pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -
     held
 }
 
-/// The addresses of the pools that are new to the Service of a request: `object` has recorded or claims them, and the
-/// old object did not.
-pub fn newly_claimed(settings: &ExternalSettings, request: &Value, object: &Value) -> Vec<IpAddr> {
-    let before = request.get("oldObject").map(|old| claimed(&read(old))).unwrap_or_default();
-    inside(settings, claimed(&read(object))).filter(|address| !before.contains(address)).collect()
+/// The addresses of the pools that are new to the Service of a request: it claims them, or has recorded them after the
+/// decision, and the old object did not.
+fn newly_claimed(settings: &ExternalSettings, request: &Request, decision: &Decision) -> Vec<IpAddr> {
+    let About::Service(change) = &request.about else { return Vec::new() };
+    let Change { object, old } = &**change;
+    let recorded = match decision.external.as_ref().filter(|external| external.changes()) {
+        Some(external) => external.addresses.clone(),
+        None => recorded(object),
+    };
+    let mut all: Vec<IpAddr> = claims(object).into_iter().map(|(_, address)| address).chain(recorded).collect();
+    all.sort_unstable();
+    all.dedup();
+    let before = old.as_ref().map(claimed).unwrap_or_default();
+    inside(settings, all).filter(|address| !before.contains(address)).collect()
 }
 
 fn inside(settings: &ExternalSettings, addresses: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {

@@ -3,7 +3,7 @@
 //! If the Service was created, or an address was recorded by hand, while no webhook was registered, the policy has not
 //! checked the addresses yet.
 
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION};
 use clusterip_core::external::Held;
@@ -12,7 +12,7 @@ use clusterip_core::{Decision, InUse, decide_value};
 use serde_json::{Map, Value, json};
 
 use crate::lookups::snapshot::Snapshot;
-use crate::lookups::stored_cluster::{StoredCluster, Unused};
+use crate::lookups::stored_cluster::StoredCluster;
 use crate::policy::own_requests::ServiceRequest;
 
 /// The settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
@@ -26,7 +26,7 @@ impl ExternalPolicy {
 
     /// Why a Service may not have the addresses that it has recorded; `None` if it may. The addresses of other Services
     /// are not taken into account.
-    pub fn refusal(&self, snapshot: &RwLock<Snapshot>, service: &Value) -> Option<String> {
+    pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &Value) -> Option<String> {
         let decision = self.decide(snapshot, &bare(service, &[], &[RECORD_ANNOTATION]));
         if let Some(denial) = decision.denial() {
             return Some(denial.message.clone());
@@ -37,16 +37,16 @@ impl ExternalPolicy {
 
     /// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
     /// other Services are not taken into account.
-    pub fn claim_refusal(&self, snapshot: &RwLock<Snapshot>, service: &Value) -> Option<String> {
+    pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &Value) -> Option<String> {
         let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
         self.decide(snapshot, &object).denial().map(|denial| denial.message.clone())
     }
 
-    fn decide(&self, snapshot: &RwLock<Snapshot>, object: &Value) -> Decision {
+    fn decide(&self, snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Decision {
         let request = ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true };
-        let (held, unused) = (Held::default(), Unused(snapshot));
+        let held = Held::default();
         let in_use = InUse { blocks: None, external: Some(&held) };
-        decide_value(&request.to_value(), &self.0, in_use, &StoredCluster::new(snapshot, object, &unused))
+        decide_value(&request.to_value(), &self.0, in_use, &StoredCluster::new(snapshot, object))
     }
 }
 

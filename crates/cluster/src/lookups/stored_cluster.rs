@@ -1,69 +1,233 @@
-//! Answers the look-ups of a decision from a snapshot.
+//! Answers the look-ups of a decision from a snapshot, and reserves addresses for its Service.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use clusterip_core::address::Span;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::Lookups;
+use clusterip_core::settings::{Lookups, Settings};
 use clusterip_core::workload::WorkloadKind;
+use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
 use serde_json::Value;
+use thiserror::Error;
 
 use super::snapshot::{MAX_STEPS, Snapshot};
 use crate::object;
+use crate::reservations::ledger::{Ledger, NamespaceShare, ShareExceeded, Shares};
+use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
 
-/// Which addresses the Service of a decision may have.
-pub trait Addresses {
-    /// Reserves an address for the Service, if it is free.
-    ///
-    /// # Errors
-    /// [`LookupError`] if that is unknown.
-    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError>;
-
-    /// Calls `visit` with the namespace, name and address of each Service that has been given an address and is not in
-    /// the snapshot yet.
-    fn in_flight(&self, _visit: &mut dyn FnMut(&str, &str, IpAddr)) {}
-
-    /// Whether all addresses are free, those of the snapshot too.
-    fn all_are_free(&self) -> bool {
-        false
-    }
+/// The Service or Node that a decision is about.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The owner of the addresses that are reserved.
+    pub owner: Owner,
+    /// Addresses that the Service already has: they don't count as used.
+    pub own: Vec<IpAddr>,
+    /// Whether the decision must not reserve anything.
+    pub dry_run: bool,
 }
 
-/// The addresses that no Service in a snapshot has, and that no `IPAddress` names. Nothing is kept.
-pub struct Unused<'s>(pub &'s RwLock<Snapshot>);
-
-impl Addresses for Unused<'_> {
-    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
-        let is_used = Snapshot::read(self.0).has_ip_address(address);
-        Ok(if is_used { Reserve::Taken } else { Reserve::Reserved })
-    }
-}
-
-/// A snapshot, as the decision about one Service or Node sees it. Each look-up locks the snapshot and unlocks it.
-pub struct StoredCluster<'s> {
-    snapshot: &'s RwLock<Snapshot>,
-    service: ServiceKey,
-    addresses: &'s dyn Addresses,
+/// The cluster, as the decision about one Service or Node sees it: the objects of a snapshot, and the addresses in
+/// flight. Each look-up locks the snapshot and unlocks it. The only call to the API server is the claim of an address
+/// that was found free, and only with several replicas.
+///
+/// When this is dropped, the addresses that were reserved are released, except for those that [`Self::commit`] keeps.
+pub struct StoredCluster {
+    snapshot: Arc<RwLock<Snapshot>>,
+    subject: Subject,
+    ledger: Ledger,
+    claims: Option<Claims>,
+    /// The addresses that the settings keep for the Service.
+    kept: Vec<IpAddr>,
+    /// Whether no address counts as used.
+    all_are_free: bool,
     used: OnceCell<Vec<Span>>,
     /// How many steps may still be taken to look at workloads.
     left: Cell<usize>,
+    /// The addresses that are reserved for this decision.
+    reserved: RefCell<Vec<IpAddr>>,
+    /// Why the claim of an address failed.
+    failed_claim: RefCell<Option<ClaimError>>,
 }
 
-impl<'s> StoredCluster<'s> {
-    /// The cluster for a decision about `object`, a Service or a Node.
-    pub fn new(snapshot: &'s RwLock<Snapshot>, object: &Value, addresses: &'s dyn Addresses) -> Self {
-        let left = Cell::new(MAX_STEPS);
-        Self { snapshot, service: ServiceKey::of(object), addresses, used: OnceCell::new(), left }
+/// Why external addresses can't be reserved.
+#[derive(Clone, Debug, Error)]
+pub enum ReserveError {
+    /// The namespace has too many external addresses in flight.
+    #[error(transparent)]
+    ShareExceeded(#[from] ShareExceeded),
+    /// An address can't be claimed towards other replicas.
+    #[error(transparent)]
+    NotClaimed(#[from] ClaimError),
+    /// External addresses were chosen this many times, and each time another request was faster.
+    #[error("other requests took them first, {0} times in a row; try again")]
+    TakenByOthers(usize),
+}
+
+impl StoredCluster {
+    /// The cluster for a decision about `object`, a Service or a Node. No address is in flight, and none is reserved.
+    pub fn new(snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Self {
+        let owner = Owner::new(object::namespace(object), object::name(object), "");
+        Self::of(snapshot, Subject { owner, own: Vec::new(), dry_run: true }, &Ledger::default())
+    }
+
+    /// As [`Self::new`], and no address counts as used.
+    pub fn with_free_addresses(snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Self {
+        let mut cluster = Self::new(snapshot, object);
+        cluster.all_are_free = true;
+        cluster
+    }
+
+    /// The cluster for a decision with `settings`, which may keep addresses for the Service. The Service gets such an
+    /// address also while the address is reserved for the Service itself: a create that fails after the review leaves
+    /// its reservation behind. No other Service gets the address meanwhile. A dry run sees the reservations and makes
+    /// none.
+    pub fn reserving(
+        snapshot: &Arc<RwLock<Snapshot>>,
+        subject: Subject,
+        settings: &Settings,
+        ledger: &Ledger,
+        claims: Option<&Claims>,
+    ) -> Self {
+        let (namespace, name) = subject.owner.id();
+        let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
+        let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
+        let kept = own.map(|reservation| reservation.address).collect();
+        let mut cluster = Self::of(snapshot, subject, ledger);
+        (cluster.kept, cluster.claims) = (kept, claims.cloned());
+        cluster
+    }
+
+    fn of(snapshot: &Arc<RwLock<Snapshot>>, subject: Subject, ledger: &Ledger) -> Self {
+        Self {
+            snapshot: Arc::clone(snapshot),
+            subject,
+            ledger: ledger.clone(),
+            claims: None,
+            kept: Vec::new(),
+            all_are_free: false,
+            used: OnceCell::new(),
+            left: Cell::new(MAX_STEPS),
+            reserved: RefCell::default(),
+            failed_claim: RefCell::default(),
+        }
+    }
+
+    /// The Service or Node that the decision is about.
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// The ledger of addresses in flight.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The objects of the cluster.
+    pub(crate) fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        Snapshot::read(&self.snapshot)
+    }
+
+    /// Of the addresses that were reserved, keeps those in `used` reserved, and releases all others. A namespace that
+    /// now has more than its share of a pool of `settings` loses its oldest reservations.
+    pub fn commit(&self, used: &[IpAddr], settings: &Settings) {
+        self.end(used, &|address| NamespaceShare::of(settings, address));
+    }
+
+    /// Releases everything that was reserved.
+    pub fn release(&self) {
+        // No address is used, so the share is not consulted.
+        self.end(&[], &|_| NamespaceShare { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
+    }
+
+    fn end(&self, used: &[IpAddr], shares: Shares<'_>) {
+        let reserved = self.reserved.take();
+        let mut released = self.ledger.commit(&self.subject.owner, &reserved, used, shares);
+        if let Some(claims) = &self.claims {
+            released.extend(reserved.into_iter().filter(|address| !used.contains(address)));
+            claims.release(&released);
+        }
+    }
+
+    /// Reserves an external address if it is not reserved for another Service. An address that was given to this
+    /// Service before is its own.
+    ///
+    /// # Errors
+    /// [`ReserveError`] if the address can't be claimed towards other replicas, or the namespace has too many external
+    /// addresses in flight.
+    pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, ReserveError> {
+        let service = self.subject.owner.id();
+        if is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, service) {
+            return Ok(true);
+        }
+        let shares = |address| NamespaceShare::of(settings, address);
+        if !self.ledger.reserve_external(address, &self.subject.owner, &shares)? {
+            return Ok(false);
+        }
+        Ok(self.claim(address)?)
+    }
+
+    /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
+    /// reservation is released.
+    fn claim(&self, address: IpAddr) -> Result<bool, ClaimError> {
+        let claimed = match &self.claims {
+            Some(claims) => claims.claim(address, &self.subject.owner),
+            None => Ok(true),
+        };
+        if let Err(error) = &claimed {
+            self.failed_claim.replace(Some(error.clone()));
+        }
+        if matches!(claimed, Ok(true)) {
+            self.reserved.borrow_mut().push(address);
+        } else {
+            self.ledger.release(&[address]);
+            if let Some(claims) = &self.claims {
+                claims.reserve_again(address);
+            }
+        }
+        claimed
+    }
+
+    /// Why the claim of an address failed, if one did.
+    pub(crate) fn failed_claim(&self) -> Option<ClaimError> {
+        self.failed_claim.borrow().clone()
+    }
+
+    fn is_free(&self, address: IpAddr) -> Result<bool, ClaimError> {
+        if self.all_are_free || self.subject.own.contains(&address) {
+            return Ok(true);
+        }
+        let is_used = || self.snapshot().has_ip_address(address);
+        let is_kept = self.kept.contains(&address);
+        if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner) {
+            return Ok(!is_used());
+        }
+        if self.subject.dry_run {
+            return Ok(self.ledger.is_free(address, is_used));
+        }
+        if !self.ledger.reserve(address, &self.subject.owner, is_used) {
+            return Ok(false);
+        }
+        let is_claimed = self.claim(address)?;
+        // The claim of another replica may be one for this Service, which the ledger does not show yet.
+        let (namespace, name) = self.subject.owner.id();
+        let is_own = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
+        Ok(is_claimed || (is_kept && self.claims.as_ref().is_some_and(is_own)))
     }
 }
 
-impl Cluster for StoredCluster<'_> {
+impl Drop for StoredCluster {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Cluster for StoredCluster {
     fn workloads(
         &self,
         kind: &WorkloadKind,
@@ -72,7 +236,7 @@ impl Cluster for StoredCluster<'_> {
         selector: &Labels,
     ) -> Result<Selected, LookupError> {
         let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
-        let snapshot = Snapshot::read(self.snapshot);
+        let snapshot = self.snapshot();
         resource.check(&snapshot)?;
         if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
             let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
@@ -84,57 +248,66 @@ impl Cluster for StoredCluster<'_> {
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
         const NAMESPACE: Resource<'static> = Resource { api_version: "v1", kind: "Namespace" };
-        let snapshot = Snapshot::read(self.snapshot);
+        let snapshot = self.snapshot();
         NAMESPACE.check(&snapshot)?;
         NAMESPACE.found(snapshot.namespace(name).map(Result::as_ref))
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
         const NODE: Resource<'static> = Resource { api_version: "v1", kind: "Node" };
-        let snapshot = Snapshot::read(self.snapshot);
+        let snapshot = self.snapshot();
         NODE.check(&snapshot)?;
         NODE.found(snapshot.node_labels(name))
     }
 
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
         const RUNTIME_CLASS: Resource<'static> = Resource { api_version: "node.k8s.io/v1", kind: "RuntimeClass" };
-        let snapshot = Snapshot::read(self.snapshot);
+        let snapshot = self.snapshot();
         RUNTIME_CLASS.check(&snapshot)?;
         RUNTIME_CLASS.found(snapshot.runtime_class_nodes(name).map(Result::as_ref))
     }
 
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        if !self.addresses.all_are_free() {
-            Snapshot::read(self.snapshot).each_service_address(visit);
+        if !self.all_are_free {
+            self.snapshot().each_service_address(visit);
         }
-        self.addresses.in_flight(visit);
+        for (address, owner) in self.ledger.reservations() {
+            let (namespace, name) = owner.id();
+            visit(namespace, name, address);
+        }
         Ok(())
     }
 
     fn known_used(&self) -> Option<&[Span]> {
-        let used = || {
-            if self.addresses.all_are_free() {
-                return Vec::new();
-            }
-            Snapshot::read(self.snapshot).used_by_others(&self.service)
+        let (namespace, name) = self.subject.owner.id();
+        let used = || match self.all_are_free {
+            true => Vec::new(),
+            false => self.snapshot().used_by_others(&ServiceKey::new(namespace, name)),
         };
         Some(self.used.get_or_init(used))
     }
 
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        for (ServiceKey { namespace, name }, addresses) in Snapshot::read(self.snapshot).external_addresses() {
+        for (ServiceKey { namespace, name }, addresses) in self.snapshot().external_addresses() {
             addresses.iter().for_each(|address| visit(namespace, name, *address));
         }
         Ok(())
     }
 
     fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-        Snapshot::read(self.snapshot).each_overlapping_block(blocks, visit);
+        self.snapshot().each_overlapping_block(blocks, visit);
         Ok(())
     }
 
     fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
-        self.addresses.reserve(address)
+        match self.is_free(address) {
+            Ok(true) => Ok(Reserve::Reserved),
+            Ok(false) => Ok(Reserve::Taken),
+            Err(error) => {
+                let resource = format!("networking.k8s.io/v1/IPAddress {address}");
+                Err(LookupError::Failed { resource, detail: error.to_string() })
+            }
+        }
     }
 }
 
@@ -165,5 +338,87 @@ impl Resource<'_> {
 
     fn malformed(&self, detail: String) -> LookupError {
         LookupError::Malformed { resource: self.name(), detail }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const KEPT: &str = "10.0.0.4";
+
+    /// The addresses for `shop/name` under settings that keep [`KEPT`] for `shop/web`.
+    fn addresses(snapshot: &Arc<RwLock<Snapshot>>, ledger: &Ledger, name: &str, dry_run: bool) -> StoredCluster {
+        let settings = Settings::from_value(&json!({"services": {"pools": [{
+            "name": "shop", "cidrs": ["10.0.0.0/29"],
+            "reservations": [{"address": KEPT, "namespace": "shop", "name": "web"}],
+        }]}}));
+        let subject = Subject { owner: Owner::new("shop", name, "uid"), own: Vec::new(), dry_run };
+        StoredCluster::reserving(snapshot, subject, &settings.unwrap(), ledger, None)
+    }
+
+    #[test]
+    fn service_gets_its_kept_address_again_after_a_create_that_failed() {
+        struct Case {
+            name: &'static str,
+            address: &'static str,
+            before: &'static str,
+            after: &'static str,
+            is_used: bool,
+            expected: bool,
+        }
+        let cases = [
+            Case { name: "a retry", address: KEPT, before: "web", after: "web", is_used: false, expected: true },
+            Case { name: "it exists", address: KEPT, before: "web", after: "web", is_used: true, expected: false },
+            Case {
+                name: "reserved for another Service",
+                address: KEPT,
+                before: "db",
+                after: "web",
+                is_used: false,
+                expected: false,
+            },
+            Case {
+                name: "kept for another Service",
+                address: KEPT,
+                before: "web",
+                after: "db",
+                is_used: false,
+                expected: false,
+            },
+            Case {
+                name: "an address that is not kept",
+                address: "10.0.0.2",
+                before: "web",
+                after: "web",
+                is_used: false,
+                expected: false,
+            },
+        ];
+        for Case { name, address, before, after, is_used, expected } in cases {
+            for dry_run in [false, true] {
+                let (snapshot, ledger) = (Arc::default(), Ledger::default());
+                let address: IpAddr = address.parse().unwrap();
+                let failed = addresses(&snapshot, &ledger, before, false);
+                assert!(failed.is_free(address).unwrap(), "{name}");
+                let unlimited =
+                    |_: IpAddr| NamespaceShare { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| true) };
+                failed.end(&[address], &unlimited);
+                drop(failed);
+                if is_used {
+                    snapshot.write().unwrap().insert(&json!({
+                        "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "other"},
+                        "spec": {"clusterIP": address, "clusterIPs": [address]},
+                    }));
+                }
+                let again = addresses(&snapshot, &ledger, after, dry_run);
+                assert_eq!(again.is_free(address).unwrap(), expected, "{name}, dry run: {dry_run}");
+                drop(again);
+                assert_eq!(ledger.len(), 1, "{name}: the reservation stays");
+            }
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! The `AdmissionResponse` for an answer of the policy, as Kubewarden builds it.
+//! The `AdmissionResponse` to a request, as Kubewarden builds it.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip_core::response::Response;
+use clusterip_core::{Decision, Denial};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -43,42 +44,63 @@ pub struct Status {
 }
 
 impl AdmissionResponse {
-    /// The response to `request`. If the policy changed the object, the change becomes a patch.
+    /// The response to `request` that carries out a decision: `changed` is the object as the decision changes it.
+    ///
+    /// # Errors
+    /// If the patch can't be written as JSON.
+    pub fn decided(request: &Value, decision: &Decision, changed: Option<&Value>) -> Result<Self, serde_json::Error> {
+        let (denial, warnings) = (decision.denial().cloned(), decision.cut_warnings());
+        Ok(Self {
+            allowed: denial.is_none(),
+            status: denial.map(|Denial { code, message }| Status { message: Some(message), code: Some(code) }),
+            audit_annotations: Some(decision.audit_annotations()),
+            warnings: (!warnings.is_empty()).then_some(warnings),
+            ..Self::allowed(request).patched(request, changed)?
+        })
+    }
+
+    /// The response to `request` with an answer of the policy module.
     ///
     /// # Errors
     /// If the patch can't be written as JSON.
     pub fn new(request: &Value, answer: Response) -> Result<Self, serde_json::Error> {
-        let uid = request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let patch = match (&answer.mutated_object, request.get("object")) {
-            (Some(mutated), Some(object)) => {
-                let patch = json_patch::diff(object, mutated);
-                if patch.is_empty() { None } else { Some(STANDARD.encode(serde_json::to_string(&patch)?)) }
-            }
-            _ => None,
-        };
-        let status = (answer.message.is_some() || answer.code.is_some())
-            .then_some(Status { message: answer.message, code: answer.code });
+        let has_status = answer.message.is_some() || answer.code.is_some();
         Ok(Self {
-            uid,
             allowed: answer.accepted,
-            patch_type: patch.is_some().then(|| "JSONPatch".to_owned()),
-            patch,
-            status,
+            status: has_status.then_some(Status { message: answer.message, code: answer.code }),
             audit_annotations: answer.audit_annotations,
             warnings: answer.warnings,
+            ..Self::allowed(request).patched(request, answer.mutated_object.as_ref())?
         })
     }
 
-    /// A denial of `request` that the policy did not make.
-    pub fn refused(request: &Value, code: u16, message: String) -> Self {
+    /// An admission of `request` that the policy did not decide.
+    pub fn allowed(request: &Value) -> Self {
         Self {
             uid: request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            allowed: false,
+            allowed: true,
             patch_type: None,
             patch: None,
-            status: Some(Status { message: Some(message), code: Some(code) }),
+            status: None,
             audit_annotations: None,
             warnings: None,
         }
+    }
+
+    /// A denial of `request` that the policy did not decide.
+    pub fn refused(request: &Value, code: u16, message: String) -> Self {
+        let status = Some(Status { message: Some(message), code: Some(code) });
+        Self { allowed: false, status, ..Self::allowed(request) }
+    }
+
+    /// Adds the patch that makes the object of `request` the `changed` one.
+    fn patched(self, request: &Value, changed: Option<&Value>) -> Result<Self, serde_json::Error> {
+        let (Some(object), Some(changed)) = (request.get("object"), changed) else { return Ok(self) };
+        let patch = json_patch::diff(object, changed);
+        if patch.is_empty() {
+            return Ok(self);
+        }
+        let patch = Some(STANDARD.encode(serde_json::to_string(&patch)?));
+        Ok(Self { patch_type: Some("JSONPatch".to_owned()), patch, ..self })
     }
 }

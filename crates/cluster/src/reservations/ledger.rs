@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_core::address::Family;
+use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;
 use thiserror::Error;
 
@@ -25,6 +27,16 @@ const MAX_PER_SERVICE: usize = 2;
 /// seen.
 pub const YOUNG_TIME: Duration = Duration::from_secs(5);
 
+/// The divisor of a share: a namespace may reserve a quarter of the usable addresses of a pool and family.
+const SHARE_DIVISOR: u128 = 4;
+/// The smallest share of a pool that is large enough. In a smaller pool, the share is at most half of the usable
+/// addresses.
+const MIN_SHARE_OF_LARGE_POOL: u128 = 8;
+/// The smallest share of all: of two requests for one Service, neither may lose its address.
+const MIN_SHARE: u128 = 2;
+/// The largest share: each reservation takes memory, and an IPv6 pool has practically unlimited addresses.
+const MAX_SHARE: u128 = 1024;
+
 /// A namespace has so many external addresses in flight that it gets no further one for now.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
@@ -36,12 +48,12 @@ pub struct ShareExceeded {
     pub namespace: String,
     /// How many external addresses of the pool the namespace has reserved.
     pub reserved: usize,
-    /// How many it may have reserved for a short time, see [`Share::burst`].
+    /// How many it may have reserved for a short time, see [`NamespaceShare::burst`].
     pub max: usize,
 }
 
 /// How many addresses one namespace may reserve, and which addresses count: see [`Ledger::commit`].
-pub struct Share<'a> {
+pub struct NamespaceShare<'a> {
     /// The largest number of reservations.
     pub max: usize,
     /// The largest number while reservations are young: when many Services are created at once, the request for each
@@ -51,8 +63,51 @@ pub struct Share<'a> {
     pub counts: Box<dyn Fn(IpAddr) -> bool + 'a>,
 }
 
+impl<'a> NamespaceShare<'a> {
+    /// The share of a namespace that `address` counts towards: that of its pool and family. All addresses outside of every
+    /// pool count towards one share.
+    pub fn of(settings: &'a Settings, address: IpAddr) -> Self {
+        let family = Family::of(address);
+        if let Some(pool) = settings.pool_of(address) {
+            let usable = settings.candidates(pool, family).count();
+            // No other namespace needs a pool that is for one namespace only.
+            let (max, burst) = match pool.matches.scope.namespaces.len() {
+                1 => (bounded(usable), bounded(usable)),
+                _ => part(usable),
+            };
+            return Self {
+                max,
+                burst,
+                counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
+            };
+        }
+        if let Some(pool) = settings.external.pool_of(address) {
+            let (max, burst) = part(pool.candidates(family).count());
+            return Self {
+                max,
+                burst,
+                counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
+            };
+        }
+        let in_no_pool =
+            |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
+        let (max, burst) = part(u128::MAX);
+        Self { max, burst, counts: Box::new(in_no_pool) }
+    }
+}
+
+/// The share, and the share for a short time: half of the usable addresses.
+fn part(usable: u128) -> (usize, usize) {
+    let half = usable.div_ceil(2);
+    (bounded((usable / SHARE_DIVISOR).max(MIN_SHARE_OF_LARGE_POOL).min(half)), bounded(half))
+}
+
+fn bounded(max: u128) -> usize {
+    usize::try_from(max.clamp(MIN_SHARE, MAX_SHARE)).unwrap_or(usize::MAX)
+}
+
 /// Returns the share that an address counts towards.
-pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> Share<'a> + 'a);
+pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> NamespaceShare<'a> + 'a);
 
 /// Who chose an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +236,7 @@ impl Ledger {
     /// The others are released.
     ///
     /// A namespace that now has more reservations than its share of a pool loses the oldest of them; their addresses
-    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`Share::burst`], and young
+    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`NamespaceShare::burst`], and young
     /// reservations of external addresses not even then. The reservations of running evaluations and of other replicas
     /// count, but they are never released, and neither are those in `used`.
     pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
@@ -342,7 +397,7 @@ fn release_oldest(
 fn in_share<'l>(
     ledger: &'l HashMap<IpAddr, Reservation>,
     namespace: &'l str,
-    share: &'l Share<'_>,
+    share: &'l NamespaceShare<'_>,
     now: Instant,
 ) -> impl Iterator<Item = (&'l IpAddr, &'l Reservation)> {
     ledger.iter().filter(move |(address, reservation)| {
@@ -356,7 +411,7 @@ fn enforce_share(
     ledger: &mut HashMap<IpAddr, Reservation>,
     namespace: &str,
     kept: &[IpAddr],
-    share: &Share<'_>,
+    share: &NamespaceShare<'_>,
     now: Instant,
 ) -> Vec<IpAddr> {
     let reserved = in_share(ledger, namespace, share, now).count();

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::snapshot::{
     Insertion, MAX_BYTES, MAX_STEPS, SERVICE_NAME_LABEL, Snapshot, Stored, label_hashes,
 };
-use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::Cluster;
 use clusterip_core::service_key::ServiceKey;
@@ -111,12 +111,11 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
     for (api_version, kind) in [("v1", "Service"), ("apps/v1", "Deployment")] {
         answers.push(format!("{kind}: {:?}", snapshot.names(api_version, kind)));
     }
-    let snapshot = RwLock::new(snapshot);
+    let snapshot = Arc::new(RwLock::new(snapshot));
     let deployments = WorkloadKind::parse("Deployment").unwrap();
     for name in ["a", "b"] {
         let service = json!({"metadata": {"namespace": "shop", "name": name}});
-        let unused = Unused(&snapshot);
-        let cluster = StoredCluster::new(&snapshot, &service, &unused);
+        let cluster = StoredCluster::new(&snapshot, &service);
         answers.push(format!("used by others than {name}: {:?}", cluster.known_used()));
         for third in 0..4 {
             let (block, mut found) = (format!("10.1.{third}.0/25").parse().unwrap(), BTreeSet::new());
@@ -229,9 +228,9 @@ fn workload(kind: &str, number: usize, labels: &Value, spec: &Value) -> Value {
 
 /// For each of these kinds, how many workloads one decision reads about a Service that selects Pods of this app, and
 /// whether there are more.
-fn read(snapshot: &RwLock<Snapshot>, app: &str, kinds: &[&str]) -> Vec<(usize, bool)> {
-    let (service, unused) = (json!({"metadata": {"namespace": "shop", "name": "web"}}), Unused(snapshot));
-    let cluster = StoredCluster::new(snapshot, &service, &unused);
+fn read(snapshot: &Arc<RwLock<Snapshot>>, app: &str, kinds: &[&str]) -> Vec<(usize, bool)> {
+    let service = json!({"metadata": {"namespace": "shop", "name": "web"}});
+    let cluster = StoredCluster::new(snapshot, &service);
     let selector = Labels::from([("app".to_owned(), app.to_owned())]);
     let read = |kind: &&str| {
         let kind = WorkloadKind::parse(kind).unwrap();
@@ -250,7 +249,7 @@ fn workloads_for_one_decision_are_bounded_for_all_kinds_together() {
             snapshot.insert(&workload(kind, number, &json!({"app": "web"}), &json!({})));
         }
     }
-    let found = read(&RwLock::new(snapshot), "web", &["Deployment", "StatefulSet", "Pod"]);
+    let found = read(&Arc::new(RwLock::new(snapshot)), "web", &["Deployment", "StatefulSet", "Pod"]);
     // Each takes 34 steps.
     assert_eq!(found, [(300, false), (MAX_STEPS / 34 - 300, true), (0, false)]);
 }
@@ -265,7 +264,7 @@ fn workloads_with_much_affinity_take_more_steps() {
     for number in 0..10 {
         snapshot.insert(&workload("Deployment", number, &json!({"app": "web"}), &spec));
     }
-    assert_eq!(read(&RwLock::new(snapshot), "web", &["Deployment"]), [(1, true)]);
+    assert_eq!(read(&Arc::new(RwLock::new(snapshot)), "web", &["Deployment"]), [(1, true)]);
 }
 
 /// Labels of the maximum length, one of which is `app: web`.
@@ -284,7 +283,7 @@ fn workload_without_requirements_is_kept_in_less_than_a_kibibyte() {
     }
     let each = snapshot.bytes("shop") / count;
     assert!(each < 768, "{each} bytes");
-    assert_eq!(read(&RwLock::new(snapshot), "web", &["ReplicaSet"]), [(MAX_STEPS / 34, true)]);
+    assert_eq!(read(&Arc::new(RwLock::new(snapshot)), "web", &["ReplicaSet"]), [(MAX_STEPS / 34, true)]);
 }
 
 /// A namespace may have 10,000 Services besides its workloads.
@@ -360,7 +359,7 @@ fn object_of_a_megabyte_is_kept_in_few_kibibytes() {
 fn objects_above_the_limit_of_their_namespace_are_left_out() {
     let selector = many_labels("node");
     let spec = |number: usize| json!({"nodeSelector": selector, "runtimeClassName": format!("r{number}")});
-    let shared = RwLock::new(Snapshot::limited());
+    let shared = Arc::new(RwLock::new(Snapshot::limited()));
     let mut snapshot = shared.write().unwrap();
     let mut kept = 0;
     let left_out = loop {

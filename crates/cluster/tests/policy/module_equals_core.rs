@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::lookups::snapshot::Snapshot;
-use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::Recorder;
 use clusterip_core::response::Response;
@@ -325,7 +325,7 @@ fn module_gives_the_bytes_of_the_core_and_makes_the_same_look_ups() {
             snapshot.remove_api("networking.k8s.io/v1", kind);
             complete.remove_api("networking.k8s.io/v1", kind);
         }
-        let (snapshot, objects) = (RwLock::new(snapshot), complete);
+        let (snapshot, objects) = (Arc::new(RwLock::new(snapshot)), complete);
         let host = || Arc::new(Recorder::new(Arc::new(Cluster { objects: objects.clone(), forbidden })));
         let (for_module, for_core) = (host(), host());
         let by_module = call("validate", payload.as_bytes(), for_module.clone()).map_err(TestCaseError::fail)?;
@@ -334,8 +334,7 @@ fn module_gives_the_bytes_of_the_core_and_makes_the_same_look_ups() {
         prop_assert_eq!(for_module.exchanges(), for_core.exchanges());
         let answer: Response = serde_json::from_slice(&by_core).unwrap();
         if let (None, Ok(settings)) = (forbidden, Settings::from_value(&settings)) {
-            let unused = Unused(&snapshot);
-            let cluster = StoredCluster::new(&snapshot, &request["object"], &unused);
+            let cluster = StoredCluster::new(&snapshot, &request["object"]);
             let decision = decide_value(&request, &settings, InUse::default(), &cluster);
             prop_assert_eq!(&Response::new(decision, request["object"].clone()), &answer, "from the snapshot");
         }

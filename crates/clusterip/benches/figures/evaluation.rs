@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
-use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_core::address::Order;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
@@ -56,7 +56,7 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
 
 struct Cluster {
     settings: Settings,
-    snapshot: RwLock<Snapshot>,
+    snapshot: Arc<RwLock<Snapshot>>,
     usable: Vec<Ipv4Addr>,
     used: HashSet<Ipv4Addr>,
 }
@@ -75,9 +75,8 @@ impl Cluster {
     /// Places a Service, and checks that it got a free address.
     fn place(&self, name: &str) -> Result<Duration, Box<dyn std::error::Error>> {
         let request = create(name);
-        let unused = Unused(&self.snapshot);
         let (duration, decision) = time(|| {
-            let cluster = StoredCluster::new(&self.snapshot, &request["object"], &unused);
+            let cluster = StoredCluster::new(&self.snapshot, &request["object"]);
             decide_value(&request, &self.settings, InUse::default(), &cluster)
         });
         match *decision.allocated().unwrap_or_default() {

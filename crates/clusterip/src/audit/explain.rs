@@ -1,14 +1,14 @@
 //! Explains why one Service has its address.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService, addresses};
-use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
+use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
+use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::{Blocks, Span};
 use clusterip_core::address_set_by_hand::is_set_by_hand;
@@ -20,6 +20,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Lookups, Pool, Settings};
 use clusterip_core::workload::WorkloadKind;
 use clusterip_core::{Decision, InUse, Verdict, decide_value};
+use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -111,9 +112,13 @@ fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
         }
         _ => as_if_created(service),
     };
-    let in_flight = input.cluster.in_flight.iter().map(|(address, _)| *address).collect();
-    let free = FreeAddresses { snapshot: &input.cluster.snapshot, own: &own, in_flight };
-    let cluster = StoredCluster::new(&input.cluster.snapshot, service, &free);
+    let ledger = Ledger::default();
+    for (address, owner) in &input.cluster.in_flight {
+        ledger.reserve_claimed(*address, owner, RESERVATION_TIME);
+    }
+    let owner = Owner::new(namespace(service), name(service), "");
+    let subject = Subject { owner, own: own.clone(), dry_run: true };
+    let cluster = StoredCluster::reserving(&input.cluster.snapshot, subject, settings, &ledger, None);
     let recording = RecordingCluster { cluster: &cluster, asked: RefCell::default() };
     let decision = decide_value(&request, settings, InUse::default(), &recording);
     let decision = input.settings.worded(decision);
@@ -220,25 +225,6 @@ fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> 
     let subject = format!("Service {}/{}: ", namespace(service), name(service));
     let reason = placement.verdict.reason().unwrap_or(otherwise);
     reason.strip_prefix(&subject).unwrap_or(reason)
-}
-
-/// The addresses that are neither in use nor in flight, and those of the Service itself.
-struct FreeAddresses<'s> {
-    snapshot: &'s RwLock<Snapshot>,
-    own: &'s [IpAddr],
-    in_flight: BTreeSet<IpAddr>,
-}
-
-impl Addresses for FreeAddresses<'_> {
-    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
-        let is_used = || self.in_flight.contains(&address) || Snapshot::read(self.snapshot).has_ip_address(address);
-        let is_free = self.own.contains(&address) || !is_used();
-        Ok(if is_free { Reserve::Reserved } else { Reserve::Taken })
-    }
-
-    fn in_flight(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) {
-        self.in_flight.iter().for_each(|address| visit("", "", *address));
-    }
 }
 
 /// Records what a decision looks up, except addresses and blocks.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::external::assignment_builder::assignments;
 use clusterip_cluster::external::policy_check::ExternalPolicy;
@@ -50,7 +50,7 @@ pub(super) struct Refused {
 
 /// Decides about every Service that has recorded external addresses or claims addresses of the pools, in the order of
 /// their namespaces and names. The result also contains the Services that are to have external addresses.
-fn place_all(external: &ExternalSettings, snapshot: &RwLock<Snapshot>) -> Vec<ExternalPlacement> {
+fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> Vec<ExternalPlacement> {
     let policy = ExternalPolicy::new(external);
     let services = Snapshot::read(snapshot).external_services();
     let placed = services.iter().filter_map(|service| {
@@ -76,7 +76,7 @@ fn concerned(external: &ExternalSettings, service: Value) -> Option<ExternalPlac
 fn refused(
     policy: &ExternalPolicy,
     external: &ExternalSettings,
-    snapshot: &RwLock<Snapshot>,
+    snapshot: &Arc<RwLock<Snapshot>>,
     one: &ExternalPlacement,
 ) -> Refused {
     let not_served = || {

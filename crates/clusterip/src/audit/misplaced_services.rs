@@ -1,6 +1,6 @@
 //! Finds the Services that are misplaced with settings that need not be in use, for `clusterip plan`.
 
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::Snapshot;
@@ -37,7 +37,7 @@ impl MisplacedServices {
     /// Finds the misplaced Services among those that match the selector. `None` stands for any labels.
     pub fn find(
         settings: &LiveSettings,
-        snapshot: &RwLock<Snapshot>,
+        snapshot: &Arc<RwLock<Snapshot>>,
         called: &ControlPlaneServices,
         selector: Option<&ServiceSelector>,
     ) -> Self {

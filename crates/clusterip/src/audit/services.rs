@@ -9,10 +9,9 @@ use std::thread::{available_parallelism, scope};
 
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
-use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::panics;
 use clusterip_core::address::{Family, WithheldSpan, Withholding};
-use clusterip_core::lookups::{LookupError, Reserve};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_core::{InUse, decide_value};
@@ -47,7 +46,7 @@ struct CachedPlacement {
 /// Places every Service, ordered by namespace and name. A decision in `cache` that still holds is not made again.
 pub(super) fn place_all(
     settings: &LiveSettings,
-    snapshot: &RwLock<Snapshot>,
+    snapshot: &Arc<RwLock<Snapshot>>,
     cache: &mut AuditCache,
 ) -> Vec<PlacedService> {
     if cache.settings != settings.hash {
@@ -86,7 +85,7 @@ pub(super) fn place_all(
 }
 
 /// Finds out where a Service belongs, even if its pool is full.
-pub(super) fn place(settings: &Settings, snapshot: &RwLock<Snapshot>, service: &Value) -> Result<Placement, Skip> {
+pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, service: &Value) -> Result<Placement, Skip> {
     // A temporary Service ends with its move, and one of them has an address of another pool until then.
     if looks_temporary(service) {
         return Err(Skip::Unmanaged);
@@ -94,21 +93,9 @@ pub(super) fn place(settings: &Settings, snapshot: &RwLock<Snapshot>, service: &
     if let Some(skip) = skip_reason(settings, service) {
         return Err(skip);
     }
-    let cluster = StoredCluster::new(snapshot, service, &AllAddresses);
+    let cluster = StoredCluster::with_free_addresses(snapshot, service);
     let decision = decide_value(&as_if_created(service), settings, InUse::default(), &cluster);
     Ok(Placement::of(settings, service, &decision))
-}
-
-struct AllAddresses;
-
-impl Addresses for AllAddresses {
-    fn reserve(&self, _: IpAddr) -> Result<Reserve, LookupError> {
-        Ok(Reserve::Reserved)
-    }
-
-    fn all_are_free(&self) -> bool {
-        true
-    }
 }
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster.

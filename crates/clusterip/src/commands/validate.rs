@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
 use clap::Args;
@@ -205,7 +205,7 @@ impl Cluster {
                 }
             }
         }
-        let snapshot = RwLock::new(snapshot);
+        let snapshot = Arc::new(RwLock::new(snapshot));
         let misplaced = MisplacedServices::find(live, &snapshot, &ControlPlaneServices::default(), None);
         warnings.extend(misplaced_warning(&misplaced));
         Ok(warnings)

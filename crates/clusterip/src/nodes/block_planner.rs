@@ -2,15 +2,14 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
-use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed, blocks_of};
 use clusterip_cluster::policy::own_requests::node_request;
 use clusterip_core::decision::Report;
-use clusterip_core::response::Response;
 use clusterip_core::settings::{NodePool, Settings};
 use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use ipnet::IpNet;
@@ -62,7 +61,7 @@ struct ExistingNode {
 
 pub struct NodePlanner<'m> {
     settings: &'m Settings,
-    snapshot: &'m RwLock<Snapshot>,
+    snapshot: &'m Arc<RwLock<Snapshot>>,
     held: HeldBlocks,
     /// The Nodes that exist already, by name.
     there: BTreeMap<String, ExistingNode>,
@@ -70,7 +69,7 @@ pub struct NodePlanner<'m> {
 
 impl<'m> NodePlanner<'m> {
     /// A planner for a cluster with these Nodes. `snapshot` contains the planned ones, too.
-    pub fn new(settings: &'m Settings, snapshot: &'m RwLock<Snapshot>, nodes: Vec<Value>) -> Self {
+    pub fn new(settings: &'m Settings, snapshot: &'m Arc<RwLock<Snapshot>>, nodes: Vec<Value>) -> Self {
         let mut planner = Self { settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
         for node in nodes {
             let name = object::name(&node).to_owned();
@@ -125,16 +124,13 @@ impl<'m> NodePlanner<'m> {
         let request = node_request(&node, old.as_ref());
         let allocation = blocks_of(&node).is_empty().then(|| self.held.allocation());
         let in_use = InUse { blocks: allocation.as_ref(), external: None };
-        let unused = Unused(self.snapshot);
-        let cluster = StoredCluster::new(self.snapshot, &node, &unused);
+        let cluster = StoredCluster::new(self.snapshot, &node);
         let decision = decide_value(&request, self.settings, in_use, &cluster);
         let row = row(&manifest.object.value(), &node, &decision, warnings);
         if decision.denial().is_none() {
-            if decision.assigned().is_some()
-                && let Some(placed) = Response::new(decision, node.clone()).mutated_object
-            {
-                self.held.hand_out(&name, blocks_of(&placed), &self.settings.nodes);
-                node = placed;
+            if decision.assigned().is_some() {
+                decision.carry_out(&mut node);
+                self.held.hand_out(&name, blocks_of(&node), &self.settings.nodes);
             }
             self.insert(&name, node.clone());
             let origin = match self.there.remove(&name) {

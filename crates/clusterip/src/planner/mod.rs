@@ -6,22 +6,22 @@ pub(crate) mod api_server_rules;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::RwLock;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, RwLock};
 use std::thread;
 
 use clusterip_cluster::external::admission_state::concerns;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::stored;
-use clusterip_core::response::Response;
+use clusterip_core::request::Request;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_core::{Decision, Denial, InUse, Verdict, decide_value};
+use clusterip_core::{Decision, Denial, InUse, Verdict};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ impl Plan {
 /// Plans Services and Nodes in a cluster to which each planned Service is added.
 pub struct Planner {
     settings: Settings,
-    snapshot: RwLock<Snapshot>,
+    snapshot: Arc<RwLock<Snapshot>>,
     existing: BTreeMap<ServiceKey, ExistingService>,
     /// The Nodes of the cluster: they keep the blocks that they have.
     existing_nodes: Vec<Value>,
@@ -97,7 +97,7 @@ impl Planner {
             }
         }
         let existing_nodes = nodes.into_values().collect();
-        let snapshot = RwLock::new(snapshot);
+        let snapshot = Arc::new(RwLock::new(snapshot));
         Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
     }
 
@@ -169,9 +169,9 @@ impl Planner {
         warnings.extend(misspelled_fields(&object));
         let decision = self.decide(index, &object, old.as_ref());
         let mut row = Row::new(&object, old.as_ref(), &decision, warnings);
-        let response = Response::new(decision, object.clone());
-        let mut placed = response.accepted.then(|| response.mutated_object.unwrap_or_else(|| object.clone()));
         let key = planned_key(&object, index);
+        decision.carry_out(&mut object);
+        let mut placed = decision.denial().is_none().then_some(object);
         let refusal = |placed: &Value| self.api_server.refusal(&self.settings, &key, placed, old.as_ref());
         if let Some(reason) = placed.as_ref().and_then(refusal) {
             (row, placed) = (row.refused(&reason), None);
@@ -196,14 +196,16 @@ impl Planner {
     }
 
     fn decide(&self, index: usize, object: &Value, old: Option<&Value>) -> Decision {
-        let external = self.external.as_ref().filter(|_| concerns(&self.settings.external, [Some(object), old]));
-        let held = external.map(|external| external.held(object));
         let uid = format!("plan-{index}");
         let request = ServiceRequest { uid: &uid, username: "clusterip-plan", object, old, dry_run: true };
-        let unused = Unused(&self.snapshot);
-        let cluster = StoredCluster::new(&self.snapshot, object, &unused);
+        let request = match Request::read(&request.to_value()) {
+            Ok(request) => request,
+            Err(mismatch) => return Decision::unreadable(&mismatch),
+        };
+        let external = self.external.as_ref().filter(|_| concerns(&self.settings.external, &request));
+        let held = external.map(|external| external.held(object));
         let in_use = InUse { blocks: None, external: held.as_ref() };
-        decide_value(&request.to_value(), &self.settings, in_use, &cluster)
+        clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
 
     fn has(&self, service: &Value) -> bool {

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
-use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use clusterip_cluster::evaluator::{EvaluationError, Evaluator};
 use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::policy::response::AdmissionResponse;
-use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_core::annotations::REASON_ANNOTATION;
-use clusterip_core::response::Response;
 use clusterip_core::settings::{Explicit, Settings};
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
@@ -50,10 +49,10 @@ enum NoDecision {
     RefusedNode(String),
 }
 
-/// A decision, and the answer that carries it out.
+/// A decision, and the object as it changes; `None` if the object stays as it is.
 struct Reviewed {
     decision: Decision,
-    answer: Response,
+    changed: Option<Value>,
 }
 
 /// Reviews requests by the policy.
@@ -78,9 +77,7 @@ impl Admission {
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
         if resource_kind(request) == ResourceKind::Node {
-            let decision = self.decide_about_node(request, owner)?;
-            let answer = Response { mutated_object: None, ..Response::new(decision.clone(), Value::Null) };
-            return Ok(Reviewed { decision, answer });
+            return Ok(Reviewed { decision: self.decide_about_node(request, owner)?, changed: None });
         }
         let (namespace, name) = owner.id();
         let given = addresses(object);
@@ -99,8 +96,7 @@ impl Admission {
             let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
             new.for_each(|address| self.evaluator.reserve_chosen_by_hand(address, &owner));
         }
-        let answer = Response::new(decision.clone(), object.clone());
-        Ok(Reviewed { decision, answer })
+        Ok(Reviewed { changed: decision.changed(object), decision })
     }
 
     /// Decides about a Node, without changing it: the API server does not refuse a block that two Nodes have, and it calls
@@ -127,7 +123,6 @@ impl Admission {
             spec.remove("clusterIPs");
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
-        let answer_of = |decision: &Decision| Response::new(decision.clone(), without["object"].clone());
         // Usually the Service keeps its addresses. A dry run finds that out without reserving or claiming others.
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
@@ -135,49 +130,44 @@ impl Admission {
         let fits = decision.allocated().is_some_and(|addresses| addresses.len() == given.len())
             && lies_in_pool(&look.settings.settings, &decision, given);
         if fits {
-            let looked = answer_of(&decision);
+            let object = &request["object"];
             let external = decision.external.as_ref().filter(|external| external.changes());
-            let object = request.get("object");
             // The author may have copied the address from an earlier request, and written a reason of its own.
-            let reason = looked.mutated_object.as_ref().and_then(noted_reason);
-            let reason = reason.filter(|reason| object.and_then(noted_reason) != Some(*reason));
-            let mut mutated_object = object.filter(|_| external.is_some() || reason.is_some()).cloned();
-            if let (Some(object), Some(reason)) = (&mut mutated_object, reason) {
-                object["metadata"]["annotations"][REASON_ANNOTATION] = reason.into();
+            let has_other_note = |note: &&str| !note.is_empty() && noted_reason(object) != Some(*note);
+            let note = decision.note.as_deref().filter(has_other_note);
+            let mut changed = (external.is_some() || note.is_some()).then(|| object.clone());
+            if let (Some(object), Some(note)) = (&mut changed, note) {
+                object["metadata"]["annotations"][REASON_ANNOTATION] = note.into();
             }
-            if let (Some(object), Some(external)) = (&mut mutated_object, external) {
+            if let (Some(object), Some(external)) = (&mut changed, external) {
                 external.carry_out(object);
             }
-            let answer = Response { mutated_object, ..looked };
-            return Ok(Reviewed { decision, answer });
+            return Ok(Reviewed { decision, changed });
         }
         let evaluation = evaluate(&subject)?;
         let decision = evaluation.decision.clone();
-        let mut answer = answer_of(&decision);
-        if answer.mutated_object.is_none() && answer.accepted {
-            // No pool selects the Service any more: the addresses are taken back.
-            answer.mutated_object = without.get("object").cloned();
-        }
+        // If no pool selects the Service any more, the addresses are taken back.
+        let mut object = without["object"].take();
+        decision.carry_out(&mut object);
+        let changed = decision.denial().is_none().then_some(object);
         let used = decision.allocated().unwrap_or_default();
         evaluation.commit(used);
         if !dry_run {
             let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
             self.evaluator.ledger().release(&gone);
         }
-        Ok(Reviewed { decision, answer })
+        Ok(Reviewed { decision, changed })
     }
 
-    /// Logs that there is no decision, and answers as [`OnError`] says.
-    fn undecided(&self, kind: ResourceKind, request: &Value, reason: &str) -> Response {
+    /// Logs that there is no decision, and answers as [`OnError`] says, a refusal with this code.
+    fn undecided(&self, kind: ResourceKind, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
         let kind_name = kind.as_str();
         tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
-            OnError::Deny if kind != ResourceKind::Node => {
-                Response { accepted: false, message: Some(message), code: Some(500), ..Response::default() }
-            }
-            _ => Response { accepted: true, warnings: Some(vec![message]), ..Response::default() },
+            OnError::Deny if kind != ResourceKind::Node => AdmissionResponse::refused(request, code, message),
+            _ => AdmissionResponse { warnings: Some(vec![message]), ..AdmissionResponse::allowed(request) },
         }
     }
 }
@@ -191,31 +181,26 @@ impl Reviewer for Admission {
     fn review(&self, request: &Value) -> AdmissionResponse {
         let begin = Instant::now();
         let kind = resource_kind(request);
-        let (answer, result, pool) = match self.decide(request) {
-            Ok(Reviewed { decision, answer }) => {
+        let (response, result, pool) = match self.decide(request) {
+            Ok(Reviewed { decision, changed }) => {
                 log(kind, request, &decision);
-                (answer, (&decision.verdict).into(), decision.pool)
+                let unwritten =
+                    |error| AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}"));
+                let response = AdmissionResponse::decided(request, &decision, changed.as_ref());
+                (response.unwrap_or_else(unwritten), (&decision.verdict).into(), decision.pool)
             }
-            Err(error) => (self.undecided(kind, request, &error.to_string()), AdmissionResult::Error, None),
+            Err(error) => (self.undecided(kind, request, 500, &error.to_string()), AdmissionResult::Error, None),
         };
         self.metrics.answered(kind, result, pool.as_deref(), begin.elapsed());
-        respond(request, answer)
+        response
     }
 
     fn unreviewed(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         let kind = resource_kind(request);
-        let mut answer = self.undecided(kind, request, reason);
-        answer.code = answer.code.map(|_| code);
+        let response = self.undecided(kind, request, code, reason);
         let result = if code == BUSY { AdmissionResult::Refused } else { AdmissionResult::Error };
         self.metrics.answered(kind, result, None, Duration::ZERO);
-        respond(request, answer)
-    }
-}
-
-fn respond(request: &Value, answer: Response) -> AdmissionResponse {
-    match AdmissionResponse::new(request, answer) {
-        Ok(response) => response,
-        Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),
+        response
     }
 }
 

@@ -15,16 +15,16 @@ fn ip(last: u8) -> IpAddr {
 }
 
 /// A share without a limit.
-fn any(_: IpAddr) -> Share<'static> {
+fn any(_: IpAddr) -> NamespaceShare<'static> {
     share_of(usize::MAX, |_| true)
 }
 
-fn share_of(max: usize, counts: impl Fn(IpAddr) -> bool + 'static) -> Share<'static> {
-    Share { max, burst: max.saturating_mul(2), counts: Box::new(counts) }
+fn share_of(max: usize, counts: impl Fn(IpAddr) -> bool + 'static) -> NamespaceShare<'static> {
+    NamespaceShare { max, burst: max.saturating_mul(2), counts: Box::new(counts) }
 }
 
 /// A share of four for the even addresses of 10.0.0.0/24, and one of four for the odd addresses: two pools.
-fn four(address: IpAddr) -> Share<'static> {
+fn four(address: IpAddr) -> NamespaceShare<'static> {
     let is_even = |address: IpAddr| matches!(address, IpAddr::V4(address) if address.octets()[3] % 2 == 0);
     share_of(4, move |other| is_even(other) == is_even(address))
 }
@@ -351,4 +351,66 @@ fn parallel_threads_never_get_the_same_address() {
     unique.sort_unstable();
     unique.dedup();
     assert_eq!((got.len(), unique.len()), (256, 256));
+}
+
+#[test]
+fn share_is_a_quarter_of_the_usable_addresses_within_bounds() {
+    struct Row {
+        usable: u128,
+        max: usize,
+        burst: usize,
+    }
+    let row = |usable, max, burst| Row { usable, max, burst };
+    let rows = [
+        row(0, 2, 2),
+        row(1, 2, 2),
+        row(2, 2, 2),
+        row(3, 2, 2),
+        row(14, 7, 7),
+        row(16, 8, 8),
+        row(32, 8, 16),
+        row(40, 10, 20),
+        row(204, 51, 102),
+        row(65_534, 1024, 1024),
+        row(u128::MAX, 1024, 1024),
+    ];
+    for Row { usable, max, burst } in rows {
+        assert_eq!(part(usable), (max, burst), "{usable} usable addresses");
+    }
+}
+
+#[test]
+fn address_counts_towards_its_pool_and_family() {
+    let document = json!({
+        "services": {"pools": [
+            {"name": "team", "cidrs": ["10.0.3.0/27"], "match": {"namespaces": ["shop"]}},
+            {"name": "teams", "cidrs": ["10.0.4.0/27"], "match": {"namespaces": ["shop", "bank"]}},
+            {"name": "other", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}},
+            {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
+        ]},
+        "external": {"pools": [{"name": "edge", "cidrs": ["192.0.2.10-192.0.2.29"]}]},
+    });
+    let settings = Settings::from_value(&document).unwrap();
+    struct Row {
+        name: &'static str,
+        address: &'static str,
+        max: usize,
+        counts: &'static [&'static str],
+    }
+    let row = |name, address, max, counts| Row { name, address, max, counts };
+    let all = ["10.0.0.7", "10.0.2.7", "10.0.1.7", "fd00::7", "192.0.2.17", "192.0.2.40", "fd01::1"];
+    let rows = [
+        row("two ranges of one family", "10.0.0.9", 100, &["10.0.0.7", "10.0.2.7"]),
+        row("the other family", "fd00::70", 50, &["fd00::7"]),
+        row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
+        row("a pool for one namespace", "10.0.3.9", 30, &[]),
+        row("a pool for two namespaces", "10.0.4.9", 8, &[]),
+        row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
+        row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
+    ];
+    for Row { name, address, max, counts } in rows {
+        let share = NamespaceShare::of(&settings, address.parse().unwrap());
+        let counted: Vec<&str> = all.into_iter().filter(|other| (share.counts)(other.parse().unwrap())).collect();
+        assert_eq!((share.max, counted), (max, counts.to_vec()), "{name}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The Services that exist before the plan, and those of them that are misplaced with its settings.
 
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
 use clusterip_cluster::live_settings::LiveSettings;
@@ -51,7 +51,7 @@ pub(super) fn misplaced(
             snapshot.insert(&object);
         }
     }
-    Ok(MisplacedServices::find(settings, &RwLock::new(snapshot), &called, selector))
+    Ok(MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector))
 }
 
 /// Which Services the control plane calls, as far as the objects of the cluster show it.
