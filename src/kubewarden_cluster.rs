@@ -146,14 +146,11 @@ const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
 /// The field masks of a kind whose Pod template is at `at`.
 fn workload_masks(at: TemplateAt) -> Vec<String> {
     const POD_SPEC: [&str; 4] = ["affinity.nodeAffinity", "nodeSelector", "os", "runtimeClassName"];
-    let template = match at {
-        TemplateAt::Itself => {
-            let fields = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
-            return fields.iter().map(|field| format!("spec.{field}")).collect();
-        }
-        TemplateAt::Template => "spec.template",
-        TemplateAt::JobTemplate => "spec.jobTemplate.spec.template",
-    };
+    if at == TemplateAt::Itself {
+        let fields = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+        return fields.iter().map(|field| format!("spec.{field}")).collect();
+    }
+    let template = at.path().join(".");
     let mut masks = vec![format!("{template}.metadata.labels")];
     masks.extend(POD_SPEC.iter().map(|field| format!("{template}.spec.{field}")));
     masks
@@ -178,7 +175,7 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
         let Some(object) = self.get(&Resource::NAMESPACE, name, false, &METADATA_MASKS)? else { return Ok(None) };
         let meta = NamespaceMeta {
             labels: Resource::NAMESPACE.map(&object, "metadata", "labels")?,
-            annotations: Resource::NAMESPACE.map(&object, "metadata", "annotations")?,
+            annotations: Resource::NAMESPACE.map(&object, "metadata", "annotations")?.into(),
         };
         Ok(Some(meta))
     }

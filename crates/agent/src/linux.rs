@@ -10,7 +10,7 @@ use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
 use tokio::time::{Instant, sleep};
 
 use super::network::{HoldOutcome, Network};
-use crate::node_network::{Announcer, Error, Firewall, Held as Found, Interface, Port, lenient_arp};
+use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, Port, lenient_arp};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {

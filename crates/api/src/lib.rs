@@ -20,7 +20,7 @@ pub use self::document::{mistake_of_type, not_in_document, not_in_objects, objec
 pub use self::object_key::{Kind, ObjectKey, field_of, in_words_of_objects, mistakes_of_objects, reason_of_object};
 pub use self::pools::{Blocks, ReservationHolder, ReservationStatus};
 use self::pools::{ExternalPool, NodeBlockPool, ServicePool};
-pub use self::status::{AddressCounts, Addresses, READY, Reason, range_summary};
+pub use self::status::{AddressCounts, PoolAddresses, READY, Reason, range_summary};
 
 use kube::CustomResourceExt;
 use serde_json::{Value, json};

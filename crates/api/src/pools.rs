@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::pool_fields::{
     AddressRange, AddressRangeOrAddress, Cidr, CidrOrAddress, ExternalMatch, Fence, NodeMatch, ServiceMatch, selector,
 };
-use crate::status::{Addresses, PoolStatus};
+use crate::status::{PoolAddresses, PoolStatus};
 
 /// A pool of ClusterIPs, and the Services it is for.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -128,7 +128,7 @@ pub struct ServicePoolStatus {
     #[serde(rename = "for")]
     pub selects: Option<String>,
     /// How many addresses the pool has.
-    pub addresses: Option<Addresses>,
+    pub addresses: Option<PoolAddresses>,
     /// Who has the addresses of the reservations in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
@@ -234,7 +234,7 @@ pub struct ExternalPoolStatus {
     #[serde(rename = "for")]
     pub selects: Option<String>,
     /// How many addresses the pool has.
-    pub addresses: Option<Addresses>,
+    pub addresses: Option<PoolAddresses>,
 }
 
 /// A pool of address blocks, and the Nodes it is for.

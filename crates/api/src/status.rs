@@ -42,7 +42,7 @@ pub struct PoolStatus {
 /// How many addresses a pool has, for both families together and for each family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Addresses {
+pub struct PoolAddresses {
     /// Addresses that objects have, of both families.
     pub used: i64,
     /// Free addresses of the family that has fewer of them.
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn family_without_addresses_is_left_out_as_the_schema_demands() {
-        assert_eq!(json!(Addresses::default()), json!({"used": 0, "free": 0, "misplaced": 0}));
+        assert_eq!(json!(PoolAddresses::default()), json!({"used": 0, "free": 0, "misplaced": 0}));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::address::Family;
-use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::decision::Report;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_core::services::is_set_by_hand;
 use clusterip_core::settings::{Pool, Settings, Unmatched};
+use clusterip_core::workload::OS_LABEL;
 use clusterip_core::{Decision, Verdict};
 use serde_json::Value;
 

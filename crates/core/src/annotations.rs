@@ -127,6 +127,29 @@ fn too_long(key: &str) -> Option<usize> {
     }
 }
 
+/// The annotations of a Service or a Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotationMap(Labels);
+
+impl AnnotationMap {
+    /// The value of an annotation that has a parser here. A cache drops all others, so they count as absent in every
+    /// host: a decision that reads another annotation needs a row in `too_long` first.
+    pub fn get(&self, key: &str) -> Option<&String> {
+        if has_parser(key) { self.0.get(key) } else { None }
+    }
+
+    /// Whether an annotation is there that no decision reads.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+}
+
+impl From<Labels> for AnnotationMap {
+    fn from(annotations: Labels) -> Self {
+        Self(annotations)
+    }
+}
+
 /// Whether this is the key of an annotation of Services or Namespaces that has a parser here. A cache may drop all
 /// other annotations of these objects.
 pub fn has_parser(key: &str) -> bool {
@@ -158,16 +181,16 @@ fn byte_offset(text: &str, character: usize) -> Option<usize> {
 }
 
 /// The operating system that [`OS_ANNOTATION`] names. A value that is too long is cut, so it matches no pool.
-pub fn os(annotations: &Labels) -> Option<Cow<'_, str>> {
+pub fn os(annotations: &AnnotationMap) -> Option<Cow<'_, str>> {
     word(annotations, OS_ANNOTATION)
 }
 
 /// The pool that [`POOL_ANNOTATION`] names. A value that is too long is cut, so no pool has this name.
-pub fn pool(annotations: &Labels) -> Option<Cow<'_, str>> {
+pub fn pool(annotations: &AnnotationMap) -> Option<Cow<'_, str>> {
     word(annotations, POOL_ANNOTATION)
 }
 
-fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
+fn word<'a>(annotations: &'a AnnotationMap, key: &str) -> Option<Cow<'a, str>> {
     annotations.get(key).filter(|text| !text.is_empty()).and_then(|text| shortened(key, text))
 }
 
@@ -175,11 +198,11 @@ fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
 /// unknown, or the value of [`MOVE_ANNOTATION`]; at most [`MAX_WARNINGS`]. The values of the others are checked where
 /// they are used. An annotation that the Service already had gets none: its author has
 /// seen the warning. An empty value means that the annotation is not set, as in a template.
-pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<String> {
+pub(crate) fn ineffective(annotations: &AnnotationMap, before: Option<&AnnotationMap>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (key, value) in annotations {
+    for (key, value) in &annotations.0 {
         let Some(name) = key.strip_prefix(PREFIX).filter(|_| warnings.len() < MAX_WARNINGS) else { continue };
-        let reason = if value.is_empty() || before.is_some_and(|before| before.get(key) == Some(value)) {
+        let reason = if value.is_empty() || before.is_some_and(|before| before.0.get(key) == Some(value)) {
             continue;
         } else if !AUTHOR_NAMES.contains(&name) && !PROGRAM_NAMES.contains(&name) {
             // The names are compared in a time and memory that grow with their length.

@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::address_set_by_hand::ADDRESS_FIELDS;
 use crate::annotations::{REASON_ANNOTATION, RECORD_ANNOTATION, annotate, cut, in_record};
 use crate::json::{TypeMismatch, field_mut, quote};
 use crate::label_selector::Labels;
+use crate::services::ADDRESS_FIELDS;
 
 /// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
 pub(crate) const MAX_LINE_LENGTH: usize = 256;

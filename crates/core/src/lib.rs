@@ -50,9 +50,8 @@
 //! | [`address`] | address arithmetic, and the order in which addresses are tried |
 //! | [`lookups`] | the port to the cluster: the look-ups of a decision |
 //! | [`decision`], [`response`] | what was decided, and the response to the API server that says so |
-//! | [`request`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
+//! | [`request`], [`workload`] | the fields of objects that a decision reads |
 //! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
-//! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
 //!
 //! # Promises
 //!
@@ -62,7 +61,6 @@
 //! - Total: no input panics, however malformed.
 
 pub mod address;
-pub mod address_set_by_hand;
 pub mod annotations;
 pub mod decide;
 pub mod decision;
@@ -71,7 +69,6 @@ pub mod json;
 pub mod label_selector;
 pub mod lookups;
 pub mod nodes;
-pub mod pod_spec;
 pub mod request;
 pub mod response;
 pub mod service_key;

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use thiserror::Error;
 
 use crate::address::Span;
+use crate::annotations::AnnotationMap;
 use crate::label_selector::Labels;
 use crate::settings::Lookups;
 use crate::workload::{Workload, WorkloadKind};
@@ -123,7 +124,7 @@ pub struct NamespaceMeta {
     /// `metadata.labels`
     pub labels: Labels,
     /// `metadata.annotations`
-    pub annotations: Labels,
+    pub annotations: AnnotationMap,
 }
 
 /// The result of reserving an address.

@@ -3,7 +3,7 @@
 //!
 //! A set of owned fields is a tree. A node is in the set if it has no children, or has the child `.`.
 
-use clusterip_core::address_set_by_hand::MANAGER;
+use clusterip_core::services::MANAGER;
 use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;

@@ -62,7 +62,7 @@ const LABEL_LENGTH: usize = 15;
 
 /// The result of [`Interface::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum HoldResult {
     /// The address was added. The caller should announce it.
     Added,
     /// The interface already had the address, and its lifetime was extended.
@@ -152,7 +152,7 @@ impl Interface {
     ///
     /// # Errors
     /// If the address is on the interface without the mark of this crate, or if the kernel refuses.
-    pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<Held> {
+    pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<HoldResult> {
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address == Ipv4Addr::BROADCAST
         {
             return Err(Error::other(format!("can't hold {address}: it is not the address of a single host")));
@@ -162,8 +162,8 @@ impl Interface {
             Error::other(format!("can't hold {address} for {valid:?}: a lifetime is between 1 second and 136 years"))
         })?;
         let held = match self.messages().await?.iter().filter(|message| of(message) == Some(address)).collect() {
-            Found::None => Held::Added,
-            Found::Ours => Held::Renewed,
+            Found::None => HoldResult::Added,
+            Found::Ours => HoldResult::Renewed,
             Found::Foreign => {
                 return Err(Error::other(format!(
                     "another program has added {address} to interface {}: remove it, or exclude it from the pool",

@@ -23,5 +23,5 @@ mod strict_arp;
 
 pub use announce::Announcer;
 pub use firewall::{Firewall, Port};
-pub use interface::{Error, Held, Interface, Result};
+pub use interface::{Error, HoldResult, Interface, Result};
 pub use strict_arp::{LenientArp, lenient_arp};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clusterip_agent::node_network::{Announcer, Firewall, Held, Interface, Port, lenient_arp};
+use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, Port, lenient_arp};
 use clusterip_failover::assignments::Protocol;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tokio::runtime::{Builder, Runtime};
@@ -57,8 +57,8 @@ impl Inside {
             ["hold", address, milliseconds] => {
                 let valid = Duration::from_millis(milliseconds.parse()?);
                 match block_on.block_on(interface().hold(address.parse()?, valid))? {
-                    Held::Added => "added".to_owned(),
-                    Held::Renewed => "renewed".to_owned(),
+                    HoldResult::Added => "added".to_owned(),
+                    HoldResult::Renewed => "renewed".to_owned(),
                 }
             }
             ["release", address] => {

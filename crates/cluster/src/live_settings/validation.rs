@@ -3,10 +3,10 @@
 use std::hash::Hasher;
 
 use clusterip_api::mistakes_of_objects;
-use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{
     Mistake, Settings, is_outside_service_ranges, unknown_name_message, with_ranges_of_cluster,
 };
+use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher24};

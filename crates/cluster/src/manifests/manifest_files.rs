@@ -22,7 +22,7 @@ pub struct Input {
 
 /// The namespace of objects that name none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespace<'n> {
+pub enum NamespaceRule<'n> {
     /// Other objects may name other namespaces.
     Default(&'n str),
     /// Other objects may only name this namespace.
@@ -31,7 +31,7 @@ pub enum Namespace<'n> {
 
 /// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
 /// input for `-`. An object without a namespace, of a kind that has one, gets `namespace`.
-pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::new(namespace);
     for path in paths {
         files.add(path);
@@ -40,7 +40,7 @@ pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, Manife
 }
 
 /// As [`load`], for a text that was read already.
-pub fn load_text(source: ManifestText, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::new(namespace);
     let parsed = files.parse(&source);
     files.add_parsed(source, parsed);
@@ -49,7 +49,7 @@ pub fn load_text(source: ManifestText, namespace: Namespace<'_>) -> Result<Input
 
 /// The files that were read so far.
 struct Files<'n> {
-    namespace: Namespace<'n>,
+    namespace: NamespaceRule<'n>,
     input: Input,
     /// The errors of files and folders that can't be read or have no manifests.
     errors: Vec<ManifestError>,
@@ -67,7 +67,7 @@ struct Parsed {
 }
 
 impl<'n> Files<'n> {
-    fn new(namespace: Namespace<'n>) -> Self {
+    fn new(namespace: NamespaceRule<'n>) -> Self {
         let (errors, mistakes, empty_inputs) = (Vec::new(), Vec::new(), Vec::new());
         Self { namespace, input: Input::default(), errors, mistakes, empty_inputs }
     }
@@ -76,7 +76,7 @@ impl<'n> Files<'n> {
         let Self { namespace, input, mut errors, mistakes, empty_inputs } = self;
         let is_valid = mistakes.is_empty();
         errors.extend(mistakes.into_iter().chain(empty_inputs));
-        if let (Namespace::Only(only), true) = (namespace, is_valid) {
+        if let (NamespaceRule::Only(only), true) = (namespace, is_valid) {
             errors.extend(input.manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
         }
         if errors.is_empty() { Ok(input) } else { Err(ManifestErrors(errors)) }
@@ -109,7 +109,7 @@ impl<'n> Files<'n> {
 
     /// Parses a text that may become the next source.
     fn parse(&self, source: &ManifestText) -> Parsed {
-        let (Namespace::Default(namespace) | Namespace::Only(namespace)) = self.namespace;
+        let (NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) = self.namespace;
         let index = self.input.sources.len();
         if let Some((content, manifests)) = parallel_parser::parse(source, index, namespace) {
             return Parsed { content, manifests, mistakes: Vec::new() };

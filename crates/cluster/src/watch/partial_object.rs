@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use clusterip_core::address_set_by_hand::{ADDRESS_FIELDS, MANAGER};
 use clusterip_core::annotations::has_parser;
+use clusterip_core::services::{ADDRESS_FIELDS, MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -124,7 +124,7 @@ read_in_part!(Annotations, String, |_, key| has_parser(key));
 read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
 
 /// Of the managers, one that owns the address of a Service: another one than this program if there is any, because one
-/// is enough for [`is_set_by_hand`](clusterip_core::address_set_by_hand::is_set_by_hand), and server-side apply allows
+/// is enough for [`is_set_by_hand`](clusterip_core::services::is_set_by_hand), and server-side apply allows
 /// any number. An empty entry if no manager owns it.
 struct Managers(Option<ManagedFieldsEntry>);
 

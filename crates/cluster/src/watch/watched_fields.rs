@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use clusterip_core::workload::TemplateAt;
+
 use super::kinds::{Kind, own_name};
 use crate::lookups::field_mask::Mask;
 
@@ -55,9 +57,7 @@ pub fn of_kind(kind: &Kind) -> Mask {
         _ => (&[], &[]),
     };
     let pods = match own_name(kind) {
-        "Pod" => of_pod("spec"),
-        "" if *kind == ("batch/v1".to_owned(), "CronJob".to_owned()) => of_template("spec.jobTemplate.spec.template"),
-        "" => of_template("spec.template"),
+        "Pod" | "" => of_pods(TemplateAt::of(&kind.0, &kind.1)),
         _ => Vec::new(),
     };
     let metadata = metadata.iter().chain(&["name", "namespace"]).map(|field| format!("metadata.{field}"));
@@ -65,14 +65,10 @@ pub fn of_kind(kind: &Kind) -> Mask {
     Mask::new(&metadata.chain(fields).chain(pods).collect())
 }
 
-fn of_pod(spec: &str) -> Vec<String> {
-    POD_SPEC.iter().map(|field| format!("{spec}.{field}")).collect()
-}
-
-fn of_template(template: &str) -> Vec<String> {
-    let mut fields = of_pod(&format!("{template}.spec"));
-    fields.push(format!("{template}.metadata.labels"));
-    fields
+fn of_pods(template: TemplateAt) -> Vec<String> {
+    let at = |field: &[&str]| [template.path(), field].concat().join(".");
+    let labels = (template != TemplateAt::Itself).then(|| at(&["metadata", "labels"]));
+    POD_SPEC.iter().map(|field| at(&["spec", field])).chain(labels).collect()
 }
 
 /// The fields of all kinds besides `metadata`: all others can be skipped while an object is read whose kind is not known
@@ -80,6 +76,6 @@ fn of_template(template: &str) -> Vec<String> {
 pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let flat = [&SERVICE[..], &SERVICE_CIDR, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE];
     let flat = flat.into_iter().flatten().map(|field| (*field).to_owned());
-    let pods = [of_pod("spec"), of_template("spec.template"), of_template("spec.jobTemplate.spec.template")];
+    let pods = [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate].map(of_pods);
     Mask::new(&flat.chain(pods.into_iter().flatten()).collect())
 });

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clusterip_cluster::manifests;
-use clusterip_cluster::manifests::manifest_files::{self, Namespace};
+use clusterip_cluster::manifests::manifest_files::{self, NamespaceRule};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -72,7 +72,7 @@ fn check_standard_input<'a>(arguments: impl IntoIterator<Item = (&'a str, &'a Pa
 fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
     let (manifests, is_empty_list) = if file.is_dir() {
         let folder = [file.to_owned()];
-        (manifest_files::load(&folder, Namespace::Default("default")).context("snapshot")?.manifests, false)
+        (manifest_files::load(&folder, NamespaceRule::Default("default")).context("snapshot")?.manifests, false)
     } else {
         let source = manifests::read_large_file(file).context("snapshot")?;
         let is_empty_list = manifests::is_empty_list(&source);

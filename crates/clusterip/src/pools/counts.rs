@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
+use clusterip_api::{AddressCounts, Blocks, PoolAddresses, ReservationHolder};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::external::service_fields::addresses_in_pools;
 use clusterip_core::address::Family;
@@ -15,8 +15,8 @@ use crate::usage::{self, PoolUsage};
 /// How full the pools are, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolCounts {
-    pub(super) services: BTreeMap<String, Addresses>,
-    pub(super) external: BTreeMap<String, Addresses>,
+    pub(super) services: BTreeMap<String, PoolAddresses>,
+    pub(super) external: BTreeMap<String, PoolAddresses>,
     pub(super) nodes: BTreeMap<String, Blocks>,
     /// Who has the addresses that a pool keeps for single Services, in the order of the settings.
     pub(super) reservations: BTreeMap<String, Vec<(IpAddr, ReservationHolder)>>,
@@ -94,12 +94,12 @@ fn by_name<'s>(
     in_flight: &[PoolUsage],
     pool_of: impl Fn(IpAddr) -> Option<&'s str>,
     misplaced: &[IpAddr],
-) -> BTreeMap<String, Addresses> {
+) -> BTreeMap<String, PoolAddresses> {
     let inside = |addresses: &[IpAddr], pool: &PoolUsage| {
         let of_family = addresses.iter().filter(|address| Family::of(**address) == pool.family);
         of_family.filter(|address| pool_of(**address) == Some(&pool.pool)).count() as u128
     };
-    let mut counts: BTreeMap<String, Addresses> = BTreeMap::new();
+    let mut counts: BTreeMap<String, PoolAddresses> = BTreeMap::new();
     for (pool, in_flight) in pools.iter().zip(in_flight) {
         // As in an audit, an address that the pool does not hand out is not in flight.
         let in_flight = in_flight.usage.used;
@@ -110,7 +110,7 @@ fn by_name<'s>(
             in_flight: number(in_flight),
             misplaced: number(inside(misplaced, pool)),
         };
-        let first = Addresses { free: i64::MAX, ..Addresses::default() };
+        let first = PoolAddresses { free: i64::MAX, ..PoolAddresses::default() };
         let of_pool = counts.entry(pool.pool.clone()).or_insert(first);
         of_pool.used = of_pool.used.saturating_add(of_family.used);
         of_pool.free = of_pool.free.min(of_family.free);

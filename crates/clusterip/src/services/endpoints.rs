@@ -5,9 +5,9 @@ use std::borrow::Borrow;
 use clusterip_cluster::lookups::snapshot::{StoredEndpoints, addresses};
 use clusterip_cluster::watch::stores::{State, Stores};
 use clusterip_core::label_selector::Labels;
-use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::workload::OS_LABEL;
 use serde_json::Value;
 
 /// How many endpoints of a Service answer.

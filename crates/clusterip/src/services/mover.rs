@@ -30,8 +30,8 @@
 //! requests of `run`. [`records`] stores the journals, and [`targets`] chooses target addresses.
 
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::looks_half_moved;
+use clusterip_core::services::may_be_set_by_hand;
 use clusterip_moves::journal::Journal;
 use clusterip_moves::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use clusterip_moves::step;

@@ -10,7 +10,7 @@ use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
 use clusterip_core::address::{Family, overlap};
-use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::ListParams;

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clusterip_core::address::{Span, static_band_len};
-use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::Settings;
+use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
 use thiserror::Error;
 

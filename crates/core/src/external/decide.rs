@@ -279,7 +279,7 @@ fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let names: Vec<String> = families.iter().map(ToString::to_string).collect();
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
     let reason = format!("no pool of external addresses{of} matches this Service");
-    let has_record = claimant.service.annotations.contains_key(RECORD_ANNOTATION);
+    let has_record = claimant.service.annotations.get(RECORD_ANNOTATION).is_some();
     let outcome = if has_record { RecordChange::Removed } else { RecordChange::Unchanged };
     External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::claim::claims;
 use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claimed_addresses, recorded_addresses};
+use crate::label_selector::Labels;
 use crate::services::Service;
 
 /// The fields of a Service object on which its external addresses depend. All other fields of the result are as in a
@@ -19,9 +20,10 @@ pub fn read(object: &Value) -> Service {
     let spec = |key: &str| object.get("spec").and_then(|spec| spec.get(key));
     let metadata = |key: &str| object.get("metadata").and_then(|metadata| metadata.get(key));
     let annotations = metadata("annotations").and_then(Value::as_object).into_iter().flatten();
+    let texts = annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     let external_ips = spec("externalIPs").and_then(Value::as_array).into_iter().flatten();
     Service {
-        annotations: annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+        annotations: texts.collect::<Labels>().into(),
         external_name: spec("type").is_some_and(|kind| kind == "ExternalName"),
         load_balancer: spec("type").is_some_and(|kind| kind == "LoadBalancer"),
         load_balancer_class: spec("loadBalancerClass").and_then(text),

@@ -7,8 +7,8 @@ use crate::address::overlap;
 use crate::decision::{Report, in_words};
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
-use crate::pod_spec::labelled;
 use crate::settings::{NodePool, NodeSettings, Settings, Withheld};
+use crate::workload::labelled;
 
 /// The first pool, in the order of the settings, whose `match` matches the Node's labels.
 pub fn choose<'s>(node: &Node, settings: &'s NodeSettings) -> Option<&'s NodePool> {

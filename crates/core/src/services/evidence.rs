@@ -5,13 +5,13 @@
 //! Namespace, and for the operating system the setting `assumeOS`.
 
 use super::object::Service;
-use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
+use crate::annotations::{self, AnnotationMap, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::decision::{ASSUMED_OS, Report, SEPARATOR};
 use crate::json::{nearest_name, quote};
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
-use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
 use crate::settings::Settings;
+use crate::workload::{OS_LABEL, PodSpec, labelled, normal};
 use crate::workload::{Workload, WorkloadKind};
 
 /// The known node labels, each with its source.
@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
         self.missing().is_empty()
     }
 
-    fn os_annotation(&mut self, annotations: &Labels, source: impl FnOnce() -> String) {
+    fn os_annotation(&mut self, annotations: &AnnotationMap, source: impl FnOnce() -> String) {
         if let Some(os) = annotations::os(annotations).filter(|_| self.keys.contains(&OS_LABEL)) {
             self.evidence.add(OS_LABEL, normal(OS_LABEL, &os), source());
         }
@@ -272,7 +272,7 @@ impl<'a> Search<'a> {
         Ok(self.nodes[index].labels.as_ref())
     }
 
-    fn namespace(&mut self, annotations: &Labels) {
+    fn namespace(&mut self, annotations: &AnnotationMap) {
         let source = format!("Namespace {}", self.namespace);
         self.os_annotation(annotations, || source.clone());
         let Some(text) = annotations.get(NODE_SELECTOR_ANNOTATION) else { return };

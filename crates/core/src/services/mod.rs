@@ -1,18 +1,16 @@
 //! Decides which ClusterIP a Service gets.
 //!
-//! `triage` says what a request needs, `evidence` finds out on which nodes the Pods of the Service will run, `pool`
-//! chooses the pool, and `picker` a free address. `decide` calls them.
+//! `evidence` finds out on which nodes the Pods of the Service will run, and `pool` chooses the pool and picks a free
+//! address. `decide` calls them, after its `triage` has found out what a request needs.
 
 mod decide;
 mod evidence;
 mod object;
-mod picker;
 mod pool;
-mod triage;
 
+pub use decide::{Triage, triage};
 pub(crate) use decide::{decide, explain};
 pub(crate) use object::second;
-pub use object::{FamilyPolicy, Service, addresses};
-pub use picker::Picker;
+pub use object::{ADDRESS_FIELDS, FamilyPolicy, MANAGER, Service, addresses, is_set_by_hand, may_be_set_by_hand};
+pub use pool::Picker;
 pub(crate) use pool::first_mismatch;
-pub use triage::{Triage, triage};

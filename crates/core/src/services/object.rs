@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::address::{Family, parse_address};
+use crate::annotations::AnnotationMap;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
 use crate::settings::{Pool, Settings};
@@ -29,7 +30,7 @@ pub struct Service {
     /// `metadata.labels`: the first [`MAX_LABELS`] by key.
     pub labels: Labels,
     /// `metadata.annotations`
-    pub annotations: Labels,
+    pub annotations: AnnotationMap,
     /// Whether `spec.type` is `ExternalName`.
     pub external_name: bool,
     /// Whether `spec.type` is `LoadBalancer`.
@@ -82,7 +83,7 @@ impl Service {
         Ok(Self {
             name: owned(metadata.text_of("name")?).unwrap_or_default(),
             labels: metadata.first_of("labels", MAX_LABELS)?,
-            annotations: metadata.map_of("annotations")?,
+            annotations: metadata.map_of("annotations")?.into(),
             external_name: kind == Some("ExternalName"),
             load_balancer: kind == Some("LoadBalancer"),
             load_balancer_class: owned(spec.text_of("loadBalancerClass")?),
@@ -181,4 +182,30 @@ pub fn second(service: &Service, family: Family, settings: &Settings) -> Option<
         FamilyPolicy::PreferDualStack => settings.cluster_has(family).then_some(Second { family, required: false }),
         FamilyPolicy::RequireDualStack => Some(Second { family, required: true }),
     }
+}
+
+/// The field manager of our moves.
+pub const MANAGER: &str = "clusterip-mover";
+
+/// The fields of `spec` in `fieldsV1` whose owner has set the address: `clusterIP` and `clusterIPs`, in this order.
+pub const ADDRESS_FIELDS: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
+
+/// Whether this Service's address was set by hand, which `metadata.managedFields` shows: a manager owns the address. The
+/// API server computes `managedFields` before mutating admission, so an address that a webhook or the allocator picked
+/// has no owner. `None` for a Service without managedFields, about which nothing is
+/// known. Fields that an unfinished move owns do not count.
+pub fn is_set_by_hand(service: &Value) -> Option<bool> {
+    let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let entries = entries.filter(|entries| !entries.is_empty())?;
+    let others = entries.iter().filter(|entry| entry.get("manager").is_none_or(|manager| manager != MANAGER));
+    Some(
+        others
+            .filter_map(|entry| entry.pointer("/fieldsV1/f:spec"))
+            .any(|spec| ADDRESS_FIELDS.iter().any(|field| spec.get(field).is_some())),
+    )
+}
+
+/// As [`is_set_by_hand`], but a Service about which nothing is known counts as set by hand: nothing may move it.
+pub fn may_be_set_by_hand(service: &Value) -> bool {
+    is_set_by_hand(service).unwrap_or(true)
 }

@@ -27,8 +27,8 @@ use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::json::Located;
 pub use crate::json::{nearest_name, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels};
-use crate::pod_spec::OS_LABEL;
 use crate::service_key::ServiceKey;
+use crate::workload::OS_LABEL;
 use crate::workload::WorkloadKind;
 
 /// The settings of the policy: a document with any of the sections `services`, `nodes` and `external`.

@@ -5,7 +5,7 @@ use super::{Mistake, Pool};
 use crate::address::{Occupancy, Span};
 use crate::json::{Located, quote};
 use crate::label_selector::Labels;
-use crate::pod_spec::{OS_LABEL, normal};
+use crate::workload::{OS_LABEL, normal};
 
 /// The paths of the values of a pool. Items that could not be read are left out here as in the pool.
 #[derive(Debug, Default)]

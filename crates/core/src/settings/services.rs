@@ -9,8 +9,8 @@ use super::{AdmissionScope, Explicit, Lookups, Match, Mistake, Pool, Reservation
 use crate::address::Order;
 use crate::json::{Located, quote, unknown_name_message};
 use crate::label_selector::LabelSelector;
-use crate::pod_spec::OS_LABEL;
 use crate::service_key::ServiceKey;
+use crate::workload::OS_LABEL;
 use crate::workload::WorkloadKind;
 
 impl Reader {

@@ -198,8 +198,8 @@ fn shortened_value_parses_like_the_whole_value() {
             let read = |text: &str| -> String {
                 let (labels, bad) = node_selector(text);
                 match key {
-                    OS_ANNOTATION => format!("{:?}", annotations::os(&of(text))),
-                    POOL_ANNOTATION => format!("{:?}", annotations::pool(&of(text))),
+                    OS_ANNOTATION => format!("{:?}", annotations::os(&of(text).into())),
+                    POOL_ANNOTATION => format!("{:?}", annotations::pool(&of(text).into())),
                     MOVE_ANNOTATION => format!("{:?}", Move::parse(text)),
                     MOVING_ANNOTATION => format!("{:?}", Moving::parse(text)),
                     NODE_SELECTOR_ANNOTATION => format!("{labels:?} {}", bad.len()),

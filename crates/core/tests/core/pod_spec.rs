@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use clusterip_core::json::Located;
-use clusterip_core::pod_spec::{OS_LABEL, PodSpec};
+use clusterip_core::workload::{OS_LABEL, PodSpec};
 use serde_json::{Value, json};
 
 use crate::support::pod_spec_of;

@@ -1,4 +1,4 @@
-use clusterip_core::address_set_by_hand::MANAGER;
+use clusterip_core::services::MANAGER;
 
 use super::*;
 

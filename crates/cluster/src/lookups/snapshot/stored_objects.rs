@@ -44,7 +44,7 @@ impl StoredNode {
 /// The labels and annotations of a Namespace, or the mistake in them.
 pub(super) fn namespace(object: &Value) -> Result<NamespaceMeta, TypeMismatch> {
     let labels = strings(object, "metadata", "labels")?;
-    Ok(NamespaceMeta { labels, annotations: strings(object, "metadata", "annotations")? })
+    Ok(NamespaceMeta { labels, annotations: strings(object, "metadata", "annotations")?.into() })
 }
 
 /// The node selector of a RuntimeClass, or the mistake in it.

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::address_set_by_hand::{ADDRESS_FIELDS, is_set_by_hand};
 use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::external::stored::in_use;
 use clusterip_core::label_selector::MAX_LABELS;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
+use clusterip_core::services::{ADDRESS_FIELDS, is_set_by_hand};
 use serde_json::{Map, Value, json};
 
 use super::workloads::{LabelHashes, label_hashes};

@@ -9,7 +9,7 @@ use clusterip_core::annotations::cut;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::{Labels, MAX_LABELS};
 use clusterip_core::lookups::Selected;
-use clusterip_core::pod_spec::PodSpec;
+use clusterip_core::workload::PodSpec;
 use clusterip_core::workload::{Pods, TemplateAt, Workload};
 use serde_json::Value;
 
@@ -69,13 +69,9 @@ impl StoredWorkload {
             Ok(Some(Pods { labels, spec })) => Self { labels: label_hashes(&labels), pods: StoredPods::of(spec) },
             Ok(None) => Self { labels: LabelHashes::default(), pods: StoredPods::Anywhere },
             Err(mismatch) => {
-                let path: &[&str] = match template {
-                    TemplateAt::Itself => &["metadata", "labels"],
-                    TemplateAt::Template => &["spec", "template", "metadata", "labels"],
-                    TemplateAt::JobTemplate => &["spec", "jobTemplate", "spec", "template", "metadata", "labels"],
-                };
+                let path = [template.path(), &["metadata", "labels"]].concat();
                 Self {
-                    labels: label_hashes(&map(object, path)),
+                    labels: label_hashes(&map(object, &path)),
                     pods: StoredPods::UnreadableLabels(Box::new(mismatch)),
                 }
             }

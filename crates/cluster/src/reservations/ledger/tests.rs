@@ -1,6 +1,8 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde_json::json;
+
 use super::*;
 
 /// A ledger whose clock is set by hand, in seconds.

@@ -9,7 +9,7 @@ use clusterip_cluster::live_settings::{
 };
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_cluster::manifests::manifest_files::{self, Input, Namespace};
+use clusterip_cluster::manifests::manifest_files::{self, Input, NamespaceRule};
 use clusterip_cluster::manifests::{Manifest, ManifestText};
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds;
@@ -124,8 +124,8 @@ impl PlanArguments {
             notice(&format!("namespace: {namespace} (of the context)"));
         }
         let namespace = match &self.namespace {
-            Some(namespace) => Namespace::Only(namespace),
-            None => Namespace::Default(of_context.unwrap_or("default")),
+            Some(namespace) => NamespaceRule::Only(namespace),
+            None => NamespaceRule::Default(of_context.unwrap_or("default")),
         };
         if let Some(folder) = &self.kustomize {
             let Built { source, messages } = kustomization::build(folder)?;

@@ -7,6 +7,7 @@ use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds::{self, Kind};
+use clusterip_core::workload::TemplateAt;
 use serde_json::Value;
 use strsim::damerau_levenshtein;
 
@@ -128,16 +129,14 @@ fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
     match manifest.kind.as_str() {
         "Service" => check("/spec", &SERVICE),
         "Pod" => check("/spec", &POD),
-        "CronJob" => {
-            check("/spec", &WORKLOAD);
-            check("/spec/jobTemplate/spec", &WORKLOAD);
-            check("/spec/jobTemplate/spec/template/metadata", &METADATA);
-            check("/spec/jobTemplate/spec/template/spec", &POD);
-        }
-        _ => {
-            check("/spec", &WORKLOAD);
-            check("/spec/template/metadata", &METADATA);
-            check("/spec/template/spec", &POD);
+        kind => {
+            let template = TemplateAt::of(&manifest.api_version, kind).path();
+            let at = |path: &[&str]| format!("/{}", path.join("/"));
+            for (place, _) in template.iter().enumerate().filter(|(_, key)| **key == "spec") {
+                check(&at(&template[..=place]), &WORKLOAD);
+            }
+            check(&at(&[template, &["metadata"]].concat()), &METADATA);
+            check(&at(&[template, &["spec"]].concat()), &POD);
         }
     }
     let (origin, kind) = (&manifest.origin, &manifest.kind);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_cluster::object::service_path;
-use clusterip_core::address_set_by_hand::MANAGER;
+use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};
 use clusterip_moves::seamless::Progress;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clusterip_cluster::object::{service_path, text};
 use clusterip_cluster::permissions;
-use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::annotations::TEMPORARY_LABEL;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::method::{self, Method, method};
 use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};

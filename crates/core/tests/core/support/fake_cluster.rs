@@ -56,7 +56,7 @@ impl FakeCluster {
     }
 
     pub fn namespace(mut self, name: &str, with_labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Self {
-        let meta = NamespaceMeta { labels: labels(with_labels), annotations: labels(annotations) };
+        let meta = NamespaceMeta { labels: labels(with_labels), annotations: labels(annotations).into() };
         self.namespaces.insert(name.into(), meta);
         self
     }

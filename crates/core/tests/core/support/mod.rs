@@ -16,8 +16,8 @@ use std::net::IpAddr;
 
 pub use any_json::{json_with, some_json};
 use clusterip_core::json::Located;
-use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::settings::Settings;
+use clusterip_core::workload::PodSpec;
 pub use documents::{
     SettingsCase, check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
 };
