@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::backoff::RetryBackoff;
-use clusterip_cluster::lease_preconditions::preconditions;
+use clusterip_cluster::lease_writes;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
@@ -19,7 +19,6 @@ use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Error as KubeError, ResourceExt};
@@ -243,16 +242,11 @@ impl EventLoop {
 async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteOutcome) {
     let name = write.lease.name_any();
     let sent = async {
-        let parameters = PostParams::default();
         if write.kind == WriteKind::Remove {
-            let preconditions = Some(preconditions(&Version::of(&write.lease)));
-            let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
-            return leases.delete(&name, &parameters).await.map(|_| write.lease.clone());
+            let version = Version::of(&write.lease);
+            return lease_writes::delete(&leases, &name, &version).await.map(|()| write.lease.clone());
         }
-        match write.lease.resource_version() {
-            Some(_) => leases.replace(&name, &parameters, &write.lease).await.map(Box::new),
-            None => leases.create(&parameters, &write.lease).await.map(Box::new),
-        }
+        lease_writes::write(&leases, &write.lease).await.map(Box::new)
     };
     let exists = write.lease.resource_version().is_some();
     let outcome = match timeout(REQUEST_TIMEOUT, sent).await {

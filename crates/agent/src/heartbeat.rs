@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Error, anyhow};
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::lease_writes;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, Term, name};
 use clusterip_failover::leases::{Identity, Role};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE, STALLED};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, PostParams};
-use kube::{Error as KubeError, ResourceExt};
+use kube::{Api, Error as KubeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -151,8 +151,7 @@ impl Heartbeat {
                 }
             }
             let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
-            let written =
-                timeout(REQUEST_TIMEOUT, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            let written = timeout(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease)).await;
             if matches!(written, Ok(Ok(_))) {
                 tracing::info!(lease = self.name, "gave the heartbeat of this agent back");
                 return;
@@ -183,15 +182,9 @@ impl Heartbeat {
                 }
                 NextAction::Write(lease) => {
                     let sent = Instant::now();
-                    let parameters = PostParams::default();
                     // Until the write is answered, the state of the Lease is unknown.
                     self.heartbeat_state.forget();
-                    let written = timeout(REQUEST_TIMEOUT, async {
-                        match lease.resource_version() {
-                            Some(_) => self.leases.replace(&self.name, &parameters, &lease).await,
-                            None => self.leases.create(&parameters, &lease).await,
-                        }
-                    });
+                    let written = timeout(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease));
                     match written.await.map_err(|_| no_answer())? {
                         Ok(lease) => {
                             self.heartbeat_state.wrote(lease, sent, Instant::now());

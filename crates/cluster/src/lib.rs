@@ -10,7 +10,7 @@
 //!   settings require.
 //! - [`external`] computes which external addresses Services have, and which nodes may hold them.
 //! - [`policy`] runs builds of the policy module.
-//! - [`lease_preconditions`] limits the deletion of a Lease to one version.
+//! - [`lease_writes`] writes and deletes one version of a Lease.
 //! - [`background`] and [`fair_queue`]: the threads for evaluations, and whose turn it is.
 //! - [`http`], [`logging`], [`panics`], [`metrics`], [`shutdown`], [`terminal`] and [`style`]: a process, and what it
 //!   shows.
@@ -27,7 +27,7 @@ pub mod external;
 pub mod fair_queue;
 pub mod host_metrics;
 pub mod http;
-pub mod lease_preconditions;
+pub mod lease_writes;
 pub mod list_pages;
 pub mod live_settings;
 pub mod logging;

@@ -1,12 +1,13 @@
 //! A clock that the tests set, tasks that they stop, and webhook configurations that are never called.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::webhook::authority::{Authority, AuthorityError, Clock, service_names};
+use clusterip::webhook::authority::{Authority, Clock, service_names};
 use clusterip::webhook::issuer;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -46,8 +47,8 @@ pub fn some_day() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-pub async fn open(client: &Client, namespace: &str, hands: &Hands) -> Result<Authority, AuthorityError> {
-    Authority::open(client.clone(), namespace, service_names("clusterip", namespace), hands.clock()).await
+pub async fn open(client: &Client, namespace: &str, hands: &Hands) -> Result<Authority, Box<dyn Error + Send + Sync>> {
+    Ok(Authority::open(client.clone(), namespace, service_names("clusterip", namespace), hands.clock()).await?)
 }
 
 pub fn bundle(authority: &Authority) -> String {

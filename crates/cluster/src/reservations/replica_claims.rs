@@ -25,7 +25,6 @@ use clusterip_failover::leases::{Observed, Version};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Error as KubeError};
@@ -37,7 +36,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::ledger::{Ledger, RESERVATION_TIME};
 use crate::api_error::{error_chain, error_message};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
-use crate::lease_preconditions::preconditions;
+use crate::lease_writes;
 use crate::repeated_failures;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
@@ -248,19 +247,11 @@ impl Inner {
         let result = before.as_ref().map_or(ClaimResult::Claimed, |(_, result)| *result);
         let was_mine = before.as_ref().filter(|(_, result)| *result == ClaimResult::Claimed);
         let was_mine = was_mine.map(|(version, _)| version.clone());
-        let wanted = lease.spec.clone();
-        let params = PostParams::default();
-        let name = ReplicaClaim::lease_name(address);
-        let sent = async {
-            match before {
-                Some((version, _)) => {
-                    version.replace_with(&mut lease);
-                    self.leases.replace(&name, &params, &lease).await
-                }
-                None => self.leases.create(&params, &lease).await,
-            }
-        };
-        let reason = match timeout(CLAIM_TIMEOUT, sent).await {
+        if let Some((version, _)) = before {
+            version.replace_with(&mut lease);
+        }
+        let (wanted, name) = (lease.spec.clone(), ReplicaClaim::lease_name(address));
+        let reason = match timeout(CLAIM_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
             Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
             // The Lease exists, has changed, or is gone: another replica was faster.
             Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
@@ -296,9 +287,8 @@ impl Inner {
 
     /// Removes a claim of this version. If that fails and the claim is `mine`, the next sweep tries again.
     async fn remove(self: Arc<Self>, address: IpAddr, version: Version, mine: bool) {
-        let params = DeleteParams { preconditions: Some(preconditions(&version)), ..DeleteParams::default() };
-        match self.leases.delete(&ReplicaClaim::lease_name(address), &params).await {
-            Ok(_) => {}
+        match lease_writes::delete(&self.leases, &ReplicaClaim::lease_name(address), &version).await {
+            Ok(()) => {}
             // Another replica has the claim now, or it is gone.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {

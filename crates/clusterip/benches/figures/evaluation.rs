@@ -65,7 +65,7 @@ impl Cluster {
     fn new(services: usize) -> Result<Self, Box<dyn std::error::Error>> {
         let half = HalfFull::new(services, "spread");
         Ok(Self {
-            snapshot: RwLock::new(half.snapshot()),
+            snapshot: Arc::new(RwLock::new(half.snapshot())),
             used: half.used.iter().copied().collect(),
             settings: Settings::from_value(&half.settings)?,
             usable: half.usable,

@@ -27,7 +27,7 @@ use crate::webhook::admission::OnError;
 use crate::webhook::authority;
 use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::WebhookServer;
-use crate::webhook::tls::{Certificate, CertificateError, CertificateFiles};
+use crate::webhook::tls::{Certificate, CertificateFiles};
 use clusterip_moves::journal::SeamlessOptions;
 
 /// The text at the end of `clusterip help serve`.
@@ -184,7 +184,7 @@ impl ServeArguments {
     }
 
     /// The user's own certificate; `None` without `--tls-cert`.
-    fn certificate_files(&self) -> Result<Option<CertificateFiles>, CertificateError> {
+    fn certificate_files(&self) -> anyhow::Result<Option<CertificateFiles>> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => CertificateFiles::open(certificate, key).map(Some),
             _ => Ok(None),

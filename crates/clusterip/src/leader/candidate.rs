@@ -5,14 +5,14 @@ use std::pin::pin;
 
 use anyhow::anyhow;
 use clusterip_cluster::api_error::error_message;
-use clusterip_cluster::lease_preconditions::preconditions;
+use clusterip_cluster::lease_writes;
 use clusterip_cluster::repeated_failures;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_failover::leases::{Identity, LEASE, Observed, ObservedLease, Step, Timing, Version, end, holder, step};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta};
 use kube::{Client, Error as KubeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -231,20 +231,10 @@ impl Candidate {
 
     /// Writes the Lease if it is still as it was `found`; returns `None` if it is not.
     async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> anyhow::Result<Option<Lease>> {
-        let parameters = PostParams::default();
         let request = if found.is_some() { "updated" } else { "created" };
-        let written = match found {
-            Some(found) => {
-                let lease = Lease { spec: Some(spec), ..found };
-                self.bounded(request, self.leases.replace(LEASE, &parameters, &lease)).await?
-            }
-            None => {
-                let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
-                let lease = Lease { metadata, spec: Some(spec) };
-                self.bounded(request, self.leases.create(&parameters, &lease)).await?
-            }
-        };
-        match written {
+        let new = || ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
+        let lease = Lease { metadata: found.map_or_else(new, |found| found.metadata), spec: Some(spec) };
+        match self.bounded(request, lease_writes::write(&self.leases, &lease)).await? {
             Ok(lease) => Ok(Some(lease)),
             Err(error) if raced(&error) => Ok(None),
             Err(error) => Err(self.failed(request, error_message(&error))),
@@ -296,9 +286,9 @@ impl Candidate {
 
     /// Deletes the Lease if it is still as it was read.
     async fn delete(&self, lease: &Lease) -> anyhow::Result<Deletion> {
-        let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
-        match self.bounded("deleted", self.leases.delete(LEASE, &parameters)).await? {
-            Ok(_) => Ok(Deletion::Done),
+        let version = Version::of(lease);
+        match self.bounded("deleted", lease_writes::delete(&self.leases, LEASE, &version)).await? {
+            Ok(()) => Ok(Deletion::Done),
             Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
                 let error = error_message(&error);
                 tracing::warn!(error, "the Lease {}/{LEASE} could not be deleted", self.namespace);

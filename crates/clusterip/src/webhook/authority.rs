@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use jiff::{SignedDuration, Timestamp};
@@ -20,12 +21,11 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client};
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::issuer::{self, IssuingError, Leaf};
-use super::tls::{Certificate, CertificateError};
+use super::tls::Certificate;
 
 /// The name of the Secret.
 pub const SECRET: &str = "clusterip-authority";
@@ -42,51 +42,6 @@ const TRIES: usize = 8;
 
 /// The current time, for this module and its tests.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// A certificate authority that is not available.
-#[derive(Debug, Error)]
-pub enum AuthorityError {
-    /// The API server refuses a request.
-    #[error("Secret {namespace}/{SECRET} can't be {verb}: {}", error_message(.reason), verb = .verb)]
-    Cluster {
-        /// The namespace of the Secret.
-        namespace: String,
-        /// `read`, `created` or `updated`.
-        verb: &'static str,
-        /// The answer of the API server.
-        reason: Box<kube::Error>,
-    },
-    /// The stored data can't be used. It is never overwritten, because it may still be needed.
-    #[error(
-        "Secret {namespace}/{SECRET} is broken: {key}: {reason}; repair it, or delete it and restart, and a new authority is made"
-    )]
-    Broken {
-        /// The namespace of the Secret.
-        namespace: String,
-        /// The key in the data of the Secret.
-        key: &'static str,
-        /// What is wrong with the value.
-        reason: String,
-    },
-    /// The API server does not answer in time.
-    #[error("Secret {namespace}/{SECRET}: no answer from the API server within {REQUEST_TIMEOUT:?}")]
-    Silent {
-        /// The namespace of the Secret.
-        namespace: String,
-    },
-    /// Other clients changed the Secret before every attempt to write it.
-    #[error("Secret {namespace}/{SECRET} was changed by others {TRIES} times in a row")]
-    Conflict {
-        /// The namespace of the Secret.
-        namespace: String,
-    },
-    /// A certificate can't be made.
-    #[error(transparent)]
-    Issuing(#[from] IssuingError),
-    /// A certificate can't be served.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-}
 
 /// The DNS names of a Service under which the API server and clients in the cluster reach it.
 pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
@@ -194,12 +149,7 @@ impl Authority {
     ///
     /// # Errors
     /// If the Secret can't be read or created, or is broken.
-    pub async fn open(
-        client: Client,
-        namespace: &str,
-        names: Vec<String>,
-        clock: Clock,
-    ) -> Result<Self, AuthorityError> {
+    pub async fn open(client: Client, namespace: &str, names: Vec<String>, clock: Clock) -> anyhow::Result<Self> {
         let secrets = Api::namespaced(client, namespace);
         let now = clock();
         let mut created = None;
@@ -237,12 +187,15 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::open`]. The certificate that is being served stays.
-    pub async fn step(&mut self, registered: &str) -> Result<(), AuthorityError> {
+    pub async fn step(&mut self, registered: &str) -> anyhow::Result<()> {
         let now = (self.clock)();
         let created = &mut self.created;
         let stored = advance(&self.secrets, &self.namespace, Some(&self.stored), registered, now, created);
-        let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
-        let stored = timeout(REQUEST_TIMEOUT, stored).await.map_err(silent).flatten();
+        let silent = |_| {
+            let secret = format!("Secret {}/{SECRET}", self.namespace);
+            Err(anyhow!("{secret}: no answer from the API server within {REQUEST_TIMEOUT:?}"))
+        };
+        let stored = timeout(REQUEST_TIMEOUT, stored).await.unwrap_or_else(silent);
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
         let renewed = stored.map(|stored| self.stored = stored);
         let bundle = self.stored.bundle(now);
@@ -331,9 +284,9 @@ async fn advance(
     registered: &str,
     now: Timestamp,
     created: &mut Option<String>,
-) -> Result<StoredAuthority, AuthorityError> {
-    let namespace = || namespace.to_owned();
-    let failed = |verb, reason| AuthorityError::Cluster { namespace: namespace(), verb, reason: Box::new(reason) };
+) -> anyhow::Result<StoredAuthority> {
+    let failed =
+        |verb, reason: kube::Error| anyhow!("Secret {namespace}/{SECRET} can't be {verb}: {}", error_message(&reason));
     for _ in 0..TRIES {
         let found = secrets.get_opt(SECRET).await.map_err(|error| failed("read", error))?;
         let exists = found.is_some();
@@ -344,7 +297,13 @@ async fn advance(
         });
         let data = secret.data.get_or_insert_default();
         let (stored, what) = if exists {
-            let broken = |(key, reason)| AuthorityError::Broken { namespace: namespace(), key, reason };
+            // Stored data is never overwritten, because it may still be needed.
+            let broken = |(key, reason)| {
+                anyhow!(
+                    "Secret {namespace}/{SECRET} is broken: {key}: {reason}; repair it, or delete it and restart, and a \
+                     new authority is made"
+                )
+            };
             let stored = StoredAuthority::read(data).map_err(broken)?;
             match stored.step(registered, now)? {
                 None => return Ok(stored),
@@ -368,7 +327,7 @@ async fn advance(
                 if !exists {
                     *created = written.metadata.uid;
                 }
-                tracing::info!(secret = format!("{}/{SECRET}", namespace()), "{what}");
+                tracing::info!(secret = format!("{namespace}/{SECRET}"), "{what}");
             }
             // 409: another process was faster. 404: the Secret was deleted meanwhile.
             Err((_, kube::Error::Api(status)))
@@ -377,5 +336,5 @@ async fn advance(
         }
         // Read again: all processes continue with what the Secret holds now, and another step may be due.
     }
-    Err(AuthorityError::Conflict { namespace: namespace() })
+    bail!("Secret {namespace}/{SECRET} was changed by others {TRIES} times in a row")
 }

@@ -4,30 +4,9 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use thiserror::Error;
+use anyhow::anyhow;
 
-use super::tls::{Certificate, CertificateError, poll_files};
-
-/// A file of certificate authorities that can't be used.
-#[derive(Debug, Error)]
-pub enum ClientCaError {
-    /// The file can't be read.
-    #[error("reading the client certificate authority {} failed: {reason}", path.display())]
-    Read {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the system.
-        reason: std::io::Error,
-    },
-    /// The file does not hold usable certificate authorities.
-    #[error("{} is not a client certificate authority: {reason}", path.display())]
-    Unusable {
-        /// The path of the file.
-        path: PathBuf,
-        /// What is wrong with the content.
-        reason: Box<CertificateError>,
-    },
-}
+use super::tls::{Certificate, poll_files};
 
 /// The authorities that a server trusts for client certificates, in a file that is maintained outside of this program.
 #[derive(Debug)]
@@ -42,7 +21,7 @@ impl ClientCaFile {
     ///
     /// # Errors
     /// If the file can't be read, or holds no certificate authority.
-    pub fn open(path: &Path, certificate: &Certificate) -> Result<Self, ClientCaError> {
+    pub fn open(path: &Path, certificate: &Certificate) -> anyhow::Result<Self> {
         let mut file = Self { path: path.to_owned(), seen: Vec::new(), certificate: certificate.clone() };
         file.trust(read(path)?)?;
         Ok(file)
@@ -52,7 +31,7 @@ impl ClientCaFile {
     ///
     /// # Errors
     /// If the file can't be read, or holds no certificate authority. The previous authorities stay trusted.
-    pub fn reload(&mut self) -> Result<bool, ClientCaError> {
+    pub fn reload(&mut self) -> anyhow::Result<bool> {
         let found = read(&self.path)?;
         if found == self.seen {
             return Ok(false);
@@ -74,13 +53,14 @@ impl ClientCaFile {
         .await;
     }
 
-    fn trust(&mut self, text: Vec<u8>) -> Result<(), ClientCaError> {
+    fn trust(&mut self, text: Vec<u8>) -> anyhow::Result<()> {
         self.seen = text;
-        let unusable = |reason| ClientCaError::Unusable { path: self.path.clone(), reason: Box::new(reason) };
-        self.certificate.trust_clients_of(&self.seen).map_err(unusable)
+        let trusted = self.certificate.trust_clients_of(&self.seen);
+        trusted.map_err(|reason| anyhow!("{} is not a client certificate authority: {reason}", self.path.display()))
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ClientCaError> {
-    std::fs::read(path).map_err(|reason| ClientCaError::Read { path: path.to_owned(), reason })
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let failed = |reason| anyhow!("reading the client certificate authority {} failed: {reason}", path.display());
+    std::fs::read(path).map_err(failed)
 }

@@ -1,5 +1,6 @@
 //! The server certificate, which can be replaced while the server runs.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -7,53 +8,18 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use anyhow::anyhow;
 use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
-use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-/// A certificate that can't be served.
-#[derive(Debug, Error)]
-pub enum CertificateError {
-    /// A file can't be read.
-    #[error("reading {} failed: {reason}", path.display())]
-    Read {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the system.
-        reason: std::io::Error,
-    },
-    /// The text does not hold a certificate.
-    #[error("not a certificate: {0}; it must be PEM, the server's own certificate first")]
-    NoCertificate(String),
-    /// The text does not hold a private key.
-    #[error("not a private key: {0}; it must be PEM: PKCS#8, PKCS#1 or SEC1")]
-    NoKey(pem::Error),
-    /// Certificate and key do not belong together, or TLS can't use them.
-    #[error("certificate and key can't be served: {0}")]
-    Unusable(#[from] rustls::Error),
-    /// The text does not hold a certificate authority for clients.
-    #[error("not a certificate authority: {0}; it must be PEM")]
-    NoAuthority(String),
-    /// The content of two files can't be used.
-    #[error("{} and {}: {reason}", certificate.display(), key.display())]
-    Files {
-        /// The file of `--tls-cert`.
-        certificate: PathBuf,
-        /// The file of `--tls-key`.
-        key: PathBuf,
-        /// What is wrong with the content.
-        reason: Box<CertificateError>,
-    },
-}
 
 /// A certificate with its key, which can be replaced: every new connection gets the current one. Clones share it.
 #[derive(Clone, Debug)]
@@ -76,7 +42,7 @@ impl Certificate {
     ///
     /// # Errors
     /// If certificate and key can't be served.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
         let pair = Pair::read(chain, key)?;
         let not_after = Arc::new(AtomicI64::new(pair.not_after));
         let served = Served { pair, clients: None };
@@ -88,7 +54,7 @@ impl Certificate {
     ///
     /// # Errors
     /// If certificate and key can't be served.
-    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertificateError> {
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> anyhow::Result<()> {
         let pair = Pair::read(chain, key)?;
         let not_after = pair.not_after;
         self.change(|served| Served { pair, clients: served.clients.clone() })?;
@@ -101,8 +67,8 @@ impl Certificate {
     ///
     /// # Errors
     /// If the text, which must be PEM, does not hold a certificate authority. Nothing changes then.
-    pub fn trust_clients_of(&self, authorities: &[u8]) -> Result<(), CertificateError> {
-        let none = |reason: &dyn ToString| CertificateError::NoAuthority(reason.to_string());
+    pub fn trust_clients_of(&self, authorities: &[u8]) -> anyhow::Result<()> {
+        let none = |reason: &dyn Display| anyhow!("not a certificate authority: {reason}; it must be PEM");
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(authorities) {
             let authority = authority.map_err(|error| none(&error))?;
@@ -123,7 +89,7 @@ impl Certificate {
         self.served().clients.is_some()
     }
 
-    fn change(&self, next: impl FnOnce(&Served) -> Served) -> Result<(), CertificateError> {
+    fn change(&self, next: impl FnOnce(&Served) -> Served) -> anyhow::Result<()> {
         let mut served = self.served();
         let next = next(&served);
         self.config.reload_from_config(next.config()?);
@@ -167,28 +133,34 @@ impl Clone for Pair {
 }
 
 impl Pair {
-    fn read(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
-        let none = |reason: &dyn ToString| CertificateError::NoCertificate(reason.to_string());
+    fn read(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
+        let none = |reason: &dyn Display| {
+            anyhow!("not a certificate: {reason}; it must be PEM, the server's own certificate first")
+        };
         let chain =
             CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(|error| none(&error))?;
         let Some(own) = chain.first() else { return Err(none(&"no items found")) };
         let (_, own) = X509Certificate::from_der(own).map_err(|error| none(&error))?;
         let not_after = own.validity().not_after.timestamp();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(CertificateError::NoKey)?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| anyhow!("not a private key: {error}; it must be PEM: PKCS#8, PKCS#1 or SEC1"))?;
         Ok(Self { chain, key, not_after })
     }
 }
 
 impl Served {
-    fn config(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
+    fn config(&self) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+        // Certificate and key do not belong together, or TLS can't use them.
+        let unusable = |error| anyhow!("certificate and key can't be served: {error}");
         let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&TLS13, &TLS12])?;
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(unusable)?;
         let config = match &self.clients {
             Some(verifier) => config.with_client_cert_verifier(Arc::clone(verifier)),
             None => config.with_no_client_auth(),
         };
         let Pair { chain, key, .. } = self.pair.clone();
-        let mut config = config.with_single_cert(chain, key)?;
+        let mut config = config.with_single_cert(chain, key).map_err(unusable)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -208,9 +180,9 @@ impl CertificateFiles {
     ///
     /// # Errors
     /// If the files can't be read or served.
-    pub fn open(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
+    pub fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let seen = (read(certificate)?, read(key)?);
-        let served = Certificate::from_pem(&seen.0, &seen.1).map_err(|reason| named(certificate, key, reason))?;
+        let served = Certificate::from_pem(&seen.0, &seen.1).map_err(|reason| named(certificate, key, &reason))?;
         Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), seen, served })
     }
 
@@ -228,7 +200,7 @@ impl CertificateFiles {
     ///
     /// # Errors
     /// If the files can't be read or served. The old certificate stays, and the same content is not tried again.
-    pub fn reload(&mut self) -> Result<bool, CertificateError> {
+    pub fn reload(&mut self) -> anyhow::Result<bool> {
         // The content is compared, not the time of the file: a file may be written twice within the clock's resolution.
         let found = (read(&self.certificate)?, read(&self.key)?);
         if found == self.seen {
@@ -237,7 +209,7 @@ impl CertificateFiles {
         self.seen = found;
         self.served
             .replace(&self.seen.0, &self.seen.1)
-            .map_err(|reason| named(&self.certificate, &self.key, reason))?;
+            .map_err(|reason| named(&self.certificate, &self.key, &reason))?;
         Ok(true)
     }
 
@@ -254,12 +226,12 @@ impl CertificateFiles {
 }
 
 /// Reloads files at this interval until `shutdown`, and calls `tell` with each result.
-pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
+pub(super) async fn poll_files<F: Send + 'static>(
     mut files: F,
     every: Duration,
     shutdown: impl Future<Output = ()>,
-    reload: fn(&mut F) -> Result<bool, E>,
-    tell: impl Fn(Result<bool, E>),
+    reload: fn(&mut F) -> anyhow::Result<bool>,
+    tell: impl Fn(anyhow::Result<bool>),
 ) {
     let mut shutdown = pin!(shutdown);
     let mut ticks = interval(every);
@@ -283,10 +255,10 @@ pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    std::fs::read(path).map_err(|reason| CertificateError::Read { path: path.to_owned(), reason })
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).map_err(|reason| anyhow!("reading {} failed: {reason}", path.display()))
 }
 
-fn named(certificate: &Path, key: &Path, reason: CertificateError) -> CertificateError {
-    CertificateError::Files { certificate: certificate.to_owned(), key: key.to_owned(), reason: Box::new(reason) }
+fn named(certificate: &Path, key: &Path, reason: &anyhow::Error) -> anyhow::Error {
+    anyhow!("{} and {}: {reason}", certificate.display(), key.display())
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::lease_preconditions::preconditions;
+use clusterip_cluster::lease_writes::preconditions;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_core::annotations::{LEASE_LABEL, SETTINGS_HASH_ANNOTATION};
 use clusterip_failover::leases::{Identity, Observed, Version};
