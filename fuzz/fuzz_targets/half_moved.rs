@@ -4,8 +4,8 @@
 #![no_main]
 
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_core::services::is_set_by_hand;
 use clusterip_core::annotations::{Moving, looks_half_moved};
+use clusterip_core::services::is_set_by_hand;
 use clusterip_moves::journal::Journal;
 use clusterip_moves::step::{TargetAddresses, Without, self};
 use libfuzzer_sys::fuzz_target;

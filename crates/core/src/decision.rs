@@ -113,19 +113,24 @@ impl Decision {
     /// them. If the request concerns external addresses, also `external`, `external-pool`, `external-addresses` and
     /// `external-reason`.
     pub fn audit_annotations(&self) -> BTreeMap<String, String> {
-        let external = self.external.as_ref();
-        let addresses = external.map(|external| in_record(&external.addresses)).filter(|text| !text.is_empty());
-        let annotations = [
-            ("decision", Some(self.verdict.name().to_owned())),
-            ("evidence", self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok())),
-            ("pool", self.pool.clone()),
-            ("reason", self.verdict.reason().map(str::to_owned)),
-            ("external", external.map(|external| external.outcome.name().to_owned())),
-            ("external-pool", external.and_then(|external| external.pool.clone())),
-            ("external-addresses", addresses),
-            ("external-reason", external.and_then(|external| external.reason.clone())),
-        ];
-        annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+        // Inserted one by one: collecting would need a sort, for which the module has no room.
+        let mut annotations = BTreeMap::new();
+        let mut annotate = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                annotations.insert(key.to_owned(), value);
+            }
+        };
+        annotate("decision", Some(self.verdict.name().to_owned()));
+        annotate("evidence", self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok()));
+        annotate("pool", self.pool.clone());
+        annotate("reason", self.verdict.reason().map(str::to_owned));
+        if let Some(External { outcome, pool, addresses, reason }) = &self.external {
+            annotate("external", Some(outcome.name().to_owned()));
+            annotate("external-pool", pool.clone());
+            annotate("external-addresses", (!addresses.is_empty()).then(|| in_record(addresses)));
+            annotate("external-reason", reason.clone());
+        }
+        annotations
     }
 }
 

@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`snapshot`] | the objects of a cluster at one moment, reduced to what is read |
-//! | [`stored_cluster`] | answers the look-ups of the core from a snapshot |
+//! | [`stored_cluster`] | answers the look-ups of the core from a snapshot, and reserves addresses |
 //! | [`complete_objects`] | answers the look-ups of the policy module from complete objects, as Kubewarden does |
 //! | [`selectors`] | parses label and field selectors |
 //! | [`field_mask`] | leaves out the fields that the policy did not ask for |
