@@ -6,6 +6,7 @@
 mod delayed_moves;
 mod fair_shares;
 mod fenced_addresses;
+mod flipped_workloads;
 mod forged_claims;
 mod forged_journals;
 mod forged_servers;

@@ -12,7 +12,7 @@ use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{addresses, annotated, deployment, on, service, within};
 
 /// A Service of more than 256 KiB, which never moves.
-fn too_large(name: &str) -> Value {
+pub fn too_large(name: &str) -> Value {
     let ports: Vec<Value> = (1..=2000).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect();
     annotated(
         name,

@@ -34,7 +34,7 @@ use super::partial_object::PartialObject;
 use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
-use crate::lookups::snapshot::{Insertion, Snapshot, Stored, addresses};
+use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService, addresses};
 use crate::object;
 
 /// How many kinds are listed at a time.
@@ -165,10 +165,14 @@ impl Stores {
         Snapshot::read(&self.0.snapshot)
     }
 
+    /// What is kept of the Service with this key; `None` if there is none. It stays the same until the Service changes.
+    pub fn stored_service(&self, key: &ServiceKey) -> Option<Arc<StoredService>> {
+        self.read_snapshot().service(key).cloned()
+    }
+
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<Value> {
-        let service = self.read_snapshot().service(key).cloned();
-        service.map(|service| service.value())
+        self.stored_service(key).map(|service| service.value())
     }
 
     /// The state of each watch.

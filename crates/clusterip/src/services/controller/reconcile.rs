@@ -1,20 +1,22 @@
 //! Reconciles one Service: looks at it, and moves it if it is misplaced and may move.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::background::{self, BackgroundError};
 use clusterip_cluster::evaluator::{EvaluationError, Evaluator};
+use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::object::{service_path, text};
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
 use http::Request;
 use kube::Client;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Mutex as OneAtATime, watch};
 
 mod left_moves;
 mod reports;
@@ -92,6 +94,8 @@ pub struct Reconciler {
     found: Mutex<Found>,
     /// The moves that another leader left unfinished, by Service.
     left: Mutex<BTreeMap<ServiceKey, Left>>,
+    /// The namespaces of which a Service is being read from the API server.
+    reads: Mutex<BTreeMap<String, Arc<OneAtATime<()>>>>,
 }
 
 /// What is known of Services that are not in place.
@@ -105,6 +109,17 @@ struct Found {
     failures: BTreeMap<ServiceKey, Failures>,
     /// Since when the Services have no ready endpoints that stayed because of them.
     silent: BTreeMap<ServiceKey, Instant>,
+    /// The Services that were too large to move when they were last read, also if they are in place now.
+    large: BTreeMap<ServiceKey, Large>,
+}
+
+/// A Service that was too large to move.
+struct Large {
+    /// The Service as the stores showed it.
+    record: Weak<StoredService>,
+    /// When it was read.
+    at: Instant,
+    bytes: usize,
 }
 
 impl Reconciler {
@@ -130,6 +145,7 @@ impl Reconciler {
             brakes: Mutex::default(),
             found: Mutex::default(),
             left: Mutex::default(),
+            reads: Mutex::default(),
         }
     }
 
@@ -226,13 +242,15 @@ impl Reconciler {
 
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
-        let Some(service) = self.evaluator.stores().service(id) else {
+        let Some(record) = self.evaluator.stores().stored_service(id) else {
             self.clear_findings(id);
+            self.found().large.remove(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
             return Next::Change;
         };
+        let service = record.value();
         if self.is_temporary(&service) {
             self.clear_findings(id);
             return Next::Change;
@@ -254,7 +272,7 @@ impl Reconciler {
             {
                 Next::After(DISAGREEMENT)
             }
-            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
+            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &record, &service, *misplaced).await,
             Err(error) => {
                 let error = error.to_string();
                 tracing::error!(namespace = id.namespace, name = id.name, error, "no decision about a Service");
@@ -270,7 +288,13 @@ impl Reconciler {
         Ok(background::run(&id.namespace, inspect).await??)
     }
 
-    async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
+    async fn misplaced(
+        self: &Arc<Self>,
+        id: &ServiceKey,
+        record: &Arc<StoredService>,
+        service: &Value,
+        misplaced: Misplaced,
+    ) -> Next {
         match misplaced.pool {
             Some(_) => self.found().unmatched.remove(id),
             None => self.found().unmatched.insert(id.clone(), misplaced.lies_in.clone()),
@@ -281,30 +305,47 @@ impl Reconciler {
         if let Some(rest) = self.remaining_silence(id, &misplaced) {
             return Next::After(rest);
         }
-        let live = match self.movable(id, &misplaced).await {
-            Ok(Movable::Yes(live)) => Ok(live),
-            Ok(Movable::Changed) => return Next::After(STALE),
-            // This reason is reported before any other, because it does not end without a change.
-            Ok(Movable::SetByHand) => Err((StayReason::ByHand, BY_HAND.to_owned())),
-            Err(error) => return unreadable(id, &error),
+        // By hand is reported before any other reason, because it does not end without a change.
+        let stays = match &misplaced.verdict {
+            _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
+            Verdict::Report { reason, detail } => Some((*reason, detail.clone())),
+            Verdict::Move => self.known_size(id, record).map(too_large),
         };
-        let live = match (live, &misplaced.verdict) {
-            (Err((reason, detail)), _) => return self.report_stay(id, service, &misplaced, reason, &detail).await,
-            (Ok(_), Verdict::Report { reason, detail }) => {
-                return self.report_stay(id, service, &misplaced, *reason, detail).await;
+        if let Some((reason, detail)) = stays {
+            // The stores may still show the annotation of the author after it has been answered and removed.
+            if misplaced.asked_by == AskedBy::Author
+                && matches!(self.movable(id, &misplaced).await, Ok(Movable::Changed))
+            {
+                return Next::After(STALE);
             }
-            (Ok(live), Verdict::Move) => live,
-        };
-        // The stores do not know how large the Service is.
-        let bytes = live.to_string().len();
-        if bytes > MAX_SERVICE_BYTES {
-            self.brakes().stop_waiting(id);
-            let detail = Unmoved::TooLarge { bytes }.to_string();
-            return self.report_stay(id, service, &misplaced, StayReason::TooLarge, &detail).await;
+            return self.report_stay(id, service, &misplaced, reason, &detail).await;
         }
         let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
             return self.report_brake(id, service, &misplaced, brake).await;
+        }
+        // The API server is asked only now, because a tenant can change what many Services belong to with one write.
+        let read = self.movable(id, &misplaced).await;
+        let live = match read {
+            Ok(Movable::Yes(live)) => live,
+            not_movable => {
+                self.brakes().take_back(id);
+                return match not_movable {
+                    Ok(Movable::SetByHand) => {
+                        self.report_stay(id, service, &misplaced, StayReason::ByHand, BY_HAND).await
+                    }
+                    Err(error) => unreadable(id, &error),
+                    Ok(_) => Next::After(STALE),
+                };
+            }
+        };
+        // The stores do not know how large the Service is.
+        let bytes = live.to_string().len();
+        if bytes > MAX_SERVICE_BYTES {
+            self.brakes().take_back(id);
+            self.found().large.insert(id.clone(), Large { record: Arc::downgrade(record), at: Instant::now(), bytes });
+            let (reason, detail) = too_large(bytes);
+            return self.report_stay(id, service, &misplaced, reason, &detail).await;
         }
         // Addresses are reserved only now, so that none are reserved for a Service that has to wait.
         let (to, evaluation) = match self.reserve_targets(service.clone()).await {
@@ -369,7 +410,15 @@ impl Reconciler {
         }
     }
 
+    /// Reads a Service from the API server. A Service may have megabytes, so those of a namespace are read one after the
+    /// other.
     async fn live(&self, id: &ServiceKey) -> Result<Option<Value>, kube::Error> {
+        let turn = {
+            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            reads.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(reads.entry(id.namespace.clone()).or_default())
+        };
+        let _turn = turn.lock().await;
         let request =
             Request::get(service_path(&id.namespace, &id.name)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         match self.client.request::<Value>(request).await {
@@ -393,6 +442,10 @@ enum InspectError {
     /// The evaluation gave no result.
     #[error(transparent)]
     Interrupted(#[from] BackgroundError),
+}
+
+fn too_large(bytes: usize) -> (StayReason, String) {
+    (StayReason::TooLarge, Unmoved::TooLarge { bytes }.to_string())
 }
 
 /// What follows if a Service can't be read: it is tried again. An answer that can't be read is the same next time, unless

@@ -103,7 +103,8 @@ impl Survey {
             if nth > 0 && begin.elapsed() > PART {
                 return (survey, nth);
             }
-            let Some(service) = evaluator.stores().service(id) else { continue };
+            let Some(record) = evaluator.stores().stored_service(id) else { continue };
+            let service = record.value();
             if reconciler.is_temporary(&service) {
                 continue;
             }
@@ -117,7 +118,7 @@ impl Survey {
             };
             survey.add(id, &service, is_managed, inspection, waits);
             // A Service that is known not to be able to move must not make others wait.
-            if reconciler.is_stuck(id) && survey.would_move.get(id) == Some(&false) {
+            if reconciler.is_stuck(id, &record) && survey.would_move.get(id) == Some(&false) {
                 survey.would_move.remove(id);
             }
         }

@@ -25,6 +25,9 @@ impl Reconciler {
         reason: StayReason,
         detail: &str,
     ) -> Next {
+        if reason == StayReason::TooLarge {
+            self.brakes().stop_waiting(id);
+        }
         self.report(id, misplaced, reason, detail).await;
         self.remove_request_and_annotation(id, service).await;
         Next::After(if reason == StayReason::ReadyEndpoints { WATCHED } else { REPORTED })

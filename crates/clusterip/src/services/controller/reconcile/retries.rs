@@ -1,7 +1,9 @@
 //! When a Service is looked at again after its move ended or failed.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Unmoved};
 
@@ -75,9 +77,17 @@ impl Reconciler {
     }
 
     /// Whether a Service is known not to be able to move now: it is too large, or its move has just failed.
-    pub fn is_stuck(&self, id: &ServiceKey) -> bool {
-        let is_too_large = |(reason, _): &(StayReason, String)| *reason == StayReason::TooLarge;
-        self.remaining_pause(id).is_some() || self.found().misplaced.get(id).is_some_and(is_too_large)
+    pub fn is_stuck(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
+        self.remaining_pause(id).is_some() || self.known_size(id, record).is_some()
+    }
+
+    /// The size of a Service that is too large to move, if it was read less than [`REPORTED`] ago and has not changed since.
+    /// A change of a field that the stores do not keep shows after that time.
+    pub(super) fn known_size(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Option<usize> {
+        let found = self.found();
+        let large = found.large.get(id)?;
+        let is_same = large.at.elapsed() < REPORTED && large.record.as_ptr() == Arc::as_ptr(record);
+        is_same.then_some(large.bytes)
     }
 
     /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.
