@@ -281,7 +281,7 @@ async fn server_audits_the_current_state_of_the_cluster() {
 
     let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
     let live = check_settings(written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
-    let (stores, _changes) = Stores::new(cluster.client.clone(), ClusterMetrics::default(), |_| ());
+    let stores = Stores::new(cluster.client.clone(), ClusterMetrics::default(), |_| (), |_| ());
     stores.watch(&live.settings);
     stores.completed().await;
     let (settings, in_force) = watch::channel(Arc::new(live.clone()));

@@ -63,7 +63,7 @@ fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
 async fn services_called_by_the_control_plane_are_tracked() {
     // An API without a server would disturb other tests.
     let plane = LentControlPlane::get().await;
-    let (stores, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
+    let stores = Stores::new(plane.client(), ClusterMetrics::default(), |_| (), |_| ());
     assert!(stores.control_plane_services().callers("called", "hook").is_err(), "the stores are empty at first");
     stores.watch(&Settings::default());
     let services = stores.control_plane_services();
@@ -85,7 +85,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     becomes("other", &[]).await;
 
     // A store that starts later finds the existing objects in a list.
-    let (late, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
+    let late = Stores::new(plane.client(), ClusterMetrics::default(), |_| (), |_| ());
     late.watch(&Settings::default());
     late.control_plane_services().wait_until_listed().await;
     assert_eq!(called(late.control_plane_services(), "api").unwrap(), ["APIService v1.aggregated.example.org"]);

@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::external::assignment_watcher::AssignmentWatcher;
+use clusterip_cluster::external::assignment_watcher::{AssignmentWatcher, matters};
 use clusterip_cluster::http::status::{Status, StatusServer};
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
@@ -19,7 +19,7 @@ use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::shutdown::{shutdown_signal, until};
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_cluster::watch::stores::Stores;
+use clusterip_cluster::watch::stores::{Change, Stores};
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -115,7 +115,13 @@ impl Agent {
         let duties = self.duties(&namespace);
         let follower = start_following(source, ranges, &metrics.cluster, &client, &duties).await?;
         let settings = follower.subscribe();
-        let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
+        let (changed, changes) = watch::channel(());
+        let changed = move |change: &Change<'_>| {
+            if matters(change) {
+                changed.send_replace(());
+            }
+        };
+        let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), changed);
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
         let (health, seen) = watch::channel(Health::new());

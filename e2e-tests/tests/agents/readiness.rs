@@ -12,7 +12,7 @@ use crate::support::eventually::eventually;
 #[tokio::test]
 async fn agent_is_not_ready_without_its_node() {
     let plane = ControlPlane::shared();
-    let (stores, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
+    let stores = Stores::new(plane.client(), ClusterMetrics::default(), |_| (), |_| ());
     stores.watch_kinds(kinds::of_agent());
     stores.completed().await;
     let name = "agent-is-not-ready";

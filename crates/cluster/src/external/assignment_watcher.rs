@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::send_if_changed::send_if_changed;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::assignment_builder::{RefusedRecord, assignments};
@@ -30,8 +30,8 @@ pub struct AssignmentWatcher {
     pub settings: watch::Receiver<Arc<LiveSettings>>,
     /// The stores of Services, Nodes and Namespaces. They must have synced.
     pub stores: Stores,
-    /// The changes of the stores.
-    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// Is notified of each change of the stores that [`matters`].
+    pub changes: watch::Receiver<()>,
     /// The refusals that were logged last.
     pub refused: BTreeSet<RefusedRecord>,
 }
@@ -74,19 +74,16 @@ impl AssignmentWatcher {
     pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
-            let matters = tokio::select! {
+            tokio::select! {
                 () = &mut shutdown => return,
-                changed = self.settings.changed() => changed.is_ok(),
-                change = self.changes.recv() => change.is_some_and(|change| matters(&change)),
-            };
-            if !matters {
-                continue;
+                Ok(()) = self.settings.changed() => {}
+                Ok(()) = self.changes.changed() => {}
             }
             tokio::select! {
                 () = &mut shutdown => return,
                 () = sleep(GATHER_TIME) => {}
             }
-            while self.changes.try_recv().is_ok() {}
+            self.changes.mark_unchanged();
             let Some(assigned) = self.look().await.map(Arc::new) else { continue };
             send_if_changed(&sender, assigned);
         }
@@ -94,7 +91,7 @@ impl AssignmentWatcher {
 }
 
 /// Whether a change may affect which addresses are to be held.
-fn matters(change: &Change) -> bool {
-    let recorded = |version: &Option<Stored>| matches!(version, Some(Stored::Service(of)) if of.has_record());
-    own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
+pub fn matters(change: &Change<'_>) -> bool {
+    let recorded = |version: Option<&Stored>| matches!(version, Some(Stored::Service(of)) if of.has_record());
+    own_name(change.kind) != "Service" || recorded(change.before) || recorded(change.after)
 }

@@ -54,9 +54,6 @@ const RUNTIME_CLASS: usize = 4;
 const SERVICE_CIDR: usize = 5;
 const IP_ADDRESS: usize = 6;
 
-/// How many pairs of a Pod on a Node and a Service of its namespace are compared at most.
-const MAX_COMPARED: usize = 200_000;
-
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
 #[derive(Default)]
@@ -400,30 +397,30 @@ impl Snapshot {
         of_namespace.flat_map(|of_namespace| of_namespace.endpoints_of(&service.name)).cloned().collect()
     }
 
-    /// The names of the Services of a namespace that select Pods with these labels, in order.
-    pub fn services_selecting(&self, namespace: &str, labels: &LabelHashes) -> BTreeSet<String> {
-        let of_namespace = self.namespaces.get(namespace).into_iter();
-        of_namespace.flat_map(|of_namespace| of_namespace.services_selecting(labels)).map(str::to_owned).collect()
+    /// The Services of a namespace whose names come after this one, in order.
+    pub fn services_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Arc<StoredService>> {
+        self.after(SERVICE, namespace, name).filter_map(|(_, stored)| match stored {
+            Stored::Service(service) => Some(service),
+            _ => None,
+        })
     }
 
-    /// The Services that select a Pod on this Node. All Pods are scanned. Of a namespace with so many Pods and Services
-    /// that comparing them would keep other readers waiting, all Services are returned.
-    pub fn services_on_node(&self, node: &str) -> BTreeSet<ServiceKey> {
-        let Some(pod) = self.known_number("v1", "Pod") else { return BTreeSet::new() };
-        let of_namespace = |(name, of_namespace): (&str, &Namespace)| {
-            let on_node = of_namespace.each(pod).filter_map(|(_, pod)| match pod {
-                Stored::Workload(pod) if pod.is_on(node) => Some(pod),
-                _ => None,
-            });
-            let on_node: Vec<_> = on_node.collect();
-            if on_node.len().saturating_mul(of_namespace.each(SERVICE).count()) > MAX_COMPARED {
-                return self.services(Some(name));
-            }
-            let selecting = on_node.into_iter().flat_map(|pod| of_namespace.services_selecting(pod.labels()));
-            let selecting: BTreeSet<&str> = selecting.collect();
-            selecting.into_iter().map(|service| ServiceKey::new(name, service)).collect()
-        };
-        self.each_namespace().flat_map(of_namespace).collect()
+    /// The Pods of a namespace whose names come after this one, in order.
+    pub fn pods_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = (&str, &StoredWorkload)> {
+        let pods = self.known_number("v1", "Pod").into_iter().flat_map(|pod| self.after(pod, namespace, name));
+        pods.filter_map(|(name, stored)| match stored {
+            Stored::Workload(pod) => Some((&**name, &**pod)),
+            _ => None,
+        })
+    }
+
+    fn after(&self, kind: usize, namespace: &str, name: &str) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
+        self.namespaces.get(namespace).into_iter().flat_map(move |of_namespace| of_namespace.after(kind, name))
+    }
+
+    /// The namespaces that have objects.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.namespaces.keys().filter(|name| !name.is_empty()).map(|name| name.to_string()).collect()
     }
 
     /// Whether an `IPAddress` object with this address exists, or a Service has the address.

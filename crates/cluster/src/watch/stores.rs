@@ -21,7 +21,7 @@ use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 
 mod lists;
 mod watch_state;
@@ -47,18 +47,18 @@ const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
 /// An object that was added, changed or deleted. A change in fields that are not kept is not reported.
-#[derive(Clone, Debug)]
-pub struct Change {
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'c> {
     /// The API version and kind of the object.
-    pub kind: Kind,
+    pub kind: &'c Kind,
     /// The namespace of the object; empty if the kind has none.
-    pub namespace: String,
+    pub namespace: &'c str,
     /// The name of the object.
-    pub name: String,
+    pub name: &'c str,
     /// The previous version; `None` if the object is new.
-    pub before: Option<Stored>,
+    pub before: Option<&'c Stored>,
     /// The current version; `None` if the object is deleted or left out.
-    pub after: Option<Stored>,
+    pub after: Option<&'c Stored>,
 }
 
 /// The watched objects. Clones share the same stores.
@@ -71,13 +71,14 @@ struct Inner {
     metrics: ClusterMetrics,
     snapshot: Arc<RwLock<Snapshot>>,
     states: Mutex<BTreeMap<Kind, State>>,
-    changes: mpsc::UnboundedSender<Change>,
     service_cidrs: watch::Sender<ServiceRanges>,
     subscriptions: Subscriptions,
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     /// Is called with every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
+    /// Is called with every change after the first list of its kind.
+    changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
 }
 
 /// How the watch of a kind ended.
@@ -91,26 +92,27 @@ enum Ended {
 
 impl Stores {
     /// Empty stores. `seen` is called with every address that appears on a Service or as an `IPAddress`, after the
-    /// look-ups include it. The receiver gets every change after the first list of its kind.
+    /// look-ups include it. `changed` is called with every change after the first list of its kind. A tenant can cause
+    /// any number of changes, so they are not collected here.
     pub fn new(
         client: Client,
         metrics: ClusterMetrics,
         seen: impl Fn(IpAddr) + Send + Sync + 'static,
-    ) -> (Self, mpsc::UnboundedReceiver<Change>) {
-        let (changes, receiver) = mpsc::unbounded_channel();
+        changed: impl Fn(&Change<'_>) + Send + Sync + 'static,
+    ) -> Self {
         let inner = Inner {
             client,
             metrics,
             snapshot: Arc::new(RwLock::new(Snapshot::limited())),
             states: Mutex::default(),
-            changes,
             service_cidrs: watch::Sender::new(ServiceRanges::default()),
             subscriptions: Subscriptions::default(),
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
             seen: Box::new(seen),
+            changed: Box::new(changed),
         };
-        (Self(Arc::new(inner)), receiver)
+        Self(Arc::new(inner))
     }
 
     /// Lists the Service ranges of the cluster once, because settings are checked against them. If the list fails, the
@@ -178,12 +180,6 @@ impl Stores {
     /// The state of each watch.
     pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
         self.0.states()
-    }
-
-    /// Whether the cluster represents used addresses as `IPAddress` objects. Clusters before Kubernetes 1.33 don't.
-    pub fn have_ip_addresses(&self) -> bool {
-        let absent = |(kind, state): (&Kind, &State)| own_name(kind) == "IPAddress" && *state == State::Absent;
-        !self.states().iter().any(absent)
     }
 
     /// The watches that are not in sync, each with its reason; empty if all are in sync.
@@ -366,7 +362,8 @@ impl Inner {
             _ => {}
         }
         if tell && (before.is_some() || after.is_some()) {
-            self.report(kind, &id, before, after);
+            let (before, after) = (before.as_ref(), after.as_ref());
+            (self.changed)(&Change { kind, namespace: &id.0, name: &id.1, before, after });
         }
         Some(id)
     }
@@ -380,7 +377,7 @@ impl Inner {
             self.learn_service_cidrs();
         }
         if let Some(removed) = removed {
-            self.report(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
+            (self.changed)(&Change { kind, namespace, name, before: Some(&removed), after: None });
         }
     }
 
@@ -392,12 +389,6 @@ impl Inner {
         }
         let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
         snapshot.keep_left_out(&kind.0, &kind.1, listed);
-    }
-
-    fn report(&self, kind: &Kind, id: &(String, String), before: Option<Stored>, after: Option<Stored>) {
-        let (namespace, name) = id.clone();
-        // The receiver is gone if no controller runs.
-        let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });
     }
 
     fn learn_service_cidrs(&self) {

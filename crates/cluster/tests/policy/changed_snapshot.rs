@@ -98,10 +98,9 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
         .collect();
     for namespace in NAMESPACES {
         for labels in &sets {
-            answers.push(format!(
-                "{namespace} {labels:?}: {:?}",
-                snapshot.services_selecting(namespace, &label_hashes(labels))
-            ));
+            let labels = label_hashes(labels);
+            let selecting = snapshot.each_service(Some(namespace)).filter(|service| service.selects(&labels));
+            answers.push(format!("{:?}", selecting.map(|service| service.key()).collect::<Vec<_>>()));
         }
         for name in NAMES {
             let slices = snapshot.endpoints_of(&ServiceKey::new(namespace, name));

@@ -15,13 +15,12 @@ use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::shutdown::shutdown_signal;
 use clusterip_cluster::terminal::harmless;
-use clusterip_cluster::watch::stores::{Change, Stores};
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
-use tokio::sync::mpsc;
 
 mod jobs;
 mod list;
@@ -140,8 +139,8 @@ struct Prepared {
     run: Run,
     rows: Vec<Row>,
     jobs: Vec<Job>,
-    /// What the reconciler follows: the settings and the cluster. The reconciler works as long as both exist.
-    followed: (Follower, mpsc::UnboundedReceiver<Change>),
+    /// What the reconciler follows: the settings. The reconciler works as long as they exist.
+    followed: Follower,
 }
 
 impl MoveArguments {
@@ -236,18 +235,18 @@ impl MoveArguments {
         Reads { more, ..Reads::default() }
     }
 
-    /// The reconciler, and what it follows: the settings and the cluster. The reconciler works as long as both exist.
+    /// The reconciler, and what it follows: the settings. The reconciler works as long as they exist.
     async fn reconciler(
         &self,
         client: &Client,
         namespace: &str,
         source: &SettingsSource,
-    ) -> anyhow::Result<(Arc<Reconciler>, (Follower, mpsc::UnboundedReceiver<Change>))> {
+    ) -> anyhow::Result<(Arc<Reconciler>, Follower)> {
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let watched = ledger.clone();
-        let (stores, changes) =
-            Stores::new(client.clone(), metrics.cluster.clone(), move |address| watched.mark_seen(address));
+        let seen = move |address| watched.mark_seen(address);
+        let stores = Stores::new(client.clone(), metrics.cluster.clone(), seen, |_| ());
         stores.ask_for_service_cidrs().await;
         let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
         let settings = follower.subscribe();
@@ -259,7 +258,7 @@ impl MoveArguments {
         // The user has seen the list, so a Service with ready endpoints may move, too.
         let allowed = Allowed { any: true, ready: true, seamless: false, load_balancers: self.load_balancers };
         let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);
-        Ok((Arc::new(reconciler), (follower, changes)))
+        Ok((Arc::new(reconciler), follower))
     }
 
     /// Prints the list, asks for confirmation, and moves the Services.

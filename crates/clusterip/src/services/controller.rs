@@ -3,7 +3,7 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
-//! | [`affected`] | finds the Services that a change may affect |
+//! | [`affected`] | collects changes, and finds the Services that they may affect |
 //! | [`service_queue`] | decides which Service comes next |
 //! | [`reconcile`] | reconciles one Service |
 //! | [`survey`] | examines all Services |
@@ -23,14 +23,13 @@ use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::panics;
-use clusterip_cluster::watch::stores::Change;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
 use futures::StreamExt;
 use futures::channel::mpsc as queue;
 use kube::Client;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
@@ -45,6 +44,7 @@ pub mod service_queue;
 pub mod settings_in_use;
 pub mod survey;
 
+use self::affected::{Changes, Found, Search};
 use self::brakes::WouldMove;
 use self::reconcile::{Next, Reconciler};
 use self::service_queue::ServiceQueue;
@@ -68,8 +68,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Controller {
     /// Reconciles single Services.
     pub reconciler: Arc<Reconciler>,
-    /// The changes that the stores report.
-    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// The changes that the stores have reported.
+    pub changes: Changes,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
     /// Whether this process leads. Only the leader moves Services.
@@ -118,6 +118,8 @@ impl Controller {
         let mut left_moves_listed = false;
         // At most one, which runs beside this loop.
         let mut surveys = JoinSet::new();
+        // At most one for each namespace.
+        let mut searches = JoinSet::<Found>::new();
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
         look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,7 +133,8 @@ impl Controller {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
                     if !leads {
                         turns.clear();
-                        surveys = JoinSet::new();
+                        (surveys, searches) = (JoinSet::new(), JoinSet::new());
+                        self.changes.clear();
                     } else if !before {
                         self.reconciler.brakes().examine();
                         self.show_settings().await;
@@ -176,13 +179,20 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                // A change may concern thousands of Services of a tenant. They go into the queue at once, which has each
-                // Service only once: the scheduler would collect all of them while changes arrive faster than it is read.
-                Some(change) = self.changes.recv() => {
-                    if leads {
-                        self.affected_services(&change).into_iter().for_each(|id| turns.push(id));
+                found = joined(&mut searches) => {
+                    found.services.into_iter().for_each(|id| turns.push(id));
+                    match found.rest {
+                        Some(rest) => {
+                            let snapshot = self.reconciler.evaluator().stores().snapshot();
+                            searches.spawn(rest.next(Arc::clone(snapshot)));
+                        }
+                        None => self.changes.done(&found.namespace),
                     }
                 }
+                () = self.changes.added() => match leads {
+                    true => self.begin_searches(&mut turns, &mut searches),
+                    false => self.changes.clear(),
+                },
                 _ = record_interval.tick(), if leads => {
                     left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns, 1).await;
                     self.show_settings().await;
@@ -248,18 +258,22 @@ impl Controller {
         false
     }
 
-    fn affected_services(&self, change: &Change) -> BTreeSet<ServiceKey> {
-        let waiting = || self.reconciler.waiting_for_addresses();
-        if change.kind.1 == "IPAddress" && change.after.is_none() {
-            return waiting().into_iter().collect();
-        }
+    /// Begins to find the Services that changes concern. Those that wait for a free address are queued at once.
+    fn begin_searches(&self, turns: &mut ServiceQueue, searches: &mut JoinSet<Found>) {
         let stores = self.reconciler.evaluator().stores();
-        let affected = affected::by(&stores.read_snapshot(), change);
-        // Without IPAddress objects, only Services tell which addresses are free again.
-        if !stores.have_ip_addresses() && affected::frees_an_address(change) {
-            return affected.into_iter().chain(waiting()).collect();
+        let (begun, freed) = self.changes.take(stores.snapshot());
+        if freed {
+            self.reconciler.waiting_for_addresses().into_iter().for_each(|id| turns.push(id));
         }
-        affected
+        let whole: BTreeSet<&str> = begun.iter().filter_map(Search::whole_namespace).collect();
+        if !whole.is_empty() {
+            // The search finds no Services that are gone.
+            let gone = |id: &ServiceKey| whole.contains(&*id.namespace) && stores.stored_service(id).is_none();
+            self.reconciler.noted().into_iter().filter(gone).for_each(|id| turns.push(id));
+        }
+        for search in begun {
+            searches.spawn(search.next(Arc::clone(stores.snapshot())));
+        }
     }
 
     /// All Services. Those that are being moved come first, because they have no address.

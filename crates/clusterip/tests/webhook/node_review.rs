@@ -45,7 +45,7 @@ fn reviewed(explicit: &str, on_error: OnError, request: &Value) -> (AdmissionRes
     let (hash, version) = (String::new(), String::new());
     let live = LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false };
     let (_settings, settings) = watch::channel(Arc::new(live));
-    let (stores, _changes) = Stores::new(client, metrics.cluster.clone(), |_| ());
+    let stores = Stores::new(client, metrics.cluster.clone(), |_| (), |_| ());
     let ledger = Ledger::default();
     let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
     let answer = Admission::new(evaluator, metrics.admission.clone(), on_error).review(request);

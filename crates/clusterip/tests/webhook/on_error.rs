@@ -29,7 +29,7 @@ async fn request_without_a_decision_is_treated_as_on_error_says() {
         let metrics = ServerMetrics::new();
         let live = check_settings(document.clone(), &ServiceRanges::default()).unwrap();
         let (_settings, settings) = watch::channel(Arc::new(live));
-        let (stores, _changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
+        let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
         let ledger = Ledger::default();
         let claims = Claims::new(client.clone(), "clusterip", "a", ledger.clone(), metrics.claims.clone());
         let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone()).claiming(claims);

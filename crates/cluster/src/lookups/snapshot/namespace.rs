@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use clusterip_core::label_selector::Labels;
@@ -11,7 +12,7 @@ use clusterip_core::lookups::Selected;
 use super::stored_objects::StoredEndpoints;
 use super::stored_service::StoredService;
 use super::workloads::{Found, LabelIndex, hash};
-use super::{ENDPOINT_SLICE, SERVICE, Stored};
+use super::{ENDPOINT_SLICE, Stored};
 
 /// How many bytes the objects of one namespace may take, of all kinds together. Kubernetes is tested with 3,000 Pods and
 /// 5,000 Services in a namespace; they take about half of it. What exceeds it is left out, so that a tenant who
@@ -27,8 +28,6 @@ pub(super) struct Namespace {
     bytes: usize,
     /// The objects by the number of their kind, and by name.
     objects: BTreeMap<usize, BTreeMap<Arc<str>, Stored>>,
-    /// The Services by the first label of their selector.
-    selecting: BTreeSet<(u64, Arc<str>)>,
     /// The addresses of the Services that are left out: cluster IPs, and external addresses.
     bare: BTreeMap<Box<str>, Addresses>,
     /// The workloads of each kind by the labels of their Pods.
@@ -96,9 +95,6 @@ impl Namespace {
         self.bytes = bytes;
         let name: Arc<str> = name.into();
         match &object {
-            Stored::Service(service) => {
-                self.selecting.extend(service.first_selected().map(|label| (label, Arc::clone(&name))));
-            }
             Stored::Workload(workload) => self.labelled.entry(kind).or_default().add(&name, workload),
             Stored::Endpoints(endpoints) => {
                 self.slices.insert((endpoints.service.clone(), Arc::clone(&name)));
@@ -115,9 +111,6 @@ impl Namespace {
         let (name, object) = self.objects.get_mut(&kind)?.remove_entry(name)?;
         self.bytes -= object.bytes(&name);
         match &object {
-            Stored::Service(service) => {
-                service.first_selected().map(|label| self.selecting.remove(&(label, name)));
-            }
             Stored::Workload(workload) => {
                 self.labelled.entry(kind).or_default().remove(&name, workload);
             }
@@ -148,6 +141,12 @@ impl Namespace {
         self.objects.get(&kind).into_iter().flatten()
     }
 
+    /// The objects of a kind whose names come after this one, in order.
+    pub(super) fn after(&self, kind: usize, name: &str) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
+        let rest = (Bound::Excluded(name), Bound::Unbounded);
+        self.objects.get(&kind).into_iter().flat_map(move |objects| objects.range::<str, _>(rest))
+    }
+
     /// The object with this name.
     pub(super) fn get(&self, kind: usize, name: &str) -> Option<&Stored> {
         self.objects.get(&kind)?.get(name)
@@ -176,19 +175,6 @@ impl Namespace {
             Stored::Endpoints(endpoints) => Some(endpoints),
             _ => None,
         })
-    }
-
-    /// The names of the Services that select Pods with these labels.
-    pub(super) fn services_selecting(&self, labels: &[u64]) -> impl Iterator<Item = &str> {
-        let with_first = labels.iter().flat_map(|label| {
-            let entries = self.selecting.range((*label, Arc::from(""))..);
-            entries.take_while(move |(other, _)| other == label).map(|(_, name)| &**name)
-        });
-        let selects = |name: &str| match self.get(SERVICE, name) {
-            Some(Stored::Service(service)) => service.selects(labels),
-            _ => false,
-        };
-        with_first.filter(move |name| selects(name))
     }
 }
 

@@ -181,15 +181,9 @@ impl StoredService {
         size_of::<Self>() + 2 * ENTRY + key + addresses + size_of_val(&*self.selected) + fields.sum::<usize>()
     }
 
-    /// The hash of the first label of the selector. A selected Pod has all labels of the selector, so one of them is
-    /// enough to find the Service. `None` if the Service selects no Pods.
-    pub(super) fn first_selected(&self) -> Option<u64> {
-        self.selected.first().copied()
-    }
-
     /// Whether the Service selects Pods with these labels.
-    pub(super) fn selects(&self, labels: &[u64]) -> bool {
-        self.selected.iter().all(|label| labels.binary_search(label).is_ok())
+    pub fn selects(&self, labels: &LabelHashes) -> bool {
+        !self.selected.is_empty() && self.selected.iter().all(|label| labels.binary_search(label).is_ok())
     }
 
     fn record(&self) -> Option<&str> {

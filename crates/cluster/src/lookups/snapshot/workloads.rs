@@ -88,9 +88,12 @@ impl StoredWorkload {
         self.pods == StoredPods::Anywhere
     }
 
-    /// Whether this is a Pod that is bound to the Node.
-    pub(super) fn is_on(&self, node: &str) -> bool {
-        matches!(&self.pods, StoredPods::Restricted(spec) if spec.node.as_deref() == Some(node))
+    /// The Node that this Pod is bound to; `None` if there is none.
+    pub fn node(&self) -> Option<&str> {
+        match &self.pods {
+            StoredPods::Restricted(spec) => spec.node.as_deref(),
+            _ => None,
+        }
     }
 
     /// About how many bytes of memory the workload takes, with its entries in the indexes.

@@ -14,7 +14,7 @@ use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::{Change, Stores};
 use jiff::Timestamp;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{AuditArguments, Connection, Output};
@@ -73,13 +73,13 @@ async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Waits until the next audit is due. The changes until then are taken from the queue.
-async fn next_change(changes: &mut UnboundedReceiver<Change>) {
+/// Waits until the next audit is due. The audit sees all changes until then.
+async fn next_change(changes: &mut watch::Receiver<()>) {
     tokio::select! {
-        Some(_) = changes.recv() => sleep(COLLECT).await,
+        Ok(()) = changes.changed() => sleep(COLLECT).await,
         () = sleep(REFRESH) => {}
     }
-    while changes.try_recv().is_ok() {}
+    changes.mark_unchanged();
 }
 
 /// The report of an audit. In JSON each report is on a line of its own, for programs that read line by line.
@@ -119,10 +119,12 @@ struct WatchedCluster<'c> {
 
 impl<'c> WatchedCluster<'c> {
     /// Connects to the cluster, and waits until all objects are known.
-    async fn start(command: &'c AuditArguments) -> anyhow::Result<(Self, UnboundedReceiver<Change>)> {
+    async fn start(command: &'c AuditArguments) -> anyhow::Result<(Self, watch::Receiver<()>)> {
         let connection = command.connect().await?;
         let metrics = ClusterMetrics::default();
-        let (stores, changes) = Stores::new(connection.client.clone(), metrics.clone(), |_| ());
+        let (changed, changes) = watch::channel(());
+        let changed = move |_: &Change<'_>| changed.send_replace(());
+        let stores = Stores::new(connection.client.clone(), metrics.clone(), |_| (), changed);
         stores.ask_for_service_cidrs().await;
         let written = live_settings::written(&connection.settings, &connection.client).await?;
         let settings = prepare(command, &connection, &stores, written).await?;

@@ -14,10 +14,10 @@ use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::shutdown::until;
-use clusterip_cluster::watch::stores::{Change, Stores};
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
 use kube::Client;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::running::{Election, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
@@ -28,6 +28,7 @@ use crate::map_server::{Limits, MapServer};
 use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
+use crate::services::controller::affected::Changes;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
 use crate::services::controller::settings_in_use::SettingsOrigin;
@@ -61,7 +62,7 @@ pub(super) struct Startup<'a> {
 pub(super) struct Inputs {
     pub(super) candidate: Candidate,
     /// The changes that the stores see.
-    pub(super) changes: mpsc::UnboundedReceiver<Change>,
+    pub(super) changes: Changes,
 }
 
 impl<'a> Startup<'a> {
@@ -86,8 +87,14 @@ impl<'a> Startup<'a> {
         let _ = candidate.look().await;
         let ledger = Ledger::default();
         let seen = ledger.clone();
-        let (stores, changes) =
-            Stores::new(client.clone(), metrics.cluster.clone(), move |address| seen.mark_seen(address));
+        let changes = Changes::default();
+        let collected = changes.clone();
+        let stores = Stores::new(
+            client.clone(),
+            metrics.cluster.clone(),
+            move |address| seen.mark_seen(address),
+            move |change| collected.add(change),
+        );
         stores.ask_for_service_cidrs().await;
         let (source, duties) = (arguments.settings_source(&client), arguments.duties(&namespace));
         let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
@@ -219,12 +226,7 @@ impl<'a> Startup<'a> {
         self.tasks.spawn(async move { writer.run(gate, end).await });
     }
 
-    pub(super) fn move_services(
-        &mut self,
-        reconciler: Arc<Reconciler>,
-        changes: mpsc::UnboundedReceiver<Change>,
-        election: &Election,
-    ) {
+    pub(super) fn move_services(&mut self, reconciler: Arc<Reconciler>, changes: Changes, election: &Election) {
         let controller = services::controller::Controller {
             reconciler,
             changes,

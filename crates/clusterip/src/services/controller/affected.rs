@@ -1,53 +1,422 @@
-//! Finds the Services whose place may change when an object of the cluster changes.
+//! Collects which objects have changed, and finds the Services whose place may change with them.
+//!
+//! A tenant can change an object hundreds of times a second, and thousands of Services may depend on it. So the changes
+//! of each namespace are collected in sets, which the same change enlarges only once, and which have a limit. The
+//! Services are found in steps on the background threads, where the namespaces take turns. A step looks at a limited
+//! number of objects, so that the snapshot is not locked for long.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, Stored};
+use clusterip_cluster::background;
+use clusterip_cluster::lookups::snapshot::{LabelHashes, Snapshot, Stored};
+use clusterip_cluster::watch::kinds::own_name;
 use clusterip_cluster::watch::stores::Change;
 use clusterip_core::service_key::ServiceKey;
+use tokio::sync::Notify;
 
-/// The Services that must be looked at again after a change.
-pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {
-    let versions = || [&change.before, &change.after].into_iter().flatten();
-    let in_namespace = |name: String| ServiceKey::new(change.namespace.clone(), name);
-    match (change.kind.0.as_str(), change.kind.1.as_str()) {
-        ("v1", "Service") => BTreeSet::from([in_namespace(change.name.clone())]),
-        ("v1", "Namespace") => snapshot.services(Some(&change.name)).into_iter().collect(),
-        // The labels are the only field of a Node that is evidence. To find the Pods of a Node, all Pods are scanned.
-        ("v1", "Node") if has_same_labels(change) => BTreeSet::new(),
-        ("v1", "Node") => snapshot.services_on_node(&change.name),
-        // A RuntimeClass rarely changes, and any workload may name it.
-        ("node.k8s.io/v1", "RuntimeClass") => snapshot.services(None).into_iter().collect(),
-        // Addresses and ranges are not evidence.
-        ("networking.k8s.io/v1", "IPAddress" | "ServiceCIDR") => BTreeSet::new(),
-        _ => {
-            let concerned = |version: &Stored| match version {
-                Stored::Endpoints(endpoints) if endpoints.service.is_empty() => BTreeSet::new(),
-                Stored::Endpoints(endpoints) => BTreeSet::from([endpoints.service.to_string()]),
-                Stored::Workload(workload) => snapshot.services_selecting(&change.namespace, workload.labels()),
-                _ => BTreeSet::new(),
-            };
-            versions().flat_map(concerned).map(in_namespace).collect()
+/// How many changes of a namespace are told apart. If there are more, all Services of the namespace are looked at.
+const MAX_CHANGES: usize = 256;
+/// How many pairs of a Service and a set of labels, or how many Pods, are looked at in one step.
+const STEP: usize = 1024;
+
+/// The changes that were not handled yet. Clones share them.
+#[derive(Clone, Default)]
+pub struct Changes(Arc<(Mutex<Collected>, Notify)>);
+
+#[derive(Default)]
+struct Collected {
+    /// By namespace. Those of objects without a namespace concern all namespaces, and are under the empty name.
+    namespaces: BTreeMap<String, Changed>,
+    /// The namespaces whose changes are being handled. Further changes wait for the end of that.
+    taken: BTreeSet<String>,
+    /// Whether an address may have become free.
+    freed: bool,
+}
+
+/// What has changed in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Changed {
+    /// The Services that have changed themselves, or whose endpoints have.
+    services: BTreeSet<String>,
+    /// The labels of the Pods that have changed, or whose workloads have.
+    pods: BTreeSet<LabelHashes>,
+    /// The Nodes whose labels have changed. They concern the Services that select Pods on them.
+    nodes: BTreeSet<String>,
+    /// Whether all Services are concerned.
+    all: bool,
+}
+
+impl Changed {
+    /// Forgets the details if there are too many, or if they don't matter.
+    fn limit(&mut self) {
+        if self.services.len() > MAX_CHANGES {
+            (self.all, self.services) = (true, BTreeSet::new());
+        }
+        if self.all || self.pods.len() + self.nodes.len() > MAX_CHANGES {
+            *self = Self { all: true, services: std::mem::take(&mut self.services), ..Self::default() };
         }
     }
 }
 
-/// Whether a Service had an address before the change that it does not have any more.
-pub fn frees_an_address(change: &Change) -> bool {
-    let of = |version: &Option<Stored>| -> BTreeSet<IpAddr> {
-        match version {
-            Some(Stored::Service(service)) => service.addresses().iter().copied().collect(),
-            _ => BTreeSet::new(),
+impl Collected {
+    fn change(&mut self, namespace: &str, add: impl FnOnce(&mut Changed)) {
+        let changed = self.namespaces.entry(namespace.to_owned()).or_default();
+        add(changed);
+        changed.limit();
+    }
+}
+
+impl Changes {
+    fn lock(&self) -> MutexGuard<'_, Collected> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a change of an object.
+    pub fn add(&self, change: &Change<'_>) {
+        let mut collected = self.lock();
+        let versions = [change.before, change.after].into_iter().flatten();
+        match own_name(change.kind) {
+            "Service" => {
+                collected.freed |= frees_an_address(change);
+                collected.change(change.namespace, |it| it.services.extend([change.name.to_owned()]));
+            }
+            "Namespace" => collected.change(change.name, |it| it.all = true),
+            // The labels are the only field of a Node that is evidence.
+            "Node" if has_same_labels(change) => return,
+            "Node" => collected.change("", |it| it.nodes.extend([change.name.to_owned()])),
+            // A RuntimeClass rarely changes, and any workload may name it.
+            "RuntimeClass" => collected.change("", |it| it.all = true),
+            "IPAddress" => collected.freed |= change.after.is_none(),
+            // Ranges are not evidence.
+            "ServiceCIDR" => return,
+            _ => collected.change(change.namespace, |it| {
+                versions.for_each(|version| match version {
+                    Stored::Endpoints(endpoints) if endpoints.service.is_empty() => {}
+                    Stored::Endpoints(endpoints) => it.services.extend([endpoints.service.to_string()]),
+                    Stored::Workload(workload) => it.pods.extend([workload.labels().clone()]),
+                    _ => {}
+                });
+            }),
         }
+        drop(collected);
+        self.0.1.notify_one();
+    }
+
+    /// Waits until there are changes.
+    pub async fn added(&self) {
+        self.0.1.notified().await;
+    }
+
+    /// Forgets all changes, also those that are being handled.
+    pub fn clear(&self) {
+        *self.lock() = Collected::default();
+    }
+
+    /// Takes the changes of each namespace of which none are being handled, and whether an address may have become
+    /// free. Each search needs a call of [`Self::done`] at its end.
+    pub fn take(&self, snapshot: &RwLock<Snapshot>) -> (Vec<Search>, bool) {
+        let of_cluster = self.lock().namespaces.remove("");
+        if let Some(of_cluster) = of_cluster {
+            let namespaces = Snapshot::read(snapshot).namespaces();
+            let mut collected = self.lock();
+            for namespace in namespaces {
+                collected.change(&namespace, |it| {
+                    it.all |= of_cluster.all;
+                    it.nodes.extend(of_cluster.nodes.iter().cloned());
+                });
+            }
+        }
+        let mut collected = self.lock();
+        let Collected { namespaces, taken, freed } = &mut *collected;
+        let free = namespaces.extract_if(.., |namespace, _| taken.insert(namespace.clone()));
+        let searches = free.map(|(namespace, changed)| Search { namespace, changed, after: String::new() }).collect();
+        (searches, std::mem::take(freed))
+    }
+
+    /// Notes that the changes of a namespace have been handled.
+    pub fn done(&self, namespace: &str) {
+        let mut collected = self.lock();
+        collected.taken.remove(namespace);
+        if collected.namespaces.contains_key(namespace) {
+            self.0.1.notify_one();
+        }
+    }
+}
+
+/// The search for the Services of a namespace that its changes concern.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Search {
+    namespace: String,
+    changed: Changed,
+    /// The name of the Pod or Service that was looked at last.
+    after: String,
+}
+
+/// What a step of a search has found.
+pub struct Found {
+    /// The namespace of the search.
+    pub namespace: String,
+    /// The names of Services.
+    pub services: Vec<ServiceKey>,
+    /// The rest of the search; `None` at its end.
+    pub rest: Option<Search>,
+}
+
+impl Search {
+    /// The namespace, if all its Services are concerned.
+    pub fn whole_namespace(&self) -> Option<&str> {
+        self.changed.all.then_some(&self.namespace)
+    }
+
+    /// Takes the next step, when it is the turn of the namespace.
+    pub async fn next(self, snapshot: Arc<RwLock<Snapshot>>) -> Found {
+        let namespace = self.namespace.clone();
+        let step = background::run(&namespace, move || self.step(&Snapshot::read(&snapshot))).await;
+        let (services, rest) = step.unwrap_or_else(|error| {
+            tracing::error!(namespace, %error, "the Services that a change concerns are not known");
+            (Vec::new(), None)
+        });
+        Found { namespace, services, rest }
+    }
+
+    fn step(mut self, snapshot: &Snapshot) -> (Vec<ServiceKey>, Option<Self>) {
+        let changed = &mut self.changed;
+        if !changed.nodes.is_empty() {
+            let (mut looked_at, mut last) = (0, String::new());
+            for (name, pod) in snapshot.pods_after(&self.namespace, &self.after).take(STEP) {
+                if pod.node().is_some_and(|node| changed.nodes.contains(node)) {
+                    changed.pods.insert(pod.labels().clone());
+                }
+                (looked_at, last) = (looked_at + 1, name.to_owned());
+            }
+            if looked_at < STEP {
+                changed.nodes.clear();
+                last.clear();
+            }
+            self.after = last;
+            changed.limit();
+            return (Vec::new(), Some(self));
+        }
+        let services = std::mem::take(&mut changed.services);
+        let mut found: Vec<_> = services.into_iter().map(|name| ServiceKey::new(&*self.namespace, name)).collect();
+        if !changed.all && changed.pods.is_empty() {
+            return (found, None);
+        }
+        let most = STEP / changed.pods.len().max(1);
+        let (mut looked_at, mut last) = (0, String::new());
+        for service in snapshot.services_after(&self.namespace, &self.after).take(most) {
+            // A Service without addresses is not misplaced, whatever the nodes of its Pods are.
+            let has_place = !service.addresses().is_empty();
+            if has_place && (changed.all || changed.pods.iter().any(|labels| service.selects(labels))) {
+                found.push(service.key().clone());
+            }
+            (looked_at, last) = (looked_at + 1, service.key().name.clone());
+        }
+        self.after = last;
+        (found, (looked_at == most).then_some(self))
+    }
+}
+
+/// Whether a Service had an address before the change that it does not have any more.
+fn frees_an_address(change: &Change<'_>) -> bool {
+    let of = |version: Option<&Stored>| match version {
+        Some(Stored::Service(service)) => BTreeSet::from_iter(service.addresses().iter().copied()),
+        _ => BTreeSet::new(),
     };
-    !of(&change.before).is_subset(&of(&change.after))
+    !of(change.before).is_subset(&of(change.after))
 }
 
 /// Whether the Node existed before the change and still exists, with the same labels.
-fn has_same_labels(change: &Change) -> bool {
+fn has_same_labels(change: &Change<'_>) -> bool {
     matches!(
-        (&change.before, &change.after),
+        (change.before, change.after),
         (Some(Stored::Node(before)), Some(Stored::Node(after))) if before.labels == after.labels
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_cluster::lookups::snapshot::Insertion;
+    use clusterip_cluster::object;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A cluster, and the changes of its objects.
+    #[derive(Default)]
+    struct Cluster {
+        snapshot: RwLock<Snapshot>,
+        changes: Changes,
+    }
+
+    impl Cluster {
+        fn write(&self, object: &Value) {
+            let Insertion::Changed { before, after } = Snapshot::insert_in(&self.snapshot, object) else { return };
+            self.report(object, before.as_ref(), Some(&after));
+        }
+
+        fn delete(&self, object: &Value) {
+            let id = (object::namespace(object), object::name(object));
+            let before =
+                self.snapshot.write().unwrap().remove(object::api_version(object), object::kind(object), id.0, id.1);
+            self.report(object, before.as_ref(), None);
+        }
+
+        fn report(&self, object: &Value, before: Option<&Stored>, after: Option<&Stored>) {
+            let kind = &(object::api_version(object).to_owned(), object::kind(object).to_owned());
+            let (namespace, name) = (object::namespace(object), object::name(object));
+            self.changes.add(&Change { kind, namespace, name, before, after });
+        }
+
+        /// The Services that the changes concern, and the number of steps in which they are found.
+        fn found(&self) -> (Vec<String>, usize) {
+            let (mut found, mut steps) = (Vec::new(), 0);
+            for search in self.changes.take(&self.snapshot).0 {
+                let namespace = search.namespace.clone();
+                let mut rest = Some(search);
+                while let Some(search) = rest {
+                    let (services, next) = search.step(&self.snapshot.read().unwrap());
+                    (rest, steps) = (next, steps + 1);
+                    found.extend(services.iter().map(ToString::to_string));
+                }
+                self.changes.done(&namespace);
+            }
+            (found, steps)
+        }
+    }
+
+    fn service(namespace: &str, name: &str, address: &str, app: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
+            "spec": {"clusterIP": address, "clusterIPs": [address], "selector": {"app": app}}})
+    }
+
+    fn deployment(namespace: &str, app: &str, os: &str) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": namespace, "name": app},
+            "spec": {"template": {"metadata": {"labels": {"app": app}}, "spec": {"nodeSelector": {"os": os}}}}})
+    }
+
+    fn pod(namespace: &str, name: &str, app: &str, node: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name,
+            "labels": {"app": app}}, "spec": {"nodeName": node}})
+    }
+
+    fn of_cluster(api_version: &str, kind: &str, name: &str, label: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "labels": {"label": label}},
+            "scheduling": {"nodeSelector": {"label": label}}})
+    }
+
+    #[test]
+    fn changes_of_one_workload_are_kept_once_and_concern_services_with_addresses_only() {
+        let cluster = Cluster::default();
+        for nth in 0..3 * STEP {
+            cluster.snapshot.write().unwrap().insert(&service("mallory", &format!("web-{nth}"), "None", "web"));
+        }
+        cluster.snapshot.write().unwrap().insert(&service("mallory", "web", "10.0.0.1", "web"));
+        cluster.snapshot.write().unwrap().insert(&service("mallory", "other", "10.0.0.2", "other"));
+        for _ in 0..500 {
+            cluster.write(&deployment("mallory", "web", "windows"));
+            cluster.write(&deployment("mallory", "web", "linux"));
+        }
+        {
+            let collected = cluster.changes.lock();
+            let changed = &collected.namespaces["mallory"];
+            assert_eq!((collected.namespaces.len(), changed.pods.len(), changed.all), (1, 1, false));
+        }
+        assert_eq!(cluster.found(), (vec!["mallory/web".to_owned()], 4));
+        assert_eq!(cluster.found(), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn memory_for_changes_of_a_namespace_has_a_limit() {
+        let cluster = Cluster::default();
+        cluster.snapshot.write().unwrap().insert(&service("mallory", "web", "10.0.0.1", "web"));
+        cluster.snapshot.write().unwrap().insert(&service("shop", "web", "10.0.0.2", "web"));
+        for nth in 0..=MAX_CHANGES {
+            let short = service("mallory", &format!("short-{nth}"), "None", "web");
+            cluster.write(&short);
+            cluster.delete(&short);
+            cluster.write(&deployment("mallory", &format!("web-{nth}"), "linux"));
+        }
+        let changed = cluster.changes.lock().namespaces["mallory"].clone();
+        let last = format!("short-{MAX_CHANGES}");
+        assert_eq!(changed, Changed { all: true, services: [last.clone()].into(), ..Changed::default() });
+        assert_eq!(cluster.found(), (vec![format!("mallory/{last}"), "mallory/web".to_owned()], 1));
+    }
+
+    #[test]
+    fn node_concerns_the_services_that_select_its_pods() {
+        let cluster = Cluster::default();
+        for namespace in ["mallory", "shop"] {
+            for app in ["here", "there"] {
+                cluster.snapshot.write().unwrap().insert(&service(namespace, app, "10.0.0.1", app));
+            }
+        }
+        for nth in 0..2 * STEP {
+            let (app, node) = if nth % 2 == 0 { ("here", "a") } else { ("there", "b") };
+            cluster.snapshot.write().unwrap().insert(&pod("mallory", &format!("pod-{nth}"), app, node));
+        }
+        let (one, other) = (of_cluster("v1", "Node", "a", "1"), of_cluster("v1", "Node", "a", "2"));
+        cluster.write(&one);
+        for _ in 0..50 {
+            cluster.write(&other);
+            cluster.write(&one);
+        }
+        // Three steps for the Pods, the last of which finds none, and one for the Services; a step in the other namespace.
+        assert_eq!(cluster.found(), (vec!["mallory/here".to_owned()], 3 + 1 + 1 + 1));
+        let mut ready = one.clone();
+        ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        cluster.write(&ready);
+        assert_eq!(cluster.found(), (Vec::new(), 0), "it has the same labels");
+    }
+
+    #[test]
+    fn each_change_concerns_some_services() {
+        let cluster = Cluster::default();
+        let headless = service("shop", "headless", "None", "web");
+        let slice = |service: &str| {
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"namespace": "shop",
+                "name": "slice", "labels": {"kubernetes.io/service-name": service}}})
+        };
+        let address = of_cluster("networking.k8s.io/v1", "IPAddress", "10.0.0.9", "");
+        let steps: [(&str, &dyn Fn(), &[&str], bool); 9] = [
+            ("a Service", &|| cluster.write(&service("shop", "web", "10.0.0.1", "web")), &["shop/web"], false),
+            ("a headless Service", &|| cluster.write(&headless), &["shop/headless"], false),
+            ("another namespace", &|| cluster.write(&service("blue", "web", "10.0.0.2", "web")), &["blue/web"], false),
+            ("a Namespace", &|| cluster.write(&of_cluster("v1", "Namespace", "blue", "1")), &["blue/web"], false),
+            ("endpoints", &|| cluster.write(&slice("web")), &["shop/web"], false),
+            ("endpoints of another Service", &|| cluster.write(&slice("old")), &["shop/old", "shop/web"], false),
+            ("an address", &|| cluster.write(&address), &[], false),
+            ("a free address", &|| cluster.delete(&address), &[], true),
+            (
+                "a RuntimeClass",
+                &|| cluster.write(&of_cluster("node.k8s.io/v1", "RuntimeClass", "wasm", "1")),
+                &["blue/web", "shop/web"],
+                false,
+            ),
+        ];
+        for (name, change, expected, freed) in steps {
+            change();
+            assert_eq!(cluster.changes.lock().freed, freed, "{name}");
+            assert_eq!(cluster.found().0, expected, "{name}");
+        }
+        cluster.delete(&service("shop", "web", "10.0.0.1", "web"));
+        assert!(cluster.changes.lock().freed, "without IPAddress objects, only the Service tells it");
+    }
+
+    #[tokio::test]
+    async fn changes_of_a_namespace_wait_until_those_before_have_been_handled() {
+        let cluster = Cluster::default();
+        cluster.write(&service("mallory", "web", "10.0.0.1", "web"));
+        assert_eq!(cluster.changes.take(&cluster.snapshot).0.len(), 1);
+        cluster.write(&deployment("mallory", "web", "linux"));
+        cluster.write(&service("shop", "web", "10.0.0.2", "web"));
+        let others = cluster.changes.take(&cluster.snapshot).0;
+        assert_eq!(others.iter().map(|it| it.namespace.as_str()).collect::<Vec<_>>(), ["shop"]);
+        cluster.changes.added().await;
+        cluster.changes.done("mallory");
+        cluster.changes.added().await;
+        assert_eq!(cluster.found().0, ["mallory/web"]);
+    }
 }

@@ -153,7 +153,7 @@ async fn survey_finds_the_misplaced_among_many_services() {
     ]}});
     let live = check_settings(document, &vec!["10.0.0.0/8".to_owned()].into()).unwrap();
     let (_settings, settings) = watch::channel(Arc::new(live));
-    let (stores, _changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
+    let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
     let mut objects = vec![
         service("asks-for-an-unknown-pool", "10.2.200.1", json!({"clusterip-policy/pool": "unknown"})),
         service("headless", "None", json!({})),
