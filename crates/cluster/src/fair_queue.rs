@@ -6,7 +6,7 @@
 //! namespace that has used least processor time lately. Namespaces that have used much are *heavy*, and share places of
 //! their own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -48,14 +48,27 @@ const MOST_HELD: Duration = Duration::from_secs(2);
 /// Of the time that counts, one second expires in so many seconds.
 const EXPIRING: u32 = 4;
 
-/// The work that waits, and how much is in progress.
+/// The work that waits, and how much is in progress. The cost of each operation grows with the number of clients and with
+/// the work in progress, not with the number of namespaces.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     places: Places,
     namespaces: BTreeMap<Requester, Namespace<T>>,
-    running: BTreeMap<Option<IpAddr>, usize>,
+    peers: BTreeMap<Option<IpAddr>, Peer>,
+    /// The namespaces with work in progress.
+    busy: BTreeSet<Requester>,
+    /// The namespaces without work, by the time until which they are remembered.
+    idle: BTreeSet<(Instant, Requester)>,
     /// Counts the turns, so that the namespace comes first that had none for the longest time.
     turns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    running: usize,
+    /// The namespaces with work that waits and with a place for it, in their order: by the time when their processor time
+    /// has expired, and by their last turn.
+    ready: BTreeSet<(Instant, u64, Requester)>,
 }
 
 #[derive(Debug)]
@@ -63,21 +76,16 @@ struct Namespace<T> {
     waiting: VecDeque<T>,
     running: usize,
     last_turn: u64,
-    /// The processor time that counts, as of `at`.
-    used: Duration,
-    at: Instant,
-}
-
-impl<T> Namespace<T> {
-    fn used(&self, now: Instant) -> Duration {
-        self.used.saturating_sub(now.saturating_duration_since(self.at) / EXPIRING)
-    }
+    /// When no processor time counts any more. As the time of all namespaces expires at the same rate, their order stays
+    /// the same meanwhile.
+    until: Instant,
 }
 
 impl<T> FairQueue<T> {
     /// An empty queue.
     pub fn new(places: Places) -> Self {
-        Self { places, namespaces: BTreeMap::new(), running: BTreeMap::new(), turns: 0 }
+        let (namespaces, peers, busy, idle) = Default::default();
+        Self { places, namespaces, peers, busy, idle, turns: 0 }
     }
 
     /// Adds work to the queue of its namespace.
@@ -85,62 +93,93 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// Returns the work if too much of its namespace waits already.
     pub fn push(&mut self, requester: Requester, work: T) -> Result<(), T> {
-        let (turns, now) = (self.turns, Instant::now());
-        let new =
-            || Namespace { waiting: VecDeque::new(), running: 0, last_turn: turns, used: Duration::ZERO, at: now };
-        let namespace = self.namespaces.entry(requester).or_insert_with(new);
-        if namespace.waiting.len() >= self.places.waiting {
-            return Err(work);
-        }
-        namespace.waiting.push_back(work);
-        Ok(())
+        let most = self.places.waiting;
+        self.change(requester, Instant::now(), |namespace| {
+            if namespace.waiting.len() >= most {
+                return Err(work);
+            }
+            namespace.waiting.push_back(work);
+            Ok(())
+        })
     }
 
     /// Takes the work that comes next. Returns `None` if no place is free for any that waits. Each call that returns
     /// work needs a call of [`Self::done`].
     pub fn take(&mut self, now: Instant) -> Option<(Requester, T)> {
-        let running: usize = self.running.values().sum();
-        if running >= self.places.all {
+        let is_heavy = |until: Instant| until > now + HEAVY * EXPIRING;
+        let busy = self.busy.iter().filter_map(|requester| self.namespaces.get(requester));
+        let (all, heavy) = busy.fold((0, 0), |(all, heavy), it| {
+            (all + it.running, heavy + if is_heavy(it.until) { it.running } else { 0 })
+        });
+        if all >= self.places.all {
             return None;
         }
-        let heavy = |namespace: &Namespace<T>| namespace.used(now) > HEAVY;
-        let running_heavy: usize = self.namespaces.values().filter(|it| heavy(it)).map(|it| it.running).sum();
-        let of_peer = |requester: &Requester| self.running.get(&requester.peer).copied().unwrap_or_default();
-        let may_begin = |(requester, namespace): &(&Requester, &mut Namespace<T>)| {
-            !namespace.waiting.is_empty()
-                && namespace.running < self.places.of_namespace
-                && of_peer(requester) < self.places.of_peer
-                && (running_heavy < self.places.heavy || !heavy(namespace))
-        };
-        let next = self.namespaces.iter_mut().filter(may_begin);
-        let next = next.min_by_key(|(who, namespace)| (of_peer(who), namespace.used(now), namespace.last_turn));
-        let (requester, namespace) = next?;
-        let work = namespace.waiting.pop_front()?;
+        let peers = self.peers.values().filter(|peer| peer.running < self.places.of_peer);
+        let first = peers.filter_map(|peer| Some((peer.running, peer.ready.first()?)));
+        let first = first.filter(|(_, (until, ..))| heavy < self.places.heavy || !is_heavy(*until));
+        let requester = first.min()?.1.2.clone();
         self.turns += 1;
-        namespace.last_turn = self.turns;
-        namespace.running += 1;
-        *self.running.entry(requester.peer).or_default() += 1;
-        Some((requester.clone(), work))
+        let turn = self.turns;
+        let work = self.change(requester.clone(), now, |namespace| {
+            namespace.last_turn = turn;
+            namespace.until = namespace.until.max(now);
+            namespace.running += 1;
+            namespace.waiting.pop_front()
+        });
+        Some((requester, work?))
     }
 
     /// Gives back a place, and notes the processor time that the work took.
     pub fn done(&mut self, requester: &Requester, took: Duration, now: Instant) {
-        if let Some(namespace) = self.namespaces.get_mut(requester) {
+        self.change(requester.clone(), now, |namespace| {
             namespace.running = namespace.running.saturating_sub(1);
-            namespace.used = (namespace.used(now) + took).min(MOST_HELD);
-            namespace.at = now;
-        }
-        if let Some(running) = self.running.get_mut(&requester.peer) {
-            *running = running.saturating_sub(1);
-        }
-        // A client can name any number of namespaces.
-        self.running.retain(|_, running| *running > 0);
-        self.namespaces.retain(|_, it| it.running > 0 || !it.waiting.is_empty() || !it.used(now).is_zero());
+            namespace.until =
+                (namespace.until.max(now) + took.min(MOST_HELD) * EXPIRING).min(now + MOST_HELD * EXPIRING);
+        });
     }
 
     /// Removes the work that waits.
     pub fn clear(&mut self) {
-        self.namespaces.values_mut().for_each(|namespace| namespace.waiting.clear());
+        for requester in self.namespaces.keys().cloned().collect::<Vec<_>>() {
+            self.change(requester, Instant::now(), |namespace| namespace.waiting.clear());
+        }
+    }
+
+    /// Changes a namespace, and puts it where it belongs then. A client can name any number of namespaces, so those without
+    /// work are forgotten when none of their time counts any more.
+    fn change<R>(&mut self, requester: Requester, now: Instant, change: impl FnOnce(&mut Namespace<T>) -> R) -> R {
+        while self.idle.first().is_some_and(|(until, _)| *until <= now) {
+            let forgotten = self.idle.pop_first();
+            forgotten.map(|(_, forgotten)| self.namespaces.remove(&forgotten));
+        }
+        let last_turn = self.turns;
+        let new = || Namespace { waiting: VecDeque::new(), running: 0, last_turn, until: now };
+        let namespace = self.namespaces.entry(requester.clone()).or_insert_with(new);
+        let peer = self.peers.entry(requester.peer).or_default();
+        peer.ready.remove(&(namespace.until, namespace.last_turn, requester.clone()));
+        self.idle.remove(&(namespace.until, requester.clone()));
+        peer.running -= namespace.running;
+        let result = change(namespace);
+        peer.running += namespace.running;
+        if namespace.running > 0 {
+            self.busy.insert(requester.clone());
+        } else {
+            self.busy.remove(&requester);
+        }
+        let (until, peer_of) = (namespace.until, requester.peer);
+        if !namespace.waiting.is_empty() {
+            if namespace.running < self.places.of_namespace {
+                peer.ready.insert((until, namespace.last_turn, requester));
+            }
+        } else if namespace.running == 0 && until > now {
+            self.idle.insert((until, requester));
+        } else if namespace.running == 0 {
+            self.namespaces.remove(&requester);
+        }
+        if peer.running == 0 && peer.ready.is_empty() {
+            self.peers.remove(&peer_of);
+        }
+        result
     }
 }
 
@@ -238,6 +277,19 @@ mod tests {
         queue.clear();
         queue.done(&Requester::own("c"), Duration::ZERO, now + Duration::from_millis(4));
         assert_eq!(queue.namespaces.len(), 0);
-        assert!(queue.running.is_empty());
+        assert!(queue.peers.is_empty() && queue.busy.is_empty() && queue.idle.is_empty());
+    }
+
+    #[test]
+    fn each_of_many_namespaces_gets_its_turn() {
+        let names: Vec<String> = (0..20_000).map(|nth| format!("a-{nth:05}")).collect();
+        let mut queue = FairQueue::new(PLACES);
+        names.iter().for_each(|name| queue.push(Requester::own(name), 0).unwrap());
+        for name in &names {
+            let now = Instant::now();
+            assert_eq!(queue.take(now), Some((Requester::own(name), 0)), "in the order of their arrival");
+            queue.done(&Requester::own(name), Duration::from_nanos(1), now);
+            assert!(queue.busy.is_empty() && queue.peers.len() <= 1, "{name}: a take looks at nothing else");
+        }
     }
 }
