@@ -60,6 +60,11 @@ impl Decision {
         Self::new(Verdict::Denied(Denial { code: 400, message }))
     }
 
+    /// The refusal of a request about which no decision could be made, because the core panicked.
+    pub fn panicked(cause: &str) -> Self {
+        Self::new(Verdict::Denied(Denial { code: 500, message: format!("the decision failed: {cause}") }))
+    }
+
     /// The warnings, each as long as the API server shows it.
     pub fn cut_warnings(&self) -> Vec<String> {
         self.warnings.iter().map(|warning| cut(warning, MAX_LINE_LENGTH).into_owned()).collect()

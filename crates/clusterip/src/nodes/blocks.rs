@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use clusterip_cluster::panics;
 use clusterip_core::address::{Family, Occupancy, Span, overlap};
 use clusterip_core::decision::Report;
 use clusterip_core::lookups::EmptyCluster;
@@ -179,10 +180,11 @@ impl<'s> NodePlacement<'s> {
     }
 }
 
-/// The decision about a Node without blocks, while these are in use.
+/// The decision about a Node without blocks, while these are in use. If the core panics, the Node gets no blocks.
 pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) -> Decision {
     let in_use = InUse { blocks: Some(allocation), external: None };
-    decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster)
+    let decision = panics::catch(|| decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster));
+    decision.unwrap_or_else(|cause| Decision::panicked(&cause))
 }
 
 #[cfg(test)]
