@@ -40,6 +40,7 @@ pub struct ClusterMetrics {
     synced: Labelled<KindLabels, Gauge>,
     watch_errors: Labelled<KindLabels, Counter>,
     left_out: Labelled<KindLabels, Counter>,
+    services_left_out: Gauge,
     last_contact: Number,
 }
 
@@ -87,6 +88,11 @@ impl ClusterMetrics {
         self.left_out.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
+    /// Sets how many Services are left out now.
+    pub fn services_left_out(&self, count: usize) {
+        self.services_left_out.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Sets the time of the last contact with the API server: when its watches began to fail, or now if none fails.
     pub fn api_server_contact(&self, at: SystemTime) {
         self.last_contact.set(timestamp(at));
@@ -112,6 +118,11 @@ impl Component for ClusterMetrics {
             "objects_left_out",
             "Objects that were left out, because the objects of their namespace take too much memory",
             self.left_out.clone(),
+        );
+        registry.register(
+            "services_left_out",
+            "Services that are left out now: they are not moved, and don't count as misplaced",
+            self.services_left_out.clone(),
         );
         registry.register_with_unit(
             "api_server_last_contact_timestamp",

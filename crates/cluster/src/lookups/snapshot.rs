@@ -35,30 +35,49 @@ use crate::object;
 use crate::watch::kinds::Kind;
 use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
 
-/// The kinds whose objects have a meaning of their own. The place of a kind is its number. All other kinds are
-/// workloads.
-const KINDS: [(&str, &str); 7] = [
-    ("v1", "Service"),
-    ("discovery.k8s.io/v1", "EndpointSlice"),
-    ("v1", "Namespace"),
-    ("v1", "Node"),
-    ("node.k8s.io/v1", "RuntimeClass"),
-    ("networking.k8s.io/v1", "ServiceCIDR"),
-    ("networking.k8s.io/v1", "IPAddress"),
-];
-const SERVICE: usize = 0;
-const ENDPOINT_SLICE: usize = 1;
-const NAMESPACE: usize = 2;
-const NODE: usize = 3;
-const RUNTIME_CLASS: usize = 4;
-const SERVICE_CIDR: usize = 5;
-const IP_ADDRESS: usize = 6;
+/// The kind of an object. The kinds without a meaning of their own are workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum StoredKind {
+    Service,
+    EndpointSlice,
+    Namespace,
+    Node,
+    RuntimeClass,
+    ServiceCidr,
+    IpAddress,
+    /// The place of the kind in the list of the kinds of workloads.
+    Workload(usize),
+}
+
+impl StoredKind {
+    /// A kind with a meaning of its own.
+    fn known(api_version: &str, kind: &str) -> Option<Self> {
+        Some(match (api_version, kind) {
+            ("v1", "Service") => Self::Service,
+            ("discovery.k8s.io/v1", "EndpointSlice") => Self::EndpointSlice,
+            ("v1", "Namespace") => Self::Namespace,
+            ("v1", "Node") => Self::Node,
+            ("node.k8s.io/v1", "RuntimeClass") => Self::RuntimeClass,
+            ("networking.k8s.io/v1", "ServiceCIDR") => Self::ServiceCidr,
+            ("networking.k8s.io/v1", "IPAddress") => Self::IpAddress,
+            _ => return None,
+        })
+    }
+
+    /// The namespace of an object of this kind. A manifest of a Node may name one, too.
+    fn scope(self, namespace: &str) -> &str {
+        match self {
+            Self::Service | Self::EndpointSlice | Self::Workload(_) => namespace,
+            Self::Namespace | Self::Node | Self::RuntimeClass | Self::ServiceCidr | Self::IpAddress => "",
+        }
+    }
+}
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
 #[derive(Default)]
 pub struct Snapshot {
-    /// The kinds besides [`KINDS`], whose numbers follow.
+    /// The kinds without a meaning of their own, in the order of their first object.
     workload_kinds: Vec<Kind>,
     /// The objects without a namespace are under the empty name.
     namespaces: BTreeMap<Box<str>, Namespace>,
@@ -96,15 +115,17 @@ pub enum Stored {
 impl Stored {
     fn read(object: &Value) -> Self {
         let (api_version, kind) = (object::api_version(object), object::kind(object));
-        match known_kind(api_version, kind) {
-            Some(SERVICE) => Self::Service(Arc::new(StoredService::read(object))),
-            Some(ENDPOINT_SLICE) => Self::Endpoints(Arc::new(StoredEndpoints::read(object))),
-            Some(NAMESPACE) => Self::Namespace(Arc::new(stored_objects::namespace(object))),
-            Some(NODE) => Self::Node(Arc::new(StoredNode::read(object))),
-            Some(RUNTIME_CLASS) => Self::RuntimeClass(Arc::new(stored_objects::runtime_class_nodes(object))),
-            Some(SERVICE_CIDR) => Self::ServiceCidr(Arc::new(ServiceCidr::read(object))),
-            Some(_) => Self::IpAddress,
-            None => Self::Workload(Arc::new(StoredWorkload::read(TemplateAt::of(api_version, kind), object))),
+        match StoredKind::known(api_version, kind) {
+            Some(StoredKind::Service) => Self::Service(Arc::new(StoredService::read(object))),
+            Some(StoredKind::EndpointSlice) => Self::Endpoints(Arc::new(StoredEndpoints::read(object))),
+            Some(StoredKind::Namespace) => Self::Namespace(Arc::new(stored_objects::namespace(object))),
+            Some(StoredKind::Node) => Self::Node(Arc::new(StoredNode::read(object))),
+            Some(StoredKind::RuntimeClass) => Self::RuntimeClass(Arc::new(stored_objects::runtime_class_nodes(object))),
+            Some(StoredKind::ServiceCidr) => Self::ServiceCidr(Arc::new(ServiceCidr::read(object))),
+            Some(StoredKind::IpAddress) => Self::IpAddress,
+            Some(StoredKind::Workload(_)) | None => {
+                Self::Workload(Arc::new(StoredWorkload::read(TemplateAt::of(api_version, kind), object)))
+            }
         }
     }
 
@@ -118,15 +139,6 @@ impl Stored {
             _ => 0,
         }
     }
-}
-
-fn known_kind(api_version: &str, kind: &str) -> Option<usize> {
-    KINDS.iter().position(|known| *known == (api_version, kind))
-}
-
-/// The namespace of an object of this kind. A manifest of a Node may name one, too.
-fn scope(kind: usize, namespace: &str) -> &str {
-    if (NAMESPACE..KINDS.len()).contains(&kind) { "" } else { namespace }
 }
 
 /// The result of adding an object.
@@ -174,9 +186,9 @@ impl Snapshot {
             let is_new = name.parse().is_ok_and(|address| self.ip_addresses.insert(address));
             return if is_new { Insertion::Changed { before: None, after } } else { Insertion::Same };
         }
-        let number = self.number(api_version, kind);
-        let namespace = scope(number, namespace);
-        if self.get(number, namespace, name) == Some(&after) {
+        let stored_kind = self.stored_kind(api_version, kind);
+        let namespace = stored_kind.scope(namespace);
+        if self.get(stored_kind, namespace, name) == Some(&after) {
             return Insertion::Same;
         }
         let before = self.remove(api_version, kind, namespace, name);
@@ -186,25 +198,25 @@ impl Snapshot {
             _ => {}
         }
         let of_namespace = self.namespaces.entry(namespace.into()).or_default();
-        let is_kept = of_namespace.insert(number, name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
-        self.revise(number, namespace);
+        let is_kept = of_namespace.insert(stored_kind, name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
+        self.revise(stored_kind, namespace);
         if is_kept { Insertion::Changed { before, after } } else { Insertion::LeftOut(before) }
     }
 
-    fn get(&self, kind: usize, namespace: &str, name: &str) -> Option<&Stored> {
+    fn get(&self, kind: StoredKind, namespace: &str, name: &str) -> Option<&Stored> {
         self.namespaces.get(namespace)?.get(kind, name)
     }
 
     /// Removes an object and returns it.
     pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Stored> {
-        let number = self.number(api_version, kind);
-        if number == IP_ADDRESS {
+        let stored_kind = self.stored_kind(api_version, kind);
+        if stored_kind == StoredKind::IpAddress {
             return name.parse().is_ok_and(|address| self.ip_addresses.remove(&address)).then_some(Stored::IpAddress);
         }
-        let namespace = scope(number, namespace);
+        let namespace = stored_kind.scope(namespace);
         let of_namespace = self.namespaces.get_mut(namespace)?;
-        let bare = if number == SERVICE { of_namespace.remove_bare(name) } else { None };
-        let removed = of_namespace.remove(number, name);
+        let bare = if stored_kind == StoredKind::Service { of_namespace.remove_bare(name) } else { None };
+        let removed = of_namespace.remove(stored_kind, name);
         let addresses = match &removed {
             Some(Stored::Service(service)) => Some(Addresses::of(service)),
             _ => bare,
@@ -216,7 +228,7 @@ impl Snapshot {
             self.blocks.forget(node);
         }
         let removed = removed?;
-        self.revise(number, namespace);
+        self.revise(stored_kind, namespace);
         Some(removed)
     }
 
@@ -232,16 +244,16 @@ impl Snapshot {
         self.external.remove(service);
     }
 
-    fn known_number(&self, api_version: &str, kind: &str) -> Option<usize> {
+    fn known_kind(&self, api_version: &str, kind: &str) -> Option<StoredKind> {
         let is_it = |known: &Kind| known.0 == api_version && known.1 == kind;
-        let workload = || self.workload_kinds.iter().position(is_it).map(|place| KINDS.len() + place);
-        known_kind(api_version, kind).or_else(workload)
+        let workload = || self.workload_kinds.iter().position(is_it).map(StoredKind::Workload);
+        StoredKind::known(api_version, kind).or_else(workload)
     }
 
-    fn number(&mut self, api_version: &str, kind: &str) -> usize {
-        self.known_number(api_version, kind).unwrap_or_else(|| {
+    fn stored_kind(&mut self, api_version: &str, kind: &str) -> StoredKind {
+        self.known_kind(api_version, kind).unwrap_or_else(|| {
             self.workload_kinds.push((api_version.to_owned(), kind.to_owned()));
-            KINDS.len() + self.workload_kinds.len() - 1
+            StoredKind::Workload(self.workload_kinds.len() - 1)
         })
     }
 
@@ -252,9 +264,12 @@ impl Snapshot {
         (of(""), of(namespace))
     }
 
-    fn revise(&mut self, kind: usize, namespace: &str) {
+    fn revise(&mut self, kind: StoredKind, namespace: &str) {
         // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used.
-        if !matches!(kind, SERVICE | ENDPOINT_SLICE | SERVICE_CIDR | IP_ADDRESS) {
+        if !matches!(
+            kind,
+            StoredKind::Service | StoredKind::EndpointSlice | StoredKind::ServiceCidr | StoredKind::IpAddress
+        ) {
             self.namespaces.entry(namespace.into()).or_default().revision += 1;
         }
     }
@@ -262,18 +277,18 @@ impl Snapshot {
     /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
         self.absent.insert((api_version.to_owned(), kind.to_owned()));
-        let number = self.number(api_version, kind);
-        if number == IP_ADDRESS {
+        let stored_kind = self.stored_kind(api_version, kind);
+        if stored_kind == StoredKind::IpAddress {
             self.ip_addresses.clear();
         }
-        self.revise(number, "");
+        self.revise(stored_kind, "");
     }
 
     /// Marks a kind as known again.
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
         if self.absent.remove(&(api_version.to_owned(), kind.to_owned())) {
-            let number = self.number(api_version, kind);
-            self.revise(number, "");
+            let stored_kind = self.stored_kind(api_version, kind);
+            self.revise(stored_kind, "");
         }
     }
 
@@ -287,9 +302,11 @@ impl Snapshot {
         let inside =
             self.namespaces.range::<str, _>((Bound::Included(namespace.unwrap_or_default()), Bound::Unbounded));
         let inside = inside.take_while(move |(other, _)| namespace.is_none_or(|namespace| ***other == *namespace));
-        inside.flat_map(|(_, of_namespace)| of_namespace.each(SERVICE)).filter_map(|(_, stored)| match stored {
-            Stored::Service(service) => Some(service),
-            _ => None,
+        inside.flat_map(|(_, of_namespace)| of_namespace.each(StoredKind::Service)).filter_map(|(_, stored)| {
+            match stored {
+                Stored::Service(service) => Some(service),
+                _ => None,
+            }
         })
     }
 
@@ -300,19 +317,19 @@ impl Snapshot {
 
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<StoredService>> {
-        match self.get(SERVICE, &key.namespace, &key.name)? {
+        match self.get(StoredKind::Service, &key.namespace, &key.name)? {
             Stored::Service(service) => Some(service),
             _ => None,
         }
     }
 
-    fn of_cluster(&self, kind: usize) -> impl Iterator<Item = &Stored> {
+    fn of_cluster(&self, kind: StoredKind) -> impl Iterator<Item = &Stored> {
         self.namespaces.get("").into_iter().flat_map(move |of_cluster| of_cluster.each(kind)).map(|(_, stored)| stored)
     }
 
     /// The Nodes in the order of their names.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<StoredNode>> {
-        self.of_cluster(NODE).filter_map(|stored| match stored {
+        self.of_cluster(StoredKind::Node).filter_map(|stored| match stored {
             Stored::Node(node) => Some(node),
             _ => None,
         })
@@ -320,7 +337,7 @@ impl Snapshot {
 
     /// The Node with this name; `None` if there is none.
     pub fn node(&self, name: &str) -> Option<&Arc<StoredNode>> {
-        match self.get(NODE, "", name)? {
+        match self.get(StoredKind::Node, "", name)? {
             Stored::Node(node) => Some(node),
             _ => None,
         }
@@ -328,7 +345,7 @@ impl Snapshot {
 
     /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist.
     pub fn namespace(&self, name: &str) -> Option<&Result<NamespaceMeta, TypeMismatch>> {
-        match self.get(NAMESPACE, "", name)? {
+        match self.get(StoredKind::Namespace, "", name)? {
             Stored::Namespace(meta) => Some(meta),
             _ => None,
         }
@@ -341,7 +358,7 @@ impl Snapshot {
 
     /// The node selector of a RuntimeClass, or the mistake in it; `None` if the RuntimeClass does not exist.
     pub(super) fn runtime_class_nodes(&self, name: &str) -> Option<&Result<Labels, TypeMismatch>> {
-        match self.get(RUNTIME_CLASS, "", name)? {
+        match self.get(StoredKind::RuntimeClass, "", name)? {
             Stored::RuntimeClass(nodes) => Some(nodes),
             _ => None,
         }
@@ -349,7 +366,7 @@ impl Snapshot {
 
     /// The ranges of the ServiceCIDRs.
     pub fn service_ranges(&self) -> ServiceRanges {
-        ServiceRanges::of_service_cidrs(self.of_cluster(SERVICE_CIDR).filter_map(|stored| match stored {
+        ServiceRanges::of_service_cidrs(self.of_cluster(StoredKind::ServiceCidr).filter_map(|stored| match stored {
             Stored::ServiceCidr(service_cidr) => Some(ServiceCidr::clone(service_cidr)),
             _ => None,
         }))
@@ -357,12 +374,14 @@ impl Snapshot {
 
     /// The namespaces and names of the objects of a kind, in order.
     pub fn names(&self, api_version: &str, kind: &str) -> Vec<(String, String)> {
-        match self.known_number(api_version, kind) {
+        match self.known_kind(api_version, kind) {
             None => Vec::new(),
-            Some(IP_ADDRESS) => self.ip_addresses.iter().map(|address| (String::new(), address.to_string())).collect(),
+            Some(StoredKind::IpAddress) => {
+                self.ip_addresses.iter().map(|address| (String::new(), address.to_string())).collect()
+            }
             Some(kind) => {
                 let names = |(namespace, of_namespace): (&str, &Namespace)| {
-                    let bare = of_namespace.bare().filter(|_| kind == SERVICE);
+                    let bare = of_namespace.bare().filter(|_| kind == StoredKind::Service);
                     let names = of_namespace.each(kind).map(|(name, _)| &**name).chain(bare);
                     names.map(|name| (namespace.to_owned(), name.to_owned())).collect::<Vec<_>>()
                 };
@@ -384,11 +403,11 @@ impl Snapshot {
         selector: &Labels,
         left: &Cell<usize>,
     ) -> Found {
-        let number = self.known_number(&kind.api_version, &kind.kind);
-        let of_namespace = number.and_then(|kind| Some((kind, self.namespaces.get(namespace)?)));
-        let Some((number, of_namespace)) = of_namespace else { return Ok(Selected::default()) };
-        let found = of_namespace.selected(number, selector, left)?;
-        Ok(Selected { is_incomplete: of_namespace.leaves_out(number), ..found })
+        let stored_kind = self.known_kind(&kind.api_version, &kind.kind);
+        let of_namespace = stored_kind.and_then(|kind| Some((kind, self.namespaces.get(namespace)?)));
+        let Some((stored_kind, of_namespace)) = of_namespace else { return Ok(Selected::default()) };
+        let found = of_namespace.selected(stored_kind, selector, left)?;
+        Ok(Selected { is_incomplete: of_namespace.leaves_out(stored_kind), ..found })
     }
 
     /// The endpoints of a Service.
@@ -399,7 +418,7 @@ impl Snapshot {
 
     /// The Services of a namespace whose names come after this one, in order.
     pub fn services_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Arc<StoredService>> {
-        self.after(SERVICE, namespace, name).filter_map(|(_, stored)| match stored {
+        self.after(StoredKind::Service, namespace, name).filter_map(|(_, stored)| match stored {
             Stored::Service(service) => Some(service),
             _ => None,
         })
@@ -407,14 +426,14 @@ impl Snapshot {
 
     /// The Pods of a namespace whose names come after this one, in order.
     pub fn pods_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = (&str, &StoredWorkload)> {
-        let pods = self.known_number("v1", "Pod").into_iter().flat_map(|pod| self.after(pod, namespace, name));
+        let pods = self.known_kind("v1", "Pod").into_iter().flat_map(|pod| self.after(pod, namespace, name));
         pods.filter_map(|(name, stored)| match stored {
             Stored::Workload(pod) => Some((&**name, &**pod)),
             _ => None,
         })
     }
 
-    fn after(&self, kind: usize, namespace: &str, name: &str) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
+    fn after(&self, kind: StoredKind, namespace: &str, name: &str) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
         self.namespaces.get(namespace).into_iter().flat_map(move |of_namespace| of_namespace.after(kind, name))
     }
 
@@ -478,14 +497,19 @@ impl Snapshot {
     /// Whether a namespace that leaves out objects of this kind has room for some of them, so that the kind is to be
     /// listed again.
     pub fn has_room_for(&self, api_version: &str, kind: &str) -> bool {
-        let number = self.known_number(api_version, kind);
-        let Some((kind, max_bytes)) = number.zip(self.max_bytes) else { return false };
+        let stored_kind = self.known_kind(api_version, kind);
+        let Some((kind, max_bytes)) = stored_kind.zip(self.max_bytes) else { return false };
         self.namespaces.values().any(|of_namespace| of_namespace.has_room_for(kind, max_bytes))
+    }
+
+    /// How many Services are left out.
+    pub fn services_left_out(&self) -> usize {
+        self.namespaces.values().map(|of_namespace| of_namespace.count_left_out(StoredKind::Service)).sum()
     }
 
     /// Forgets the objects of a kind that were left out and are not in this complete list of namespaces and names.
     pub fn keep_left_out(&mut self, api_version: &str, kind: &str, listed: &BTreeSet<(String, String)>) {
-        let Some(kind) = self.known_number(api_version, kind) else { return };
+        let Some(kind) = self.known_kind(api_version, kind) else { return };
         for (namespace, of_namespace) in &mut self.namespaces {
             if of_namespace.leaves_out(kind) {
                 let inside = listed.range((namespace.to_string(), String::new())..);

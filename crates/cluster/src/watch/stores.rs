@@ -196,6 +196,7 @@ impl Stores {
         for (kind, followed) in self.control_plane_services().start_following() {
             metrics.store_synced(&kind, followed);
         }
+        metrics.services_left_out(self.read_snapshot().services_left_out());
         let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
         metrics.api_server_contact(SystemTime::now() - blind);
     }

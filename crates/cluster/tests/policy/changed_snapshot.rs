@@ -387,6 +387,17 @@ fn objects_above_the_limit_of_their_namespace_are_left_out() {
     assert_eq!(snapshot.service(&ServiceKey::new("shop", "db")), None);
     assert_eq!(snapshot.insert(&service("db", 2)), Insertion::LeftOut(None));
     assert!(!snapshot.has_ip_address(address) && snapshot.has_ip_address(moved));
+    let mut headless = service("headless", 0);
+    headless["spec"] = json!({"clusterIP": "None", "externalName": "x".repeat(40_000)});
+    assert_eq!(snapshot.insert(&headless), Insertion::LeftOut(None));
+    assert_eq!(
+        snapshot.names("v1", "Service"),
+        [("shop".to_owned(), "db".to_owned())],
+        "nothing is kept without addresses"
+    );
+    assert_eq!(snapshot.services_left_out(), 2);
+    assert_eq!(snapshot.remove("v1", "Service", "shop", "headless"), None);
+    assert_eq!(snapshot.services_left_out(), 1);
 
     // The decision about a Service says that workloads are missing, until the object is kept or deleted.
     drop(snapshot);
@@ -403,6 +414,7 @@ fn objects_above_the_limit_of_their_namespace_are_left_out() {
     assert!(!snapshot.has_room_for("apps/v1", "Deployment"));
     assert!(matches!(snapshot.insert(&service("db", 3)), Insertion::Changed { before: None, .. }));
     assert!(!snapshot.has_ip_address(moved), "{:?}", snapshot.addresses().collect::<Vec<_>>());
+    assert_eq!(snapshot.services_left_out(), 0);
 
     drop(snapshot);
     assert_eq!(read(&shared, "other", &["Deployment"]), [(0, false)]);

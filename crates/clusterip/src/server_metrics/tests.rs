@@ -75,6 +75,7 @@ fn filled() -> ServerMetrics {
     metrics.cluster.store_synced("Node", false);
     metrics.cluster.watch_error("Node");
     metrics.cluster.left_out("Pod");
+    metrics.cluster.services_left_out(2);
     metrics.admission.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     let blocks = |pool: &str, family| fill(pool, family, 256, 7, 250);
@@ -105,6 +106,7 @@ fn filled_of_agent() -> ExposedMetrics {
     metrics.cluster.store_synced("Service", true);
     metrics.cluster.watch_error("Node");
     metrics.cluster.left_out("Pod");
+    metrics.cluster.services_left_out(2);
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     metrics.agent.held(7);
     metrics.agent.alive(true);
@@ -210,6 +212,7 @@ clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
 clusterip_replicas{{settings="other"}} 1
 clusterip_replicas{{settings="same"}} 2
+clusterip_services_left_out 2
 clusterip_settings_info{{hash="22"}} 1
 clusterip_settings_valid 0
 clusterip_settings_versions_total{{result="accepted"}} 1
@@ -237,6 +240,7 @@ clusterip_agent_network_failures_total{{step="hold"}} 1
 clusterip_agent_network_failures_total{{step="release"}} 0
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
 clusterip_objects_left_out_total{{kind="Pod"}} 1
+clusterip_services_left_out 2
 clusterip_settings_info{{hash="11"}} 1
 clusterip_settings_valid 1
 clusterip_settings_versions_total{{result="accepted"}} 1
