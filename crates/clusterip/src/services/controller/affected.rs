@@ -380,27 +380,28 @@ mod tests {
                 "name": "slice", "labels": {"kubernetes.io/service-name": service}}})
         };
         let address = of_cluster("networking.k8s.io/v1", "IPAddress", "10.0.0.9", "");
-        let steps: [(&str, &dyn Fn(), &[&str], bool); 9] = [
-            ("a Service", &|| cluster.write(&service("shop", "web", "10.0.0.1", "web")), &["shop/web"], false),
-            ("a headless Service", &|| cluster.write(&headless), &["shop/headless"], false),
-            ("another namespace", &|| cluster.write(&service("blue", "web", "10.0.0.2", "web")), &["blue/web"], false),
-            ("a Namespace", &|| cluster.write(&of_cluster("v1", "Namespace", "blue", "1")), &["blue/web"], false),
-            ("endpoints", &|| cluster.write(&slice("web")), &["shop/web"], false),
-            ("endpoints of another Service", &|| cluster.write(&slice("old")), &["shop/old", "shop/web"], false),
-            ("an address", &|| cluster.write(&address), &[], false),
-            ("a free address", &|| cluster.delete(&address), &[], true),
-            (
-                "a RuntimeClass",
-                &|| cluster.write(&of_cluster("node.k8s.io/v1", "RuntimeClass", "wasm", "1")),
-                &["blue/web", "shop/web"],
-                false,
-            ),
-        ];
-        for (name, change, expected, freed) in steps {
-            change();
+        let check = |name: &str, expected: &[&str], freed: bool| {
             assert_eq!(cluster.changes.lock().freed, freed, "{name}");
             assert_eq!(cluster.found().0, expected, "{name}");
-        }
+        };
+        cluster.write(&service("shop", "web", "10.0.0.1", "web"));
+        check("a Service", &["shop/web"], false);
+        cluster.write(&headless);
+        check("a headless Service", &["shop/headless"], false);
+        cluster.write(&service("blue", "web", "10.0.0.2", "web"));
+        check("a Service of another namespace", &["blue/web"], false);
+        cluster.write(&of_cluster("v1", "Namespace", "blue", "1"));
+        check("a Namespace", &["blue/web"], false);
+        cluster.write(&slice("web"));
+        check("endpoints", &["shop/web"], false);
+        cluster.write(&slice("old"));
+        check("endpoints of another Service", &["shop/old", "shop/web"], false);
+        cluster.write(&address);
+        check("an address", &[], false);
+        cluster.delete(&address);
+        check("a free address", &[], true);
+        cluster.write(&of_cluster("node.k8s.io/v1", "RuntimeClass", "wasm", "1"));
+        check("a RuntimeClass", &["blue/web", "shop/web"], false);
         cluster.delete(&service("shop", "web", "10.0.0.1", "web"));
         assert!(cluster.changes.lock().freed, "without IPAddress objects, only the Service tells it");
     }
