@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
-use clusterip::services::controller::requests::{self, Request};
+use clusterip::services::controller::requests::{self, MoveRequest};
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::watch::control_plane_services::{Caller, ControlPlaneServices};
 use clusterip_cluster::watch::stores::Stores;
@@ -166,7 +166,8 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
     assert_eq!(first, expected);
     let ask = async |control_plane: bool| {
         let uid = place.web().await["metadata"]["uid"].as_str().unwrap().to_owned();
-        let request = Request { namespace: name.clone(), name: "web".to_owned(), uid, control_plane, seamless: None };
+        let request =
+            MoveRequest { namespace: name.clone(), name: "web".to_owned(), uid, control_plane, seamless: None };
         requests::ask(&cluster.client, &cluster.namespace, &request).await.unwrap();
         eventually("the request to be finished", async || {
             (!requests::is_open(&cluster.client, &cluster.namespace, &request.uid).await.unwrap()).then_some(())

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::services::controller::requests::{self, Request};
+use clusterip::services::controller::requests::{self, MoveRequest};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -175,7 +175,7 @@ async fn move_never_leaves_moves_to_administrators() {
 
     let uid = before["metadata"]["uid"].as_str().unwrap().to_owned();
     let request =
-        Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false, seamless: None };
+        MoveRequest { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false, seamless: None };
     requests::ask(&cluster.plane.client(), "default", &request).await.unwrap();
     let moved = async || {
         let service = cluster.get(&namespace, "web").await;

@@ -1,6 +1,6 @@
 //! The brake on changes of settings that would move a large part of a cluster.
 
-use clusterip::services::controller::requests::{self, Request};
+use clusterip::services::controller::requests::{self, MoveRequest};
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};
@@ -98,7 +98,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
 
     // An administrator can move one of them, by a request in the namespace of the server. The others still wait.
-    let request = Request {
+    let request = MoveRequest {
         namespace: many.namespace.clone(),
         name: "web-7".to_owned(),
         uid: web["metadata"]["uid"].as_str().unwrap().to_owned(),

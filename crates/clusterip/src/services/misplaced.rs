@@ -11,14 +11,15 @@ use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_failover::claims::Owner;
-use clusterip_moves::journal::Journal;
+use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::controller::requests::Request;
 use super::endpoints;
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge, might_be_right, skip_reason};
 use crate::services::service_metrics::StayReason;
@@ -66,6 +67,31 @@ pub struct Misplaced {
     pub verdict: Verdict,
 }
 
+/// An administrator's request to move a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveRequest {
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service.
+    pub name: String,
+    /// The UID of the Service. Another Service of the same name is not moved.
+    pub uid: String,
+    /// Whether to move the Service even if the control plane calls it.
+    #[serde(default)]
+    pub control_plane: bool,
+    /// The options of a seamless move; `None` for a plain move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seamless: Option<SeamlessOptions>,
+}
+
+impl MoveRequest {
+    /// The namespace and name of the Service.
+    pub fn id(&self) -> ServiceKey {
+        ServiceKey::new(self.namespace.clone(), self.name.clone())
+    }
+}
+
 /// Who asked for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
@@ -74,7 +100,7 @@ pub enum AskedBy {
     /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. The move skips what protects the Service
     /// itself: its cooldown, and its ready endpoints.
     Author,
-    /// An administrator, by a [`Request`] or by `clusterip move`. The move skips every brake, too.
+    /// An administrator, by a [`MoveRequest`] or by `clusterip move`. The move skips every brake, too.
     Administrator,
 }
 
@@ -119,7 +145,7 @@ pub fn inspect(
     evaluator: &Evaluator,
     service: &Value,
     allowed: Allowed,
-    request: Option<&Request>,
+    request: Option<&MoveRequest>,
 ) -> Result<Inspection, EvaluationError> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
@@ -203,7 +229,7 @@ fn is_only_assumed(decision: &Decision, lies_in: &[&Pool], service: &Value) -> b
 
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
 /// moves it anyway.
-fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&Request>) -> Option<String> {
+fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&MoveRequest>) -> Option<String> {
     if request.is_some_and(|request| request.control_plane) {
         return None;
     }

@@ -24,7 +24,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::issuer::{self, IssuingError, Leaf};
+use super::issuer::{self, Leaf};
 use super::tls::Certificate;
 
 /// The name of the Secret.
@@ -59,7 +59,7 @@ struct StoredAuthority {
 }
 
 impl StoredAuthority {
-    fn new(now: Timestamp) -> Result<Self, IssuingError> {
+    fn new(now: Timestamp) -> anyhow::Result<Self> {
         Ok(Self { current: issuer::Authority::generate(now)?, next: None, previous: None })
     }
 
@@ -104,7 +104,7 @@ impl StoredAuthority {
     }
 
     /// The next step of a succession, if one is due, with the message to log.
-    fn step(&self, registered: &str, now: Timestamp) -> Result<Option<(Self, &'static str)>, IssuingError> {
+    fn step(&self, registered: &str, now: Timestamp) -> anyhow::Result<Option<(Self, &'static str)>> {
         let ended = self.current.not_after() <= now;
         match &self.next {
             Some(next) if next.not_after() > now => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::{anyhow, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -9,7 +10,6 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use thiserror::Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long a certificate authority is valid.
@@ -18,32 +18,6 @@ pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 *
 pub const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How long before now the validity of a certificate begins, because clocks differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
-
-/// A certificate that can't be made or used.
-#[derive(Debug, Error)]
-pub enum IssuingError {
-    /// Making the certificate failed.
-    #[error("making a certificate failed: {0}")]
-    Make(#[from] rcgen::Error),
-    /// The time can't be written into a certificate.
-    #[error("{0} can't be the time of a certificate")]
-    Time(Timestamp),
-    /// The text is not a certificate.
-    #[error("not a certificate: {0}")]
-    NoCertificate(String),
-    /// The text holds more than one certificate.
-    #[error("{0} certificates, expected one")]
-    Several(usize),
-    /// The certificate may not sign other certificates.
-    #[error("the certificate is not that of an authority")]
-    NoAuthority,
-    /// The text is not a private key.
-    #[error("not a private key: {0}")]
-    NoKey(rcgen::Error),
-    /// The key belongs to another certificate.
-    #[error("the key does not belong to the certificate")]
-    OtherKey,
-}
 
 /// A certificate authority with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +50,8 @@ impl Authority {
     ///
     /// # Errors
     /// If the system has no randomness.
-    pub fn generate(now: Timestamp) -> Result<Self, IssuingError> {
-        let key = KeyPair::generate()?;
+    pub fn generate(now: Timestamp) -> anyhow::Result<Self> {
+        let key = KeyPair::generate().map_err(unmade)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         // The old and the new authority must have different names: a chain is looked up by the name.
@@ -85,7 +59,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         during(&mut params, now - SKEW, now + AUTHORITY_LIFE)?;
-        let certificate = params.self_signed(&key)?.pem();
+        let certificate = params.self_signed(&key).map_err(unmade)?.pem();
         Self::read(&certificate, &key.serialize_pem())
     }
 
@@ -93,16 +67,13 @@ impl Authority {
     ///
     /// # Errors
     /// If the certificate is not that of an authority, or the key does not belong to it.
-    pub fn read(certificate: &str, key: &str) -> Result<Self, IssuingError> {
+    pub fn read(certificate: &str, key: &str) -> anyhow::Result<Self> {
         let der = single(certificate)?;
         let parsed = parse(&der)?;
-        if !parsed.is_ca() {
-            return Err(IssuingError::NoAuthority);
-        }
-        let pair = KeyPair::from_pem(key).map_err(IssuingError::NoKey)?;
-        if pair.subject_public_key_info() != parsed.public_key().raw {
-            return Err(IssuingError::OtherKey);
-        }
+        ensure!(parsed.is_ca(), "the certificate is not that of an authority");
+        let pair = KeyPair::from_pem(key).map_err(|error| anyhow!("not a private key: {error}"))?;
+        let is_own = pair.subject_public_key_info() == parsed.public_key().raw;
+        ensure!(is_own, "the key does not belong to the certificate");
         Ok(Self {
             certificate: certificate.to_owned(),
             key: Secret(key.to_owned()),
@@ -136,10 +107,11 @@ impl Authority {
     ///
     /// # Errors
     /// If a name is neither a DNS name nor an IP address.
-    pub fn issue(&self, names: &[String], now: Timestamp) -> Result<Leaf, IssuingError> {
-        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(self.key.pem())?)?;
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(names)?;
+    pub fn issue(&self, names: &[String], now: Timestamp) -> anyhow::Result<Leaf> {
+        let own = KeyPair::from_pem(self.key.pem()).map_err(unmade)?;
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, own).map_err(unmade)?;
+        let key = KeyPair::generate().map_err(unmade)?;
+        let mut params = CertificateParams::new(names).map_err(unmade)?;
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "clusterip");
         params.is_ca = IsCa::ExplicitNoCa;
@@ -148,7 +120,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let not_after = (now + LEAF_LIFE).min(self.not_after);
         during(&mut params, now - SKEW, not_after)?;
-        let certificate = params.signed_by(&key, &issuer)?.pem();
+        let certificate = params.signed_by(&key, &issuer).map_err(unmade)?.pem();
         let issued_by = self.certificate.clone();
         let renewal = now + SignedDuration::from_secs((not_after.as_second() - now.as_second()) / 3 * 2);
         Ok(Leaf { certificate, key: Secret(key.serialize_pem()), issued_by, renewal })
@@ -172,35 +144,37 @@ pub struct Leaf {
 ///
 /// # Errors
 /// If the text holds no certificate, or more than one.
-pub fn end(text: &str) -> Result<Timestamp, IssuingError> {
+pub fn end(text: &str) -> anyhow::Result<Timestamp> {
     Ok(timestamp(parse(&single(text)?)?.validity().not_after))
 }
 
-fn single(text: &str) -> Result<CertificateDer<'static>, IssuingError> {
+fn single(text: &str) -> anyhow::Result<CertificateDer<'static>> {
     let ders: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    let mut ders = ders.map_err(|error| IssuingError::NoCertificate(error.to_string()))?;
+    let mut ders = ders.map_err(|error| anyhow!("not a certificate: {error}"))?;
     match (ders.pop(), ders.len()) {
-        (None, _) => Err(IssuingError::NoCertificate("no items found".to_owned())),
+        (None, _) => bail!("not a certificate: no items found"),
         (Some(der), 0) => Ok(der),
-        (Some(_), others) => Err(IssuingError::Several(others + 1)),
+        (Some(_), others) => bail!("{} certificates, expected one", others + 1),
     }
 }
 
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, IssuingError> {
-    match X509Certificate::from_der(der) {
-        Ok((_, certificate)) => Ok(certificate),
-        Err(error) => Err(IssuingError::NoCertificate(error.to_string())),
-    }
+fn parse<'a>(der: &'a CertificateDer<'_>) -> anyhow::Result<X509Certificate<'a>> {
+    let parsed = X509Certificate::from_der(der).map_err(|error| anyhow!("not a certificate: {error}"));
+    parsed.map(|(_, certificate)| certificate)
+}
+
+fn unmade(error: rcgen::Error) -> anyhow::Error {
+    anyhow!("making a certificate failed: {error}")
 }
 
 fn timestamp(time: x509_parser::time::ASN1Time) -> Timestamp {
     Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
 }
 
-fn during(params: &mut CertificateParams, begin: Timestamp, end: Timestamp) -> Result<(), IssuingError> {
+fn during(params: &mut CertificateParams, begin: Timestamp, end: Timestamp) -> anyhow::Result<()> {
     let time = |time: Timestamp| match u64::try_from(time.as_second()) {
         Ok(seconds) => Ok(date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)),
-        Err(_) => Err(IssuingError::Time(time)),
+        Err(_) => Err(anyhow!("{time} can't be the time of a certificate")),
     };
     params.not_before = time(begin)?;
     params.not_after = time(end)?;

@@ -28,7 +28,7 @@ use crate::report::columns::paint;
 use crate::report::moves::{Ended, NotMoved};
 use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
-use crate::services::controller::requests::Request;
+use crate::services::controller::requests::MoveRequest;
 use crate::services::misplaced::Misplaced;
 use crate::services::mover::MoveError;
 use crate::text::joined;
@@ -280,8 +280,8 @@ impl Run {
         }
     }
 
-    pub(super) fn request(&self, command: &MoveArguments, id: &ServiceKey, uid: &str) -> Request {
-        Request {
+    pub(super) fn request(&self, command: &MoveArguments, id: &ServiceKey, uid: &str) -> MoveRequest {
+        MoveRequest {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             uid: uid.to_owned(),

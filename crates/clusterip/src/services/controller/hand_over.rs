@@ -13,7 +13,7 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use super::requests::{self, Request};
+use super::requests::{self, MoveRequest};
 use crate::leader::event_recorder::CONTROLLER;
 
 /// How long the server may take to deal with a request.
@@ -62,7 +62,7 @@ pub enum HandOverError {
 pub async fn hand_over(
     client: &Client,
     server_namespace: &str,
-    request: &Request,
+    request: &MoveRequest,
     from: &[IpAddr],
 ) -> Result<Vec<IpAddr>, HandOverError> {
     let (namespace, name) = (request.namespace.as_str(), request.name.as_str());

@@ -16,41 +16,16 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Error as KubeError, Resource as _};
-use serde::{Deserialize, Serialize};
 
+pub use crate::services::misplaced::MoveRequest;
 use crate::services::own_revisions;
 
 /// The value of [`MOVE_OBJECT_LABEL`] on a request.
 const REQUEST: &str = "request";
 
-/// An administrator's request to move a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Request {
-    /// The namespace of the Service.
-    pub namespace: String,
-    /// The name of the Service.
-    pub name: String,
-    /// The UID of the Service. Another Service of the same name is not moved.
-    pub uid: String,
-    /// Whether to move the Service even if the control plane calls it.
-    #[serde(default)]
-    pub control_plane: bool,
-    /// The options of a seamless move; `None` for a plain move.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seamless: Option<SeamlessOptions>,
-}
-
-impl Request {
-    /// The namespace and name of the Service.
-    pub fn id(&self) -> ServiceKey {
-        ServiceKey::new(self.namespace.clone(), self.name.clone())
-    }
-}
-
 /// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
 /// method. Without a request, the options of the server decide.
-pub fn seamless_options(request: Option<Request>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
+pub fn seamless_options(request: Option<MoveRequest>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
     match request {
         Some(request) => request.seamless,
         None => server.cloned(),
@@ -70,7 +45,7 @@ fn name(uid: &str) -> String {
 ///
 /// # Errors
 /// The error of the API server.
-pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<String, KubeError> {
+pub async fn ask(client: &Client, namespace: &str, request: &MoveRequest) -> Result<String, KubeError> {
     let object = own_revisions::object(&name(&request.uid), REQUEST, request);
     let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
     let api = api(client, namespace);
@@ -106,7 +81,7 @@ pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
 
 /// A request that has no answer yet.
 struct Open {
-    request: Request,
+    request: MoveRequest,
     /// The object of the request. The Events that answer the request refer to it.
     object: ObjectReference,
     /// Whether it was considered: one that arrives while its Service is looked at is answered by the next look.
@@ -115,7 +90,7 @@ struct Open {
 
 impl Requests {
     /// Considers the open request for the Service with this name. Returns it if it is for the Service with this UID.
-    pub fn consider(&self, id: &ServiceKey, uid: &str) -> Option<Request> {
+    pub fn consider(&self, id: &ServiceKey, uid: &str) -> Option<MoveRequest> {
         let mut requests = self.lock();
         let open = requests.get_mut(id)?;
         open.considered = true;
@@ -128,7 +103,7 @@ impl Requests {
     }
 
     /// Removes the request for this Service if it was considered, and returns it.
-    pub fn forget(&self, id: &ServiceKey) -> Option<Request> {
+    pub fn forget(&self, id: &ServiceKey) -> Option<MoveRequest> {
         let mut requests = self.lock();
         requests.get(id).filter(|open| open.considered)?;
         requests.remove(id).map(|open| open.request)
@@ -167,7 +142,7 @@ impl Requests {
 
     fn note(&self, object: ControllerRevision) -> Option<ServiceKey> {
         let about = object.object_ref(&());
-        let request: Request = serde_json::from_value(object.data?.0)
+        let request: MoveRequest = serde_json::from_value(object.data?.0)
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
         let id = request.id();
@@ -190,7 +165,7 @@ mod tests {
     #[test]
     fn method_of_a_requested_move_is_that_of_the_request() {
         let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
-        let request = |seamless: Option<SeamlessOptions>| Request {
+        let request = |seamless: Option<SeamlessOptions>| MoveRequest {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
             uid: "uid-1".to_owned(),
@@ -199,7 +174,7 @@ mod tests {
         };
         struct Case {
             name: &'static str,
-            request: Option<Request>,
+            request: Option<MoveRequest>,
             server: Option<SeamlessOptions>,
             expected: Option<SeamlessOptions>,
         }
@@ -214,7 +189,7 @@ mod tests {
         for Case { name, request, server, expected } in cases {
             // The request as the server reads it.
             let stored = serde_json::to_value(&request).unwrap();
-            let read: Option<Request> = serde_json::from_value(stored).unwrap();
+            let read: Option<MoveRequest> = serde_json::from_value(stored).unwrap();
             assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
         }
     }
@@ -224,7 +199,7 @@ mod tests {
         let requests = Requests::default();
         let arrives = |control_plane: bool| {
             let (namespace, name, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
-            let request = Request { namespace, name, uid, control_plane, seamless: None };
+            let request = MoveRequest { namespace, name, uid, control_plane, seamless: None };
             let data = Some(RawExtension(serde_json::to_value(request).unwrap()));
             requests.note(ControllerRevision { data, ..ControllerRevision::default() }).unwrap()
         };
