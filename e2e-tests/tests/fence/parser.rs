@@ -7,6 +7,7 @@ use axum::http::Method;
 use clusterip_core::annotations::{
     FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claimed_addresses,
 };
+use clusterip_core::external::claim::{ClaimField, LOAD_BALANCER_IP};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -19,8 +20,6 @@ use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{annotated, within};
 
 const FENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fence");
-/// The field whose parts must be IP addresses, because kube-vip looks up names.
-const KUBE_VIP: &str = "annotation kube-vip.io/loadbalancerIPs";
 
 /// A fenced pool. Its name in messages is `kind "fuzz"`.
 struct Fenced {
@@ -43,7 +42,7 @@ const FENCED: [Fenced; 2] = [
 ];
 
 /// Addresses next to the pools, and texts that are no addresses.
-const OTHER: [&str; 14] = [
+const OTHER: [&str; 16] = [
     "172.21.7.255",
     "172.21.9.0",
     "198.18.8.9",
@@ -55,6 +54,8 @@ const OTHER: [&str; 14] = [
     "10.0.9.0/24",
     "203.0.113.7-203.0.113.9",
     "fe80::1%eth0",
+    "fd00:9::1%a\nb",
+    "3221225985",
     "*",
     "",
     "١٧٢.21.8.20",
@@ -116,7 +117,7 @@ type Fields = Vec<(String, String)>;
 fn fields(mut text: impl FnMut(&str) -> String) -> Fields {
     let annotations = [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION].into_iter().chain(FOREIGN_ANNOTATIONS);
     let mut names: Vec<String> = annotations.map(|key| format!("annotation {key}")).collect();
-    names.push("spec.loadBalancerIP".to_owned());
+    names.push(LOAD_BALANCER_IP.to_owned());
     names.into_iter().map(|name| (name.clone(), text(&name))).collect()
 }
 
@@ -133,17 +134,21 @@ fn with_fields(name: &str, fields: &Fields) -> Value {
     service
 }
 
-/// Whether the fence may refuse a part that is no address for the core: other programs may read an address there.
-fn may_be_unreadable(field: &str, part: &str) -> bool {
+/// Whether a part of a field may be an address for another program although the expressions can't read it: it has a form
+/// of addresses, or the core says that kube-vip looks it up.
+fn is_unreadable(field: &str, part: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.chars().all(|digit| digit.is_ascii_digit());
     let before_zone = part.split('%').next().unwrap_or_default();
-    field == KUBE_VIP
+    let known = [LOAD_BALANCER_IP].into_iter().chain(FOREIGN_ANNOTATIONS);
+    let texts = [part.to_owned()];
+    let claims = known.filter(|name| field.strip_prefix("annotation ").unwrap_or(field) == *name);
+    claims.map(|name| ClaimField { name, texts: &texts }).any(|claim| claim.new_name(None).is_some())
         || part.split('.').count() == 4 && part.split('.').all(digits)
         || before_zone.contains(':') && before_zone.chars().all(|c| c.is_ascii_hexdigit() || ".:".contains(c))
 }
 
 /// Compares the parts that the fence refuses, or `None` if it refuses nothing, with those that the parser of the core
-/// reads as addresses of the pool. `before` are the fields before the request.
+/// reads as addresses of the pool or can't compare with it. `before` are the fields before the request.
 fn compare(fenced: &Fenced, before: &Fields, after: &Fields, refusal: Option<&str>) -> Result<(), String> {
     let in_pool = |address: IpAddr| match fenced.kind {
         "ServicePool" => fenced.cidrs.iter().any(|range| within(address, range)),
@@ -153,26 +158,22 @@ fn compare(fenced: &Fenced, before: &Fields, after: &Fields, refusal: Option<&st
             if ([198, 18, 8, 10]..=[198, 18, 9, 20]).contains(&address.octets()))
         }
     };
-    let (mut must, mut may) = (BTreeSet::new(), BTreeSet::new());
+    let mut must = BTreeSet::new();
     for (nth, (field, text)) in after.iter().enumerate() {
         let had: Vec<&str> =
             before.get(nth).map(|(_, text)| text.split(',').map(str::trim).collect()).unwrap_or_default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty() && !had.contains(part)) {
-            let line = format!("{field}: {part}");
-            match claimed_addresses(part).first() {
-                Some(address) if in_pool(*address) => must.insert(line),
-                // The core reads a form that the expressions can't read.
-                Some(address) if part.parse() != Ok(*address) => may.insert(line),
-                Some(_) => continue,
-                None if may_be_unreadable(field, part) => may.insert(line),
-                None => continue,
-            };
+            let is_readable = part.parse::<IpAddr>().is_ok_and(|address| address == address.to_canonical());
+            let is_in_pool = claimed_addresses(part).into_iter().any(in_pool);
+            if is_in_pool || !is_readable && is_unreadable(field, part) {
+                must.insert(format!("{field}: {part}"));
+            }
         }
     }
     let Some(refusal) = refusal else {
         return if must.is_empty() { Ok(()) } else { Err(format!("not refused: {must:?}")) };
     };
-    if must.is_empty() && may.is_empty() {
+    if must.is_empty() {
         return Err(format!("refused without a reason: {refusal}"));
     }
     // A long list, or one with line breaks, is not in the message.
@@ -180,7 +181,8 @@ fn compare(fenced: &Fenced, before: &Fields, after: &Fields, refusal: Option<&st
     if lines.contains(" and others ") || lines.starts_with("an address lies in") {
         return Ok(());
     }
-    let missing: Vec<_> = must.iter().filter(|line| !lines.contains(line.as_str())).collect();
+    let is_named = |line: &String| line.split('\n').all(|piece| lines.contains(piece));
+    let missing: Vec<_> = must.iter().filter(|line| !is_named(line)).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} are not in: {refusal}")) }
 }
 

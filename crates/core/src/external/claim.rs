@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::slice::from_ref;
 
 use crate::address::parse_address;
-use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, parts};
+use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, is_too_long_for_addresses, parts};
 use crate::services::Service;
 
 /// `spec.externalIPs` as a field that claims addresses.
@@ -12,6 +12,10 @@ pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
 /// `spec.loadBalancerIP` as a field that claims addresses.
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
+
+/// The fields whose parts kube-vip looks up as host names if they are no addresses. MetalLB and Cilium refuse such parts,
+/// and so do the API server in `spec.externalIPs` and this policy in its own annotations.
+const LOOKED_UP: [&str; 2] = [LOAD_BALANCER_IP, "kube-vip.io/loadbalancerIPs"];
 
 /// This many items of `spec.externalIPs` count. Some users list one address for each node.
 pub const MAX_EXTERNAL_IPS: usize = 8;
@@ -58,6 +62,21 @@ impl ClaimField<'_> {
             }
         }
         None
+    }
+
+    /// The first part that kube-vip looks up as the name of a host, so that whoever answers the query chooses the
+    /// address, and that the same field did not have before. A part with leading zeros is one of them, because not every
+    /// resolver reads it as an address, or as the same one. In a text that is too long to be read, no part counts as
+    /// old.
+    pub fn new_name(&self, old: Option<&Self>) -> Option<&str> {
+        let [text] = self.texts else { return None };
+        if !LOOKED_UP.contains(&self.name) {
+            return None;
+        }
+        let is_short = |text: &&String| !is_too_long_for_addresses(text);
+        let old = old.and_then(|old| old.texts.first()).filter(is_short).filter(|_| is_short(&text));
+        let is_old = |part: &str| old.is_some_and(|old| parts(old).any(|old| old == part));
+        parts(text).find(|part| part.parse::<IpAddr>().is_err() && !is_old(part))
     }
 }
 

@@ -79,7 +79,7 @@ fn decided(
         ));
     }
     let mut wrong = check_claims(&claimant, &new).map_err(|error| lookup_denial(request, &error))?;
-    wrong.extend(check_beyond(&claimant, old.as_ref()));
+    wrong.extend(check_unknown(&claimant, old.as_ref()));
     if is_ours {
         wrong.extend(check_requested(&claimant, before, &families).map_err(|error| lookup_denial(request, &error))?);
     }
@@ -310,9 +310,9 @@ fn check_claims(claimant: &Claimant<'_>, claims: &[(&'static str, IpAddr)]) -> R
     Ok(wrong)
 }
 
-/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too: at most
-/// one for each field.
-fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
+/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too, and the
+/// new host names: at most one of each for each field.
+fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
     let had = before.map(claim_fields).unwrap_or_default();
     let mut wrong = Vec::new();
     for field in claim_fields(claimant.service) {
@@ -326,6 +326,10 @@ fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String
                 field_label(field.name),
                 TOO_LONG_FOR_ADDRESSES - 1
             ));
+        }
+        if let Some(name) = field.new_name(had.iter().find(|old| old.name == field.name)) {
+            let (label, name) = (field_label(field.name), quote(name));
+            wrong.push(format!("{label}: {name} is not an IP address, and kube-vip would look up a name"));
         }
     }
     wrong

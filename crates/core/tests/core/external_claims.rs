@@ -85,6 +85,57 @@ fn load_balancer_ip_is_checked() {
 }
 
 #[test]
+fn names_that_kube_vip_looks_up_are_refused() {
+    let name = |field: &str, name: &str| {
+        refused(&format!("{field}: {name:?} is not an IP address, and kube-vip would look up a name")).with(&[])
+    };
+    let kube_vip = |text: &str| annotated("kube-vip.io/loadbalancerIPs", text);
+    let label = "annotation kube-vip.io/loadbalancerIPs";
+    let mut rows = vec![
+        Case {
+            name: "spec.loadBalancerIP",
+            request: created(with(json!({"type": "LoadBalancer", "loadBalancerIP": "lb.example.com"}))),
+            expected: name("spec.loadBalancerIP", "lb.example.com"),
+        },
+        Case {
+            name: "of a Service that becomes one of type LoadBalancer later",
+            request: created(with(json!({"type": "ClusterIP", "loadBalancerIP": "lb.example.com"}))),
+            expected: name("spec.loadBalancerIP", "lb.example.com"),
+        },
+        Case {
+            name: "beside addresses",
+            request: created(kube_vip("192.0.2.1, vip.example.com ,::ffff:192.0.2.1")),
+            expected: name(label, "vip.example.com"),
+        },
+        Case {
+            name: "behind more text than is read for addresses",
+            request: created(kube_vip(&format!("{}vip.example.com", "192.0.2.1,".repeat(100)))),
+            expected: name(label, "vip.example.com"),
+        },
+        Case {
+            name: "an annotation in which no program looks up names",
+            request: created(annotated("metallb.io/loadBalancerIPs", "vip.example.com")),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "the Service had the name before, and gets an address",
+            request: updated(kube_vip("vip.example.com"), kube_vip("192.0.2.1,vip.example.com")),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "the Service had another name",
+            request: updated(kube_vip("a.example.com"), kube_vip("a.example.com,b.example.com")),
+            expected: name(label, "b.example.com"),
+        },
+    ];
+    // Resolvers read some of these as addresses.
+    for text in ["192.000.002.001", "192.0.2", "0xc0000201", "3221225985", "fe80::1%eth0", "192.0.2.1 x"] {
+        rows.push(Case { name: "a number", request: created(kube_vip(text)), expected: name(label, text) });
+    }
+    check(rows);
+}
+
+#[test]
 fn every_annotation_that_claims_addresses_is_checked() {
     let mut rows = vec![
         Case {
