@@ -29,18 +29,15 @@ pub enum BackgroundError {
     /// No thread can be started.
     #[error("the thread for background work can't be started")]
     NoThread,
-    /// Too much work of this namespace waits already.
-    #[error("too much work of this namespace waits already")]
-    Full,
 }
 
-/// One namespace has at most one of the two threads, and all heavy namespaces together have at most one.
+/// One namespace has at most one of the two threads.
 static SHORT: LazyLock<Threads> = LazyLock::new(|| {
-    let places = Places { all: 2, of_peer: 2, of_namespace: 1, heavy: 1, waiting: usize::MAX };
+    let places = Places { all: 2, of_peer: 2, of_namespace: 1 };
     Threads::start("background", 0, places)
 });
 static LONG: LazyLock<Threads> = LazyLock::new(|| {
-    let places = Places { all: 1, of_peer: 1, of_namespace: 1, heavy: 1, waiting: usize::MAX };
+    let places = Places { all: 1, of_peer: 1, of_namespace: 1 };
     Threads::start("background-long", NICENESS_OF_LONG_WORK, places)
 });
 
@@ -102,7 +99,7 @@ impl Threads {
     /// Runs work for this requester, as [`run`] does.
     ///
     /// # Errors
-    /// [`BackgroundError`] if the work panics, if no thread can be started, or if too much work of the requester waits.
+    /// [`BackgroundError`] if the work panics, or if no thread can be started.
     pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
         &self,
         requester: Requester,
@@ -111,18 +108,31 @@ impl Threads {
         let (done, result) = oneshot::channel();
         let runtime = Handle::try_current().ok();
         let job = move || {
-            if done.is_closed() {
-                return;
-            }
             let _entered = runtime.as_ref().map(Handle::enter);
             // A panic drops `done`, so that the caller sees it. A caller may be gone.
             let _ = panics::catch(work).map(|result| done.send(result));
         };
-        let queued = self.0.push(requester, Box::new(job));
+        let place = self.0.push(&requester, Box::new(job));
+        let place = place.map(|number| Place { shared: Arc::clone(&self.0), requester, number });
         async move {
-            queued?;
+            let _place = place.ok_or(BackgroundError::NoThread)?;
             result.await.map_err(|_| BackgroundError::Panicked)
         }
+    }
+}
+
+/// A place in the queue. A job whose caller is gone leaves the queue at once: otherwise a client that gives up its
+/// requests could fill the queue.
+struct Place {
+    shared: Arc<Shared>,
+    requester: Requester,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let job = self.shared.lock().as_mut().and_then(|queue| queue.remove(&self.requester, self.number));
+        drop(job);
     }
 }
 
@@ -138,12 +148,11 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, requester: Requester, job: Job) -> Result<(), BackgroundError> {
-        let mut queue = self.lock();
-        let queue = queue.as_mut().ok_or(BackgroundError::NoThread)?;
-        queue.push(requester, job).map_err(|_| BackgroundError::Full)?;
+    /// Adds a job to the queue; `None` if there are no threads.
+    fn push(&self, requester: &Requester, job: Job) -> Option<u64> {
+        let number = self.lock().as_mut()?.push(requester.clone(), job);
         self.changed.notify_one();
-        Ok(())
+        Some(number)
     }
 
     /// Does jobs until the threads are dropped.
@@ -251,8 +260,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_beyond_the_queue_of_a_namespace_is_refused_and_dropped_threads_end() {
-        let threads = Threads::start("test", 0, Places { all: 1, of_peer: 1, of_namespace: 1, heavy: 1, waiting: 1 });
+    async fn work_that_is_given_up_leaves_the_queue_and_dropped_threads_end() {
+        let threads = Threads::start("test", 0, Places { all: 1, of_peer: 1, of_namespace: 1 });
         let (begun, begin) = mpsc::channel::<()>();
         let (end, ended) = mpsc::channel::<()>();
         let first = tokio::spawn(threads.run(Requester::own("a"), move || {
@@ -261,7 +270,16 @@ mod tests {
         }));
         tokio::task::spawn_blocking(move || begin.recv().unwrap()).await.unwrap();
         let second = tokio::spawn(threads.run(Requester::own("a"), || ()));
-        assert_eq!(threads.run(Requester::own("a"), || ()).await, Err(BackgroundError::Full));
+        let held = Arc::new(());
+        let given_up: Vec<_> = (0..100)
+            .map(|_| {
+                let held = Arc::clone(&held);
+                threads.run(Requester::own("a"), move || drop(held))
+            })
+            .collect();
+        assert_eq!(Arc::strong_count(&held), 101);
+        drop(given_up);
+        assert_eq!(Arc::strong_count(&held), 1);
         drop(threads);
         end.send(()).unwrap();
         assert_eq!(first.await.unwrap(), Ok(true));

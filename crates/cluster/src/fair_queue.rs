@@ -2,9 +2,10 @@
 //! of a namespace, a client that names the namespace of others could fill it.
 //!
 //! A namespace can't keep others waiting, however much of its work waits, and however long each piece of it takes: it
-//! has a share of the places. The next free place goes to the client with the least work in progress, and there to the
-//! namespace that has used least processor time lately. Namespaces that have used much are *heavy*, and share places of
-//! their own.
+//! has a share of the places. The next free place goes to the client with the least work in progress, of equals to the one
+//! that had no turn for the longest time, and there to the namespace that has used least processor time lately. So a
+//! client gains nothing by naming another namespace for each request. Every piece of work is short, so a place is soon
+//! free again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -19,10 +20,6 @@ pub struct Places {
     pub of_peer: usize,
     /// Of these, the work of one namespace.
     pub of_namespace: usize,
-    /// Of these, the work of all heavy namespaces together.
-    pub heavy: usize,
-    /// Work of one namespace that waits.
-    pub waiting: usize,
 }
 
 /// Who wants the work done.
@@ -41,9 +38,7 @@ impl Requester {
     }
 }
 
-/// A namespace is heavy while more than this much of its processor time counts.
-const HEAVY: Duration = Duration::from_millis(100);
-/// At most this much counts.
+/// At most this much processor time of a namespace counts.
 const MOST_HELD: Duration = Duration::from_secs(2);
 /// Of the time that counts, one second expires in so many seconds.
 const EXPIRING: u32 = 4;
@@ -55,17 +50,16 @@ pub struct FairQueue<T> {
     places: Places,
     namespaces: BTreeMap<Requester, Namespace<T>>,
     peers: BTreeMap<Option<IpAddr>, Peer>,
-    /// The namespaces with work in progress.
-    busy: BTreeSet<Requester>,
     /// The namespaces without work, by the time until which they are remembered.
     idle: BTreeSet<(Instant, Requester)>,
-    /// Counts the turns, so that the namespace comes first that had none for the longest time.
+    /// Counts the turns and the pushed work, so that whoever had no turn for the longest time comes first.
     turns: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Peer {
     running: usize,
+    last_turn: u64,
     /// The namespaces with work that waits and with a place for it, in their order: by the time when their processor time
     /// has expired, and by their last turn.
     ready: BTreeSet<(Instant, u64, Requester)>,
@@ -73,7 +67,8 @@ struct Peer {
 
 #[derive(Debug)]
 struct Namespace<T> {
-    waiting: VecDeque<T>,
+    /// The work, and its number.
+    waiting: VecDeque<(u64, T)>,
     running: usize,
     last_turn: u64,
     /// When no processor time counts any more. As the time of all namespaces expires at the same rate, their order stays
@@ -84,40 +79,35 @@ struct Namespace<T> {
 impl<T> FairQueue<T> {
     /// An empty queue.
     pub fn new(places: Places) -> Self {
-        let (namespaces, peers, busy, idle) = Default::default();
-        Self { places, namespaces, peers, busy, idle, turns: 0 }
+        Self { places, namespaces: BTreeMap::new(), peers: BTreeMap::new(), idle: BTreeSet::new(), turns: 0 }
     }
 
-    /// Adds work to the queue of its namespace.
-    ///
-    /// # Errors
-    /// Returns the work if too much of its namespace waits already.
-    pub fn push(&mut self, requester: Requester, work: T) -> Result<(), T> {
-        let most = self.places.waiting;
-        self.change(requester, Instant::now(), |namespace| {
-            if namespace.waiting.len() >= most {
-                return Err(work);
-            }
-            namespace.waiting.push_back(work);
-            Ok(())
-        })
+    /// Adds work to the queue of its namespace. Returns its number, for [`Self::remove`].
+    pub fn push(&mut self, requester: Requester, work: T) -> u64 {
+        self.turns += 1;
+        let number = self.turns;
+        self.change(requester, Instant::now(), |namespace| namespace.waiting.push_back((number, work)));
+        number
+    }
+
+    /// Takes work out of the queue of its namespace; `None` if it does not wait any more.
+    pub fn remove(&mut self, requester: &Requester, number: u64) -> Option<T> {
+        let removed = self.change(requester.clone(), Instant::now(), |namespace| {
+            let at = namespace.waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            namespace.waiting.remove(at)
+        });
+        removed.map(|(_, work)| work)
     }
 
     /// Takes the work that comes next. Returns `None` if no place is free for any that waits. Each call that returns
     /// work needs a call of [`Self::done`].
     pub fn take(&mut self, now: Instant) -> Option<(Requester, T)> {
-        let is_heavy = |until: Instant| until > now + HEAVY * EXPIRING;
-        let busy = self.busy.iter().filter_map(|requester| self.namespaces.get(requester));
-        let (all, heavy) = busy.fold((0, 0), |(all, heavy), it| {
-            (all + it.running, heavy + if is_heavy(it.until) { it.running } else { 0 })
-        });
-        if all >= self.places.all {
+        if self.peers.values().map(|peer| peer.running).sum::<usize>() >= self.places.all {
             return None;
         }
         let peers = self.peers.values().filter(|peer| peer.running < self.places.of_peer);
-        let first = peers.filter_map(|peer| Some((peer.running, peer.ready.first()?)));
-        let first = first.filter(|(_, (until, ..))| heavy < self.places.heavy || !is_heavy(*until));
-        let requester = first.min()?.1.2.clone();
+        let first = peers.filter_map(|peer| Some((peer.running, peer.last_turn, peer.ready.first()?)));
+        let requester = first.min()?.2.2.clone();
         self.turns += 1;
         let turn = self.turns;
         let work = self.change(requester.clone(), now, |namespace| {
@@ -126,7 +116,10 @@ impl<T> FairQueue<T> {
             namespace.running += 1;
             namespace.waiting.pop_front()
         });
-        Some((requester, work?))
+        if let Some(peer) = self.peers.get_mut(&requester.peer) {
+            peer.last_turn = turn;
+        }
+        work.map(|(_, work)| (requester, work))
     }
 
     /// Gives back a place, and notes the processor time that the work took.
@@ -155,17 +148,13 @@ impl<T> FairQueue<T> {
         let last_turn = self.turns;
         let new = || Namespace { waiting: VecDeque::new(), running: 0, last_turn, until: now };
         let namespace = self.namespaces.entry(requester.clone()).or_insert_with(new);
-        let peer = self.peers.entry(requester.peer).or_default();
+        let new = || Peer { running: 0, last_turn, ready: BTreeSet::new() };
+        let peer = self.peers.entry(requester.peer).or_insert_with(new);
         peer.ready.remove(&(namespace.until, namespace.last_turn, requester.clone()));
         self.idle.remove(&(namespace.until, requester.clone()));
         peer.running -= namespace.running;
         let result = change(namespace);
         peer.running += namespace.running;
-        if namespace.running > 0 {
-            self.busy.insert(requester.clone());
-        } else {
-            self.busy.remove(&requester);
-        }
         let (until, peer_of) = (namespace.until, requester.peer);
         if !namespace.waiting.is_empty() {
             if namespace.running < self.places.of_namespace {
@@ -188,12 +177,14 @@ impl<T> FairQueue<T> {
 mod tests {
     use super::*;
 
-    const PLACES: Places = Places { all: 4, of_peer: 3, of_namespace: 2, heavy: 1, waiting: 10 };
+    const PLACES: Places = Places { all: 4, of_peer: 3, of_namespace: 2 };
 
     fn queue(work: &[(&str, usize)]) -> FairQueue<usize> {
         let mut queue = FairQueue::new(PLACES);
         for (namespace, count) in work {
-            (0..*count).for_each(|nth| queue.push(Requester::own(namespace), nth).unwrap());
+            (0..*count).for_each(|nth| {
+                queue.push(Requester::own(namespace), nth);
+            });
         }
         queue
     }
@@ -203,12 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn namespace_takes_at_most_its_share_of_places_and_of_the_queue() {
+    fn namespace_takes_at_most_its_share_of_places() {
         let mut queue = queue(&[("mallory", 10)]);
         let now = Instant::now();
-        assert_eq!(queue.push(Requester::own("mallory"), 10), Err(10));
         assert_eq!(taken(&mut queue, now), ["mallory-0", "mallory-1"]);
-        queue.push(Requester::own("shop"), 0).unwrap();
+        queue.push(Requester::own("shop"), 0);
         assert_eq!(taken(&mut queue, now), ["shop-0"], "at once, though others wait longer");
         queue.done(&Requester::own("mallory"), Duration::ZERO, now);
         assert_eq!(taken(&mut queue, now), ["mallory-2"], "in their order");
@@ -218,7 +208,9 @@ mod tests {
     fn namespaces_take_turns() {
         let mut queue = FairQueue::new(Places { all: 9, of_peer: 9, ..PLACES });
         for namespace in ["a", "b", "c"] {
-            (0..2).for_each(|nth| queue.push(Requester::own(namespace), nth).unwrap());
+            (0..2).for_each(|nth| {
+                queue.push(Requester::own(namespace), nth);
+            });
         }
         assert_eq!(taken(&mut queue, Instant::now()), ["a-0", "b-0", "c-0", "a-1", "b-1", "c-1"]);
     }
@@ -233,22 +225,6 @@ mod tests {
     }
 
     #[test]
-    fn heavy_namespaces_share_their_places_until_their_time_expires() {
-        let mut queue = queue(&[("a", 3), ("b", 3), ("c", 3)]);
-        let now = Instant::now();
-        let long = Duration::from_secs(60);
-        assert_eq!(taken(&mut queue, now), ["a-0", "b-0", "c-0"]);
-        queue.done(&Requester::own("a"), long, now);
-        queue.done(&Requester::own("b"), long, now);
-        assert_eq!(taken(&mut queue, now), ["c-1", "a-1"], "only one of them, though a place is free");
-        queue.done(&Requester::own("c"), Duration::ZERO, now);
-        assert_eq!(taken(&mut queue, now), ["c-2"]);
-        let later = now + MOST_HELD * EXPIRING;
-        queue.done(&Requester::own("c"), Duration::ZERO, later);
-        assert_eq!(taken(&mut queue, later), ["b-1"]);
-    }
-
-    #[test]
     fn peer_takes_at_most_its_share_whatever_namespaces_it_names() {
         let mut queue = FairQueue::new(PLACES);
         let of = |last: u8, namespace: &str| Requester {
@@ -256,13 +232,43 @@ mod tests {
             namespace: namespace.to_owned(),
         };
         for nth in 0..9 {
-            queue.push(of(1, &format!("a-{nth}")), nth).unwrap();
+            queue.push(of(1, &format!("a-{nth}")), nth);
         }
         let now = Instant::now();
         assert_eq!(std::iter::from_fn(|| queue.take(now)).count(), 3);
-        queue.push(of(2, "shop"), 0).unwrap();
+        queue.push(of(2, "shop"), 0);
         assert_eq!(queue.take(now), Some((of(2, "shop"), 0)));
         assert_eq!(queue.take(now), None, "all places are taken");
+    }
+
+    #[test]
+    fn peer_that_names_a_new_namespace_each_time_keeps_no_other_waiting() {
+        let mut queue = FairQueue::new(Places { all: 1, of_peer: 1, ..PLACES });
+        let of = |last: u8, namespace: String| Requester { peer: Some(IpAddr::from([10, 0, 0, last])), namespace };
+        let now = Instant::now();
+        let mut turns = Vec::new();
+        for nth in 0..60 {
+            // Each of four attackers sends more than there are turns. The namespace `shop` has used processor time.
+            (1..5).for_each(|last| {
+                queue.push(of(last, format!("new-{nth}")), nth);
+            });
+            queue.push(of(9, "shop".to_owned()), nth);
+            let (requester, _) = queue.take(now).unwrap();
+            queue.done(&requester, Duration::from_millis(1), now);
+            turns.push(requester);
+        }
+        assert_eq!(turns.iter().filter(|requester| requester.namespace == "shop").count(), 60 / 5);
+    }
+
+    #[test]
+    fn removed_work_leaves_nothing_behind() {
+        let mut queue = FairQueue::new(PLACES);
+        let of = |nth: usize| Requester::own(&format!("new-{}", nth / 2));
+        let numbers: Vec<u64> = (0..20).map(|nth| queue.push(of(nth), nth)).collect();
+        let removed: Vec<_> = numbers.iter().enumerate().rev().map(|(nth, it)| queue.remove(&of(nth), *it)).collect();
+        assert_eq!(removed, (0..20).rev().map(Some).collect::<Vec<_>>());
+        assert_eq!(queue.remove(&of(3), numbers[3]), None);
+        assert!(queue.namespaces.is_empty() && queue.peers.is_empty());
     }
 
     #[test]
@@ -273,23 +279,25 @@ mod tests {
         queue.done(&Requester::own("a"), Duration::ZERO, now);
         queue.done(&Requester::own("b"), Duration::from_millis(1), now);
         assert_eq!(queue.namespaces.len(), 1, "b has used processor time");
-        queue.push(Requester::own("c"), 0).unwrap();
+        queue.push(Requester::own("c"), 0);
         queue.clear();
         queue.done(&Requester::own("c"), Duration::ZERO, now + Duration::from_millis(4));
         assert_eq!(queue.namespaces.len(), 0);
-        assert!(queue.peers.is_empty() && queue.busy.is_empty() && queue.idle.is_empty());
+        assert!(queue.peers.is_empty() && queue.idle.is_empty());
     }
 
     #[test]
     fn each_of_many_namespaces_gets_its_turn() {
         let names: Vec<String> = (0..20_000).map(|nth| format!("a-{nth:05}")).collect();
         let mut queue = FairQueue::new(PLACES);
-        names.iter().for_each(|name| queue.push(Requester::own(name), 0).unwrap());
+        for name in &names {
+            queue.push(Requester::own(name), 0);
+        }
         for name in &names {
             let now = Instant::now();
             assert_eq!(queue.take(now), Some((Requester::own(name), 0)), "in the order of their arrival");
             queue.done(&Requester::own(name), Duration::from_nanos(1), now);
-            assert!(queue.busy.is_empty() && queue.peers.len() <= 1, "{name}: a take looks at nothing else");
+            assert!(queue.peers.len() <= 1, "{name}: a take looks at nothing else");
         }
     }
 }

@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
-use clusterip_cluster::background::{BackgroundError, Threads};
+use clusterip_cluster::background::Threads;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits, host};
 use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
@@ -25,13 +25,13 @@ use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
 use clusterip_cluster::utf8::replace_invalid;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 mod body;
 mod limits;
 
-use self::body::{Memory, Unread, read};
+use self::body::{Body, Memory};
 pub use self::limits::Limits;
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
@@ -129,7 +129,8 @@ struct AppState {
     clients_only: bool,
     /// The threads that review requests.
     reviews: Threads,
-    large_reviews: Arc<Semaphore>,
+    /// The threads that review large bodies, so that small reviews don't wait for these.
+    large_reviews: Threads,
     bodies: Arc<Memory>,
     stopping: AtomicBool,
 }
@@ -141,7 +142,7 @@ impl AppState {
             connections,
             clients_only,
             reviews: Threads::start("reviews", 0, limits.places()),
-            large_reviews: Arc::new(Semaphore::new(limits.large_reviews)),
+            large_reviews: Threads::start("large-reviews", 0, limits.large_places()),
             bodies: Memory::new(limits.bodies),
             stopping: AtomicBool::new(false),
             limits,
@@ -207,63 +208,73 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     if let Some(reason) = app.backend.reviewer.not_begun() {
         return Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
-    let (begins, ends) = (arrived + time / 2, arrived + time * 9 / 10);
-    let reading = read(&app.bodies, host(peer), limits.body, arrived, time.min(limits.body_time), request);
-    let unanswered = |beginning: &[u8], refusal: ErrorResponse| {
-        let reviewer = app.backend.reviewer.as_ref();
+    let (body, mut if_given_up) = app.bodies.begin(host(peer));
+    let answered = tokio::select! {
+        biased;
+        Ok(beginning) = &mut if_given_up => Err((app.bodies.refusal(), beginning)),
+        answered = answered(app, &body, arrived, time, request) => answered,
+    };
+    // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide. A tenant
+    // whose reviews take long, or whose object is too large or nested too deeply to be read, could bypass the policy.
+    answered.or_else(|(refusal, beginning)| {
         let code = match refusal.0 {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => review::BUSY,
             status => status.as_u16(),
         };
-        review::answer_unread(reviewer, beginning, code, &refusal.1).ok_or(refusal)
-    };
-    let mut body = match reading.await {
-        Ok(body) => body,
-        Err(Unread::Broken(refusal)) => return Err(refusal),
-        Err(Unread::NoRoom(refusal, beginning)) => {
-            return unanswered(beginning.beginning(), refusal);
+        review::answer_unread(app.backend.reviewer.as_ref(), &beginning, code, &refusal.1).ok_or(refusal)
+    })
+}
+
+/// The answer to a review that may take this long; otherwise the reason why there is none, and the beginning of the body.
+async fn answered(
+    app: &AppState,
+    body: &Body,
+    arrived: Instant,
+    time: Duration,
+    request: Request,
+) -> Result<Vec<u8>, (ErrorResponse, Vec<u8>)> {
+    let limits = &app.limits;
+    let body_time = time.min(limits.body_time);
+    let read = timeout_at(arrived + body_time, body.read(limits.body, request.into_body())).await;
+    let (length, beginning, requester) = body.about();
+    let refusal = match read {
+        Ok(Ok(())) => None,
+        Ok(Err(refusal)) => Some(refusal),
+        Err(_) => {
+            let slow = format!("the body did not arrive within {body_time:?}");
+            Some(ErrorResponse(StatusCode::REQUEST_TIMEOUT, slow))
         }
     };
-    let (requester, beginning) = (body.requester(), body.beginning().to_vec());
-    let is_large = body.bytes.len() >= limits.large_body;
-    let reviewer = Arc::clone(&app.backend.reviewer);
+    if let Some(refusal) = refusal {
+        return Err((refusal, beginning));
+    }
+    let (reviewer, take) = (Arc::clone(&app.backend.reviewer), body.taker());
     let (begin, begun) = oneshot::channel();
-    let review = async {
-        // A large review waits for other large reviews, and takes no thread that small reviews need meanwhile.
-        let large = if is_large { Some(Arc::clone(&app.large_reviews).acquire_owned().await) } else { None };
-        // The permit and the memory are given back when the review ends, even if the client has given up.
-        let work = move || {
-            let _ = begin.send(());
-            replace_invalid(&mut body.bytes);
-            let answer = review::answer(reviewer.as_ref(), &body.bytes);
-            drop((large, body));
-            answer
-        };
-        app.reviews.run(requester, work).await
-    };
-    let mut review = pin!(review);
-    // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide. A tenant
-    // whose reviews take long, or whose object is nested too deeply to be read, could bypass the policy.
+    let threads = if length >= limits.large_body { &app.large_reviews } else { &app.reviews };
+    let mut review = pin!(threads.run(requester, move || {
+        let _ = begin.send(());
+        let mut bytes = take()?;
+        replace_invalid(&mut bytes);
+        Some(review::answer(reviewer.as_ref(), &bytes))
+    }));
     let refusal = tokio::select! {
         biased;
         reviewed = &mut review => match reviewed {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error @ review::ReviewError::Answer(_))) => failed(error.to_string()),
-            Ok(Err(error)) => ErrorResponse(StatusCode::BAD_REQUEST, error.to_string()),
-            Err(BackgroundError::Full) => {
-                ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, "busy: too many reviews wait".to_owned())
-            }
+            Ok(Some(Ok(answer))) => return Ok(answer),
+            Ok(Some(Err(error @ review::ReviewError::Answer(_)))) => failed(error.to_string()),
+            Ok(Some(Err(error))) => ErrorResponse(StatusCode::BAD_REQUEST, error.to_string()),
+            Ok(None) => app.bodies.refusal(),
             Err(error) => failed(error.to_string()),
         },
-        Err(_) = timeout_at(begins, begun) => {
+        Err(_) = timeout_at(arrived + time / 2, begun) => {
             let busy = format!("busy: the review did not begin within {:?}", time / 2);
             ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, busy)
         }
-        () = sleep_until(ends) => {
+        () = sleep_until(arrived + time * 9 / 10) => {
             ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {:?}", time * 9 / 10))
         }
     };
-    unanswered(&beginning, refusal)
+    Err((refusal, beginning))
 }
 
 fn failed(message: String) -> ErrorResponse {

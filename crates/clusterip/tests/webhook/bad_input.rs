@@ -280,11 +280,12 @@ async fn body_of_unknown_length_is_limited_too() {
 
 #[tokio::test]
 async fn memory_for_bodies_is_limited() {
-    let server = Running::start(backend(|_| allowed()), Limits { bodies: 1000, ..Limits::default() }).await;
+    let server = Running::start(backend(|_| allowed()), Limits { bodies: 100_000, ..Limits::default() }).await;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
-    let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 2000]).await;
-    assert_eq!(found, (503, "busy: waiting bodies may take 1000 bytes together\n".to_owned()));
+    let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 200_000]).await;
+    let expected = "busy: waiting requests may take 100000 bytes, and those of this client take most of it\n";
+    assert_eq!(found, (503, expected.to_owned()));
     // The memory was returned.
     server.assert_serves().await;
     server.assert_serves().await;

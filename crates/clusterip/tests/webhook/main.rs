@@ -10,6 +10,7 @@ mod namespaces;
 mod node_review;
 mod on_error;
 mod peer_limits;
+mod resets;
 mod serving;
 mod slow_clients;
 mod support;

@@ -10,7 +10,6 @@ use clusterip::webhook::server::Limits;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode};
 use rustls::version::TLS13;
-use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 use crate::support::{MAX_WAIT, Running, allowed, backend, review};
@@ -68,9 +67,9 @@ async fn peer_gets_a_connection_when_others_have_all() {
     };
     let server = Running::start(backend(|_| allowed()), limits).await;
     let connect = async |last: u8| {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
-        socket.connect(server.address).await.unwrap()
+        let stream = server.tcp_from([127, 0, 0, last]).await;
+        stream.set_nonblocking(true).unwrap();
+        tokio::net::TcpStream::from_std(stream).unwrap()
     };
     // The server accepts connections in the order in which they were made.
     let mut held = Vec::new();
@@ -116,13 +115,51 @@ async fn one_peer_can_not_take_all_reviews() {
     assert_eq!(status, StatusCode::OK, "{text}");
 }
 
+const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+
+/// Sends a request on this connection and reads the status and the body of its answer. This call blocks.
+fn exchange(stream: &mut (impl Read + Write), body: &str) -> (String, String) {
+    write!(stream, "{HEAD}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut said = String::new();
+    while !said.contains("\r\n\r\n") || !said.ends_with('}') {
+        let mut part = [0; 1000];
+        let length = stream.read(&mut part).unwrap();
+        assert!(length > 0, "the connection was closed after {said:?}");
+        said.push_str(std::str::from_utf8(&part[..length]).unwrap());
+    }
+    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_can_not_take_all_memory_for_bodies() {
-    let server = Running::start(backend(|_| allowed()), Limits { bodies: 2000, ..Limits::default() }).await;
-    let (status, text) = post(&server, &server.client(), "", " ".repeat(1500)).await;
-    let expected = "busy: waiting bodies of this client take as much memory as is left\n";
-    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, expected));
-    server.assert_serves().await;
+async fn three_hundred_peers_take_neither_the_connection_nor_the_memory_of_the_api_server() {
+    let long = Duration::from_secs(600);
+    let limits = Limits { handshake: long, body_time: long, silence: long, idle: long, ..Limits::default() };
+    // Every peer takes more memory than its part of this.
+    let limits = Limits { bodies: 256 * 20_000, ..limits };
+    let server = Running::start(backend(|_| allowed()), limits).await;
+    let mut api_server = tokio::task::block_in_place(|| server.tls_on(server.tcp(), &[&TLS13]));
+    let reviewed = |(status, answer): (String, String)| {
+        assert_eq!((status.as_str(), answer.contains(r#""allowed":true"#)), ("HTTP/1.1 200 OK", true), "{answer}");
+    };
+    reviewed(tokio::task::block_in_place(|| exchange(&mut api_server, &review("1"))));
+    let mut held = Vec::new();
+    for nth in 0..300_u16 {
+        let [high, low] = nth.to_be_bytes();
+        let stream = server.tcp_from([127, 1, high, low]).await;
+        let mut attacker = tokio::task::block_in_place(|| server.tls_on(stream, &[&TLS13]));
+        // The body never ends. Only some of the connections are still open after the last one was made.
+        tokio::task::block_in_place(|| {
+            let body = "{\"request\": ".to_owned() + &" ".repeat(50_000);
+            let _ = write!(attacker, "{HEAD}content-length: 100000\r\n\r\n{body}").and_then(|()| attacker.flush());
+            reviewed(exchange(&mut api_server, &review("1")));
+        });
+        held.push(attacker);
+    }
+    let large = review("1") + &" ".repeat(10_000);
+    for _ in 0..20 {
+        reviewed(tokio::task::block_in_place(|| exchange(&mut api_server, &large)));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

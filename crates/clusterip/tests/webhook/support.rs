@@ -17,6 +17,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -136,15 +137,34 @@ impl Running {
         stream
     }
 
+    /// A TCP connection from this address of the machine, on which nothing has been sent.
+    pub async fn tcp_from(&self, address: [u8; 4]) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((address, 0).into()).unwrap();
+        let stream = socket.connect(self.address).await.unwrap().into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+        stream
+    }
+
     /// A TLS connection whose handshake begins with the first write. This call blocks.
     pub fn tls(&self, versions: &[&'static SupportedProtocolVersion]) -> StreamOwned<ClientConnection, TcpStream> {
+        self.tls_on(self.tcp(), versions)
+    }
+
+    /// The same on a connection that is there already.
+    pub fn tls_on(
+        &self,
+        stream: TcpStream,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
         let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-        StreamOwned::new(connection, self.tcp())
+        StreamOwned::new(connection, stream)
     }
 }
 

@@ -23,13 +23,8 @@ pub struct ServiceQueue {
 
 impl Default for ServiceQueue {
     fn default() -> Self {
-        let queue = FairQueue::new(Places {
-            all: MAX_RUNNING,
-            of_peer: MAX_RUNNING,
-            of_namespace: MAX_RUNNING_PER_NAMESPACE,
-            heavy: MAX_RUNNING,
-            waiting: usize::MAX,
-        });
+        let queue =
+            FairQueue::new(Places { all: MAX_RUNNING, of_peer: MAX_RUNNING, of_namespace: MAX_RUNNING_PER_NAMESPACE });
         Self { queue, queued: BTreeSet::new(), running: BTreeMap::new() }
     }
 }
@@ -41,8 +36,7 @@ impl ServiceQueue {
         if let Some(again) = self.running.get_mut(&id) {
             *again = true;
         } else if self.queued.insert(id.clone()) {
-            // The queue has no limit.
-            let _ = self.queue.push(Requester::own(&id.namespace), id);
+            self.queue.push(Requester::own(&id.namespace), id);
         }
     }
 

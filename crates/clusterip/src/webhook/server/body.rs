@@ -1,204 +1,207 @@
-//! Reads the bodies of requests within the memory that bodies may take.
+//! Holds the bodies of requests from their arrival until their review begins, within the memory that they may take.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::Request;
+use axum::body::Body as Sent;
 use axum::http::StatusCode;
 use clusterip_cluster::fair_queue::Requester;
 use clusterip_cluster::http::error_response::ErrorResponse;
 use futures::StreamExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::oneshot;
 
 use super::super::review::namespace_of;
 
-/// The memory for bodies. A client may take as much of it as it leaves, so at most half, and each namespace half of what
-/// its client may still take afterwards, so at most a quarter: however much one takes, the next one gets a share.
+/// The memory for bodies. If the bodies take too much, one is given up: the newest of the namespace whose bodies take
+/// most, of the client whose bodies take most. So nobody loses a body while others take more, and a client needs no
+/// share that is kept for it.
 #[derive(Debug)]
 pub(super) struct Memory {
-    all: usize,
-    used: Mutex<BTreeMap<Requester, usize>>,
+    most: usize,
+    bodies: Mutex<Bodies>,
 }
 
-impl Memory {
-    pub(super) fn new(all: usize) -> Arc<Self> {
-        Arc::new(Self { all, used: Mutex::default() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Requester, usize>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Checks whether this requester may take so many more bytes.
-    fn has_room(&self, used: &BTreeMap<Requester, usize>, requester: &Requester, bytes: usize) -> Result<(), String> {
-        let of_peer = used.iter().filter(|(other, _)| other.peer == requester.peer).map(|(_, bytes)| bytes);
-        let (all, of_peer) = (used.values().sum::<usize>() + bytes, of_peer.sum::<usize>() + bytes);
-        let of_namespace = used.get(requester).copied().unwrap_or_default() + bytes;
-        if all > self.all {
-            Err(format!("waiting bodies may take {} bytes together", self.all))
-        } else if of_peer > self.all - all {
-            Err("waiting bodies of this client take as much memory as is left".to_owned())
-        } else if of_namespace > (self.all - all - of_peer) / 2 {
-            Err(format!("too many bodies of namespace {} wait", requester.namespace))
-        } else {
-            Ok(())
-        }
-    }
+#[derive(Debug, Default)]
+struct Bodies {
+    /// In the order of arrival.
+    waiting: BTreeMap<u64, Waiting>,
+    arrived: u64,
+    /// The bytes that count.
+    used: usize,
 }
 
-/// A part of the memory, which is given back when this is dropped.
-struct Share {
-    memory: Arc<Memory>,
+#[derive(Debug)]
+struct Waiting {
     requester: Requester,
-    bytes: usize,
+    bytes: Vec<u8>,
+    /// Gets the beginning if the body is given up.
+    given_up: oneshot::Sender<Vec<u8>>,
 }
 
-impl Share {
-    /// Takes this many bytes for this requester instead of what was taken before. Takes nothing if there is no room.
-    fn take_for(&mut self, requester: Requester, bytes: usize) -> Result<(), String> {
-        self.give_back();
-        let mut used = self.memory.lock();
-        self.memory.has_room(&used, &requester, bytes)?;
-        *used.entry(requester.clone()).or_default() += bytes;
-        (self.requester, self.bytes) = (requester, bytes);
-        Ok(())
-    }
-
-    fn take(&mut self, bytes: usize) -> Result<(), String> {
-        self.take_for(self.requester.clone(), bytes)
-    }
-
-    fn give_back(&mut self) {
-        let (bytes, mut used) = (std::mem::take(&mut self.bytes), self.memory.lock());
-        if let Some(taken) = used.get_mut(&self.requester) {
-            *taken -= bytes;
-        }
-        used.retain(|_, bytes| *bytes > 0);
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.give_back();
-    }
-}
-
-/// A body, or the beginning of one for which there is no more memory.
-pub(super) struct Held {
-    pub(super) bytes: Vec<u8>,
-    share: Share,
-}
-
-/// Why the body of a request is not available.
-pub(super) enum Unread {
-    /// The client did not send a complete body.
-    Broken(ErrorResponse),
-    /// There is no memory for the body. Its beginning says what the request is about, if there was memory for it.
-    NoRoom(ErrorResponse, Held),
-}
-
-/// How many bytes are kept of a body for which there is no more memory. The fields that say what a request is about
-/// precede its objects.
-const KEPT: usize = 4 << 10;
+/// How many bytes say what a request is about: these fields precede its objects.
+const BEGINNING: usize = 4 << 10;
+/// What a request takes besides its body: a copy of the beginning, and places in queues.
+const REQUEST: usize = 8 << 10;
 /// How many bytes of a body are read at most. API servers do not send more, and a client that still sends does not read
 /// the answer.
 const DRAINED: usize = 32 << 20;
 
-/// Reads a body of at most `most` bytes.
-pub(super) async fn read(
-    memory: &Arc<Memory>,
-    peer: IpAddr,
-    most: usize,
-    arrived: Instant,
-    time: Duration,
-    request: Request,
-) -> Result<Held, Unread> {
-    let requester = Requester { peer: Some(peer), namespace: String::new() };
-    let held = Held { bytes: Vec::new(), share: Share { memory: Arc::clone(memory), requester, bytes: 0 } };
-    let slow = |_| {
-        Unread::Broken(ErrorResponse(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")))
-    };
-    timeout_at(arrived + time, held.collect(most, request.into_body())).await.map_err(slow)?
+impl Memory {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, bodies: Mutex::default() })
+    }
+
+    /// A place for the body of a request by this client, and the beginning of the body if it is given up.
+    pub(super) fn begin(self: &Arc<Self>, peer: IpAddr) -> (Body, oneshot::Receiver<Vec<u8>>) {
+        let (given_up, if_given_up) = oneshot::channel();
+        let requester = Requester { peer: Some(peer), namespace: String::new() };
+        let mut bodies = self.lock();
+        bodies.arrived += 1;
+        let number = bodies.arrived;
+        bodies.waiting.insert(number, Waiting { requester, bytes: Vec::new(), given_up });
+        bodies.used += REQUEST;
+        bodies.shrink(self.most);
+        drop(bodies);
+        (Body { memory: Arc::clone(self), number }, if_given_up)
+    }
+
+    pub(super) fn refusal(&self) -> ErrorResponse {
+        let most = self.most;
+        let message = format!("busy: waiting requests may take {most} bytes, and those of this client take most of it");
+        ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bodies> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Held {
-    /// Memory is counted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
-    /// could take all of it by announcing large bodies.
-    async fn collect(mut self, most: usize, body: Body) -> Result<Self, Unread> {
-        let (mut refusal, mut drained) = (None, 0);
-        let mut parts = body.into_data_stream();
+impl Bodies {
+    fn remove(&mut self, number: u64) -> Option<Waiting> {
+        let removed = self.waiting.remove(&number)?;
+        self.used -= REQUEST + removed.bytes.len();
+        Some(removed)
+    }
+
+    /// If the bodies take more than this many bytes, gives bodies up until a sixteenth of it is free: so it is rarely
+    /// necessary, however many small requests come.
+    fn shrink(&mut self, most: usize) {
+        if self.used <= most {
+            return;
+        }
+        let mut of_peers: BTreeMap<Option<IpAddr>, usize> = BTreeMap::new();
+        let mut of_namespaces: BTreeMap<Requester, usize> = BTreeMap::new();
+        for Waiting { requester, bytes, .. } in self.waiting.values() {
+            *of_peers.entry(requester.peer).or_default() += REQUEST + bytes.len();
+            *of_namespaces.entry(requester.clone()).or_default() += REQUEST + bytes.len();
+        }
+        while self.used > most - most / 16 {
+            let used = |of: &(&Requester, &usize)| (of_peers.get(&of.0.peer).copied(), *of.1);
+            let Some((largest, _)) = of_namespaces.iter().max_by_key(used) else { return };
+            let largest = largest.clone();
+            let newest = self.waiting.iter().rev().find(|(_, waiting)| waiting.requester == largest);
+            let Some(removed) = newest.map(|(number, _)| *number).and_then(|newest| self.remove(newest)) else {
+                return;
+            };
+            for used in [of_peers.get_mut(&largest.peer), of_namespaces.get_mut(&largest)].into_iter().flatten() {
+                *used -= REQUEST + removed.bytes.len();
+            }
+            let Waiting { mut bytes, given_up, .. } = removed;
+            bytes.truncate(BEGINNING);
+            bytes.shrink_to_fit();
+            // A request may have ended meanwhile.
+            let _ = given_up.send(bytes);
+        }
+    }
+}
+
+/// The body of a request, until this is dropped.
+pub(super) struct Body {
+    memory: Arc<Memory>,
+    number: u64,
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        drop(self.memory.lock().remove(self.number));
+    }
+}
+
+impl Body {
+    /// Reads a body of at most `most` bytes. Memory is counted for the bytes that have arrived, not for the announced
+    /// length: otherwise a few slow clients could take all of it by announcing large bodies.
+    pub(super) async fn read(&self, most: usize, sent: Sent) -> Result<(), ErrorResponse> {
+        let (mut parts, mut length) = (sent.into_data_stream(), 0);
         while let Some(part) = parts.next().await {
             let broken = |error| ErrorResponse(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
-            let part = part.map_err(|error| Unread::Broken(broken(error)))?;
-            drained += part.len();
-            if refusal.is_none() {
-                refusal = self.add(&part, most).err();
-            }
-            if refusal.is_some() {
-                self.keep_beginning(&part);
-                if drained > DRAINED {
-                    break;
-                }
+            let part = part.map_err(broken)?;
+            length += part.len();
+            self.add(&part, most);
+            if length > DRAINED {
+                break;
             }
         }
-        if refusal.is_none() && self.bytes.len() < KEPT {
-            refusal = self.count(self.bytes.len()).err();
-            if refusal.is_some() {
-                self.keep_beginning(&[]);
+        self.change(Waiting::name);
+        if length <= most {
+            return Ok(());
+        }
+        Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes")))
+    }
+
+    /// Adds a part of the body. Only the beginning of a body with more than `most` bytes is kept.
+    fn add(&self, part: &[u8], most: usize) {
+        self.change(|waiting| {
+            let before = waiting.bytes.len();
+            waiting.bytes.extend_from_slice(part);
+            if waiting.bytes.len() > most {
+                waiting.bytes.truncate(BEGINNING);
+                waiting.bytes.shrink_to_fit();
             }
-        }
-        match refusal {
-            None => Ok(self),
-            Some(refusal) => Err(Unread::NoRoom(refusal, self)),
-        }
+            // The namespace is known as soon as the beginning is there.
+            if before < BEGINNING && waiting.bytes.len() >= BEGINNING {
+                waiting.name();
+            }
+        });
     }
 
-    /// Adds a part of the body, if there is memory for it. The namespace is known as soon as the beginning is there.
-    fn add(&mut self, part: &[u8], most: usize) -> Result<(), ErrorResponse> {
-        let (before, length) = (self.bytes.len(), self.bytes.len() + part.len());
-        if length > most {
-            return Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes")));
-        }
-        self.share.take(length).map_err(busy)?;
-        self.bytes.extend_from_slice(part);
-        if before < KEPT && length >= KEPT { self.count(length) } else { Ok(()) }
+    /// Changes the body, if it is not given up.
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        let mut bodies = self.memory.lock();
+        let Some(waiting) = bodies.waiting.get_mut(&self.number) else { return };
+        let before = waiting.bytes.len();
+        change(waiting);
+        let after = waiting.bytes.len();
+        bodies.used = bodies.used - before + after;
+        bodies.shrink(self.memory.most);
     }
 
-    /// Counts the bytes as those of the namespace that the request is about.
-    fn count(&mut self, length: usize) -> Result<(), ErrorResponse> {
-        let requester = Requester { namespace: namespace_of(self.beginning()), ..self.share.requester.clone() };
-        self.share.take_for(requester, length).map_err(busy)
+    /// The length of the body, its beginning, and who sent it; empty if it is given up.
+    pub(super) fn about(&self) -> (usize, Vec<u8>, Requester) {
+        let bodies = self.memory.lock();
+        let Some(Waiting { requester, bytes, .. }) = bodies.waiting.get(&self.number) else {
+            return Default::default();
+        };
+        (bytes.len(), beginning(bytes).to_vec(), requester.clone())
     }
 
-    /// Keeps the beginning of a refused body, and gives the memory of the rest back. The beginning counts as no
-    /// namespace's, so that a namespace without memory gets an answer, too. Keeps nothing if there is no memory for it.
-    fn keep_beginning(&mut self, part: &[u8]) {
-        let room = KEPT.saturating_sub(self.bytes.len()).min(part.len());
-        self.bytes.extend_from_slice(&part[..room]);
-        self.bytes.truncate(KEPT);
-        self.bytes.shrink_to_fit();
-        let requester = Requester { namespace: String::new(), ..self.share.requester.clone() };
-        if self.share.bytes != self.bytes.len() && self.share.take_for(requester, self.bytes.len()).is_err() {
-            self.bytes = Vec::new();
-        }
-    }
-
-    /// The beginning of the body.
-    pub(super) fn beginning(&self) -> &[u8] {
-        &self.bytes[..self.bytes.len().min(KEPT)]
-    }
-
-    /// The client that sent the body, and the namespace that the request is about.
-    pub(super) fn requester(&self) -> Requester {
-        self.share.requester.clone()
+    /// Takes the body for its review; `None` if it is given up, or its request has ended. It does not count any more:
+    /// there are as many reviews at once as there are threads.
+    pub(super) fn taker(&self) -> impl FnOnce() -> Option<Vec<u8>> + Send + use<> {
+        let (memory, number) = (Arc::clone(&self.memory), self.number);
+        move || memory.lock().remove(number).map(|waiting| waiting.bytes)
     }
 }
 
-fn busy(reason: String) -> ErrorResponse {
-    ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, format!("busy: {reason}"))
+impl Waiting {
+    /// Counts the body as one of the namespace that the request is about.
+    fn name(&mut self) {
+        self.requester.namespace = namespace_of(beginning(&self.bytes));
+    }
+}
+
+fn beginning(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(BEGINNING)]
 }
 
 #[cfg(test)]
@@ -206,34 +209,79 @@ fn busy(reason: String) -> ErrorResponse {
 mod tests {
     use super::*;
 
-    fn share(memory: &Arc<Memory>, last: u8, namespace: &str) -> Share {
-        let requester = Requester { peer: Some(IpAddr::from([10, 0, 0, last])), namespace: namespace.to_owned() };
-        Share { memory: Arc::clone(memory), requester, bytes: 0 }
+    /// The body of a request about an object of this namespace, of this length.
+    fn text(namespace: &str, length: usize) -> Vec<u8> {
+        let mut text = format!(r#"{{"request": {{"uid": "1", "kind": {{}}, "namespace": "{namespace}", "#).into_bytes();
+        text.resize(length, b' ');
+        text
+    }
+
+    struct Sent {
+        body: Body,
+        given_up: oneshot::Receiver<Vec<u8>>,
+    }
+
+    impl Sent {
+        fn is_given_up(&mut self) -> bool {
+            self.given_up.try_recv().is_ok()
+        }
+    }
+
+    fn send(memory: &Arc<Memory>, peer: [u8; 2], namespace: &str, length: usize) -> Sent {
+        let (body, given_up) = memory.begin(IpAddr::from([10, 0, peer[0], peer[1]]));
+        body.add(&text(namespace, length), usize::MAX);
+        Sent { body, given_up }
+    }
+
+    const API_SERVER: [u8; 2] = [9, 9];
+
+    #[test]
+    fn other_clients_take_no_memory_that_the_api_server_needs() {
+        // Each row takes all memory: clients, requests of each of them, and the length of their bodies.
+        for (clients, requests, length) in [(1, 20, 3 << 20), (13, 250, 5000), (13, 2, 3 << 20), (255, 64, 4000)] {
+            let memory = Memory::new(32 << 20);
+            let mut reviews = Vec::new();
+            let mut attackers = Vec::new();
+            for nth in 0..requests {
+                for client in 0..clients {
+                    let namespace = format!("ns-{client}-{nth}");
+                    attackers.push(send(&memory, [client / 200, client % 200], &namespace, length));
+                }
+                if nth < 10 {
+                    reviews.push(send(&memory, API_SERVER, "shop", 4000));
+                }
+            }
+            let row = format!("{clients} clients, {requests} requests, {length} bytes");
+            assert!(attackers.iter_mut().any(Sent::is_given_up), "{row}");
+            assert_eq!(reviews.iter_mut().filter_map(|sent| sent.is_given_up().then_some(())).count(), 0, "{row}");
+            assert!(memory.lock().used <= 32 << 20, "{row}");
+            drop((attackers, reviews));
+            let bodies = memory.lock();
+            assert_eq!((bodies.used, bodies.waiting.len()), (0, 0), "{row}");
+        }
     }
 
     #[test]
-    fn namespaces_leave_memory_for_others() {
-        let memory = Memory::new(8000);
-        let most = |share: &mut Share| {
-            let most = (0..8000).take_while(|bytes| share.take(*bytes).is_ok()).last().unwrap();
-            share.take(most).unwrap();
-            most
-        };
-        let mut shares: Vec<Share> = ["a", "b", "c", "d"].iter().map(|name| share(&memory, 1, name)).collect();
-        assert_eq!(shares.iter_mut().map(most).collect::<Vec<_>>(), [2000, 1000, 500, 250]);
-        assert_eq!(share(&memory, 2, "shop").take(900), Ok(()), "another client");
-        shares.clear();
-        assert!(memory.lock().is_empty());
+    fn namespace_takes_no_memory_that_others_need() {
+        let memory = Memory::new(1 << 20);
+        let mut mallory: Vec<Sent> = (0..9).map(|_| send(&memory, API_SERVER, "mallory", 100_000)).collect();
+        assert!(!mallory.iter_mut().any(Sent::is_given_up), "alone it may take all");
+        let mut shop: Vec<Sent> = (0..3).map(|_| send(&memory, API_SERVER, "shop", 100_000)).collect();
+        assert!(!shop.iter_mut().any(Sent::is_given_up));
+        let given_up: Vec<bool> = mallory.iter_mut().map(Sent::is_given_up).collect();
+        assert_eq!(given_up, [false, false, false, false, false, false, true, true, true], "the newest");
     }
 
     #[test]
-    fn client_takes_at_most_half() {
-        let memory = Memory::new(2000);
-        let refused = share(&memory, 1, "").take(1500).unwrap_err();
-        assert_eq!(refused, "waiting bodies of this client take as much memory as is left");
-        let mut shares: Vec<Share> = (0..2000).map(|nth| share(&memory, 1, &nth.to_string())).collect();
-        let taken = shares.iter_mut().filter_map(|share| share.take(1).ok()).count();
-        assert!((990..=1000).contains(&taken), "{taken}");
-        assert_eq!(share(&memory, 2, "shop").take(200), Ok(()));
+    fn beginning_of_a_body_that_is_given_up_or_too_large_says_what_the_request_is_about() {
+        let memory = Memory::new(100_000);
+        let mut sent = send(&memory, API_SERVER, "shop", 200_000);
+        let beginning = sent.given_up.try_recv().unwrap();
+        assert_eq!((namespace_of(&beginning).as_str(), beginning.len()), ("shop", BEGINNING));
+        assert_eq!(sent.body.taker()(), None);
+        let (body, _given_up) = memory.begin(IpAddr::from([10, 0, 0, 1]));
+        (0..3).for_each(|_| body.add(&text("shop", 20_000), 50_000));
+        let (length, beginning, requester) = body.about();
+        assert_eq!((length, beginning.len(), requester.namespace.as_str()), (BEGINNING, BEGINNING, "shop"));
     }
 }

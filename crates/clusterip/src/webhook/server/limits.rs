@@ -15,17 +15,14 @@ pub struct Limits {
     pub connections_per_peer: usize,
     /// Reviews at once; further ones wait. One IP address may have three quarters of them, and one namespace half.
     pub reviews: usize,
-    /// Of these, the reviews of all namespaces together whose reviews have taken much processor time lately.
-    pub heavy_reviews: usize,
-    /// Reviews of one namespace that wait; further ones are refused.
-    pub waiting_reviews: usize,
     /// Reviews of large bodies at once; further ones wait. Parsing JSON takes a multiple of its size in memory.
     pub large_reviews: usize,
     /// The size in bytes from which a body is large.
     pub large_body: usize,
     /// The largest body in bytes.
     pub body: usize,
-    /// The bytes of all bodies together. One IP address may have half of them, and one namespace a quarter.
+    /// The bytes that all requests together may take whose review has not begun. Beyond that, requests of whoever takes
+    /// most are given up.
     pub bodies: usize,
     /// The time for a TLS handshake.
     pub handshake: Duration,
@@ -57,8 +54,6 @@ impl Default for Limits {
             // Reviews are bound by the CPU: more at once would only make each of them slower. The bound also limits
             // their memory.
             reviews: (processors.max(2) + 1).min(16),
-            heavy_reviews: (processors / 2).max(1),
-            waiting_reviews: 256,
             large_reviews: 1,
             large_body: 512 << 10,
             body: 3 << 20,
@@ -81,13 +76,13 @@ impl Limits {
     /// by the CPU.
     pub(super) fn places(&self) -> Places {
         let of_peer = (self.reviews - self.reviews / 4).min(self.reviews.saturating_sub(1)).max(1);
-        Places {
-            all: self.reviews,
-            of_peer,
-            of_namespace: self.reviews.div_ceil(2),
-            heavy: self.heavy_reviews,
-            waiting: self.waiting_reviews,
-        }
+        Places { all: self.reviews, of_peer, of_namespace: self.reviews.div_ceil(2) }
+    }
+
+    /// The same for large reviews. Peers and namespaces take turns.
+    pub(super) fn large_places(&self) -> Places {
+        let all = self.large_reviews;
+        Places { all, of_peer: all, of_namespace: all }
     }
 }
 
