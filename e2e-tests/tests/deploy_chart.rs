@@ -28,13 +28,20 @@ async fn pools_that_are_not_in_the_values_survive_every_command() {
     let namespace = plane.namespace("user").await;
     let release = ["clusterip", CHART, "--namespace", "clusterip-policy"];
 
-    // The fence comes last, as the README of the chart says: otherwise the API server may refuse Services meanwhile.
-    helm.run(&[&["install"], &release[..], &["--create-namespace", "--set", "fence.enabled=false"]].concat()).await;
+    let fence = async || {
+        let get = ["get", "validatingadmissionpolicybindings", "--output", "name"];
+        let names = plane.kubectl(&get).await.ok();
+        names.lines().filter(|name| name.contains("-fence")).count()
+    };
+    // The fence comes last: otherwise the API server may refuse Services meanwhile.
+    helm.run(&[&["install"], &release[..], &["--create-namespace"]].concat()).await;
+    assert_eq!(fence().await, 0);
     plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
     assert_eq!(service_pools(&plane).await, "linux windows");
     // No program runs here, and the API server serves the first list of a kind late.
     plane.kubectl(&["get", "servicepools,externalpools"]).await.ok();
-    helm.run(&[&["upgrade"], &release[..], &["--reuse-values", "--set", "fence.enabled=true"]].concat()).await;
+    helm.run(&[&["upgrade"], &release[..], &["--reuse-values"]].concat()).await;
+    assert_eq!(fence().await, 4);
     create_service(&plane, &namespace, "installed").await;
     let by_hand = json!({"cidrs": ["172.21.9.0/24"], "fence": "Warn", "match": {"namespaces": ["team-a"]}});
     plane.apply(&pool("ServicePool", "team-a", by_hand).to_string()).await;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clusterip_cluster::policy::own_requests::ServiceRequest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::policy;
 use crate::support::control_plane::{ControlPlane, Options};
@@ -150,4 +150,46 @@ async fn server_with_a_settings_file_warns_about_pools() {
         .logged("the cluster has 1 pool object, which this server does not follow: omit --settings to use them")
         .await;
     assert_eq!(server.terminate().await, 0);
+}
+
+#[tokio::test]
+async fn commands_say_which_fences_nothing_enforces() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    let folder = tempfile::tempdir().unwrap();
+    let fenced = |kind, name, cidr: &str, fence| {
+        pool(kind, name, json!({"cidrs": [cidr], "fence": fence, "match": {"namespaces": [name]}}))
+    };
+    let pools = json!({"apiVersion": "v1", "kind": "List", "items": [
+        fenced("ServicePool", "a", "172.21.7.0/24", "Deny"), fenced("ServicePool", "b", "172.21.8.0/24", "Deny"),
+        fenced("ServicePool", "c", "172.21.9.0/24", "Allow"), fenced("ExternalPool", "edge", "10.0.9.0/24", "Warn"),
+    ]});
+    std::fs::write(folder.path().join("pools.yaml"), pools.to_string()).unwrap();
+    plane.apply(&pools.to_string()).await;
+    let run = async |arguments: &[&str]| {
+        let (status, stdout, stderr) = clusterip(folder.path(), plane.kubeconfig(), arguments).await;
+        assert_eq!(status, Some(0), "{stdout}{stderr}");
+        stdout
+    };
+    let of = |pools, binding| {
+        format!(
+            "nothing enforces spec.fence of {pools}: the cluster has no ValidatingAdmissionPolicyBinding \
+             {binding}.clusterip-policy.io; apply deploy/fence, or run helm upgrade if the chart is installed"
+        )
+    };
+    let service = of("ServicePool a, ServicePool b", "service-fence");
+    let external = of("ExternalPool edge", "external-fence-warning");
+    let notes = async || {
+        let audit: Value = serde_json::from_str(&run(&["audit", "-o", "json"]).await).unwrap();
+        let notes = audit["notes"].as_array().unwrap().clone();
+        notes.into_iter().filter(|note| note.as_str().unwrap().contains("fence")).collect::<Vec<_>>()
+    };
+    assert_eq!(notes().await, [service.as_str(), &external]);
+    let validated = run(&["validate", "--cluster", "pools.yaml"]).await;
+    assert!(validated.contains(&format!("warning: {service}\n")), "{validated}");
+    let fence = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fence");
+    plane.kubectl(&["apply", "-k", fence]).await.ok();
+    assert!(notes().await.is_empty());
+    let validated = run(&["validate", "--cluster", "pools.yaml"]).await;
+    assert!(!validated.contains("fence"), "{validated}");
 }

@@ -29,8 +29,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, Error as KubeError};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, to_value};
 
+use super::fence::unenforced;
 use crate::snapshot_kinds::SnapshotKinds;
 
 pub(crate) struct AuditedCluster {
@@ -93,24 +94,33 @@ impl Collector {
         self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse::<IpAddr>().ok()?, status))));
     }
 
-    /// Adds what the status of all ServicePools says about reservations, if the settings have any. A cluster need not
-    /// have ServicePools. Returns a note if they can't be listed.
-    async fn add_all_reservations(&mut self, client: &Client, settings: &Settings) -> Option<String> {
-        if settings.pools.iter().all(|pool| pool.reservations.is_empty()) {
-            return None;
-        }
-        let pools: Api<DynamicObject> = Api::all_with(client.clone(), &PoolKind::ServicePool.api_resource());
-        match pools.list(&ListParams::default()).await {
-            Ok(pools) => {
-                pools.items.iter().for_each(|pool| self.add_reservations(&pool.data));
-                None
+    /// Adds what the status of all ServicePools says about reservations. A cluster need not have pool objects. Returns
+    /// notes about what is unknown, and about fences that nothing enforces.
+    async fn add_pool_objects(&mut self, client: &Client, settings: &Settings) -> Vec<String> {
+        let mut notes = Vec::new();
+        for kind in [PoolKind::ServicePool, PoolKind::ExternalPool] {
+            let pools: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
+            match pools.list(&ListParams::default()).await {
+                Ok(pools) => {
+                    pools.items.iter().for_each(|pool| self.add_reservations(&pool.data));
+                    let pools: Vec<Value> = pools.items.iter().filter_map(|pool| to_value(pool).ok()).collect();
+                    notes.extend(unenforced(client, &pools).await);
+                }
+                // Without the permission, the settings come from a file.
+                Err(error)
+                    if kind == PoolKind::ServicePool
+                        && !matches!(&error, KubeError::Api(status) if status.code == 404)
+                        && settings.pools.iter().any(|pool| !pool.reservations.is_empty()) =>
+                {
+                    notes.push(format!(
+                        "it is unknown since when reserved addresses are held or free: servicepools can't be listed: {}",
+                        error_message(&error)
+                    ));
+                }
+                Err(_) => {}
             }
-            Err(KubeError::Api(status)) if status.code == 404 => None,
-            Err(error) => Some(format!(
-                "it is unknown since when reserved addresses are held or free: servicepools can't be listed: {}",
-                error_message(&error)
-            )),
         }
+        notes
     }
 
     /// Adds the claims of servers in `namespace`, and the Leases of agents in `agents_namespace`. Those of other
@@ -271,8 +281,8 @@ pub(crate) async fn of_cluster(
         }
     }
     let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
-    let reservations = collector.add_all_reservations(client, settings).await;
-    Ok(collector.end(failure.iter().map(note_about_leases).chain(reservations).collect()))
+    let of_pools = collector.add_pool_objects(client, settings).await;
+    Ok(collector.end(failure.iter().map(note_about_leases).chain(of_pools).collect()))
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
@@ -285,13 +295,13 @@ pub(crate) async fn of_stores(
 ) -> AuditedCluster {
     let mut collector = Collector::new(settings);
     let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
-    let reservations = collector.add_all_reservations(client, settings).await;
+    let of_pools = collector.add_pool_objects(client, settings).await;
     let mut watches = failing(stores);
     // Watches report no error while the API server hangs.
     if watches.is_empty() && failure.as_ref().is_some_and(|failure| failure.unreachable().is_some()) {
         watches.push("the API server does not answer, so the watched objects may have changed".to_owned());
     }
-    let source = collector.end(failure.iter().map(note_about_leases).chain(reservations).chain(watches).collect());
+    let source = collector.end(failure.iter().map(note_about_leases).chain(of_pools).chain(watches).collect());
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
     AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }

@@ -27,6 +27,7 @@ use tokio::runtime::Runtime;
 use super::given_settings;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, print_error, warn};
+use crate::audit::fence;
 use crate::audit::misplaced_services::{MisplacedService, MisplacedServices};
 use crate::audit::model::Finding;
 use crate::report::columns::paint;
@@ -134,8 +135,12 @@ fn reads() -> Reads {
 fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
+    let mut unenforced = Vec::new();
     let written = match (SettingsFile::read(&source.text), cluster) {
-        (Ok(SettingsFile::Objects(objects)), Some(cluster)) => document_beside(&objects, &cluster.objects()?, &ranges),
+        (Ok(SettingsFile::Objects(objects)), Some(cluster)) => {
+            unenforced = cluster.runtime.block_on(fence::unenforced(&cluster.client, &objects));
+            document_beside(&objects, &cluster.objects()?, &ranges)
+        }
         (file, _) => file.and_then(|file| file.document(&ranges)),
     };
     let checked = written.and_then(|written| check_settings(written, &ranges));
@@ -153,7 +158,7 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
             let of_services = cluster.map(|cluster| cluster.warnings_of_services(&live)).transpose()?;
             let warning = paint(style::WARNING, "warning:") + " ";
             live.warnings.iter().chain(&dns).for_each(|text| line(&warning, &text.to_string()));
-            of_services.iter().flatten().for_each(|text| line(&warning, text));
+            of_services.iter().flatten().chain(&unenforced).for_each(|text| line(&warning, text));
             line("", "valid");
         }
     }
