@@ -52,7 +52,7 @@ pub struct FairQueue<T> {
     peers: BTreeMap<Option<IpAddr>, Peer>,
     /// The namespaces without work, by the time until which they are remembered.
     idle: BTreeSet<(Instant, Requester)>,
-    /// Counts the turns and the pushed work, so that whoever had no turn for the longest time comes first.
+    /// Counts the turns and the pushed work, so that the one without a turn for the longest time comes first.
     turns: u64,
 }
 

@@ -64,8 +64,8 @@ impl ClaimField<'_> {
         None
     }
 
-    /// The first part that kube-vip looks up as the name of a host, so that whoever answers the query chooses the
-    /// address, and that the same field did not have before. A part with leading zeros is one of them, because not every
+    /// The first part that kube-vip looks up as the name of a host, so that the DNS server chooses the address,
+    /// and that the same field did not have before. A part with leading zeros is one of them, because not every
     /// resolver reads it as an address, or as the same one. In a text that is too long to be read, no part counts as
     /// old.
     pub fn new_name(&self, old: Option<&Self>) -> Option<&str> {
