@@ -192,10 +192,10 @@ impl Search {
             }
             if looked_at < STEP {
                 changed.nodes.clear();
-                last.clear();
             }
-            self.after = last;
             changed.limit();
+            // The Services are looked at from the first one on, also if the other Pods don't matter any more.
+            self.after = if changed.nodes.is_empty() { String::new() } else { last };
             return (Vec::new(), Some(self));
         }
         let services = std::mem::take(&mut changed.services);
@@ -369,6 +369,26 @@ mod tests {
         ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         cluster.write(&ready);
         assert_eq!(cluster.found(), (Vec::new(), 0), "it has the same labels");
+    }
+
+    #[test]
+    fn nodes_of_pods_with_many_labels_concern_all_services() {
+        let cluster = Cluster::default();
+        for name in ["api", "zoo"] {
+            cluster.snapshot.write().unwrap().insert(&service("shop", name, "10.0.0.1", name));
+        }
+        // The names of the Pods lie between those of the Services, and each Pod has labels of its own.
+        for nth in 0..2 * STEP {
+            cluster.snapshot.write().unwrap().insert(&pod(
+                "shop",
+                &format!("pod-{nth:04}"),
+                &format!("job-{nth}"),
+                "a",
+            ));
+        }
+        cluster.snapshot.write().unwrap().insert(&pod("shop", "api-0", "api", "a"));
+        cluster.write(&of_cluster("v1", "Node", "a", "1"));
+        assert_eq!(cluster.found().0, ["shop/api", "shop/zoo"]);
     }
 
     #[test]
