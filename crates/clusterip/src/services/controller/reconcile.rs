@@ -24,6 +24,7 @@ mod retries;
 mod run_move;
 
 use self::left_moves::{AfterLeft, Left};
+use self::reports::ReportLimit;
 use self::retries::Failures;
 use super::brakes::Brakes;
 use super::replicas::Agreement;
@@ -111,6 +112,7 @@ struct Found {
     silent: BTreeMap<ServiceKey, Instant>,
     /// The Services that were too large to move when they were last read, also if they are in place now.
     large: BTreeMap<ServiceKey, Large>,
+    reports: ReportLimit,
 }
 
 /// A Service that was too large to move.
@@ -245,6 +247,7 @@ impl Reconciler {
         let Some(record) = self.evaluator.stores().stored_service(id) else {
             self.clear_findings(id);
             self.found().large.remove(id);
+            self.found().reports.remove(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;

@@ -1,7 +1,7 @@
 //! Reports moves, and the Services that stay where they are: in the log, as Events and as metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
@@ -14,6 +14,33 @@ use crate::services::controller::brakes::{Brake, Why};
 use crate::services::misplaced::{AskedBy, Misplaced};
 use crate::services::mover::MoveError;
 use crate::services::service_metrics::{MoveResult, StayReason};
+
+/// How many reports about one Service may follow one another, and after which time one more may.
+const REPORTS_AT_ONCE: u32 = 4;
+const REPORTS_EVERY: Duration = Duration::from_secs(15 * 60);
+
+/// Limits the reports about each Service that no user asked for. With one write of a workload, a tenant can make all of its
+/// Services misplaced, and with the next one none, and each Event fills the API server's storage for an hour.
+#[derive(Debug, Default)]
+pub(super) struct ReportLimit(BTreeMap<ServiceKey, Instant>);
+
+impl ReportLimit {
+    /// Whether one more report about this Service may be written. Counts it if so.
+    fn take(&mut self, id: &ServiceKey, now: Instant) -> bool {
+        let paid = self.0.entry(id.clone()).or_insert(now);
+        let next = now.max(*paid) + REPORTS_EVERY;
+        let may = next <= now + REPORTS_EVERY * REPORTS_AT_ONCE;
+        if may {
+            *paid = next;
+        }
+        may
+    }
+
+    /// Forgets a Service that is gone.
+    pub(super) fn remove(&mut self, id: &ServiceKey) {
+        self.0.remove(id);
+    }
+}
 
 impl Reconciler {
     /// Reports that a misplaced Service stays where it is, and answers the request or annotation that asks for a move.
@@ -114,10 +141,12 @@ impl Reconciler {
         next
     }
 
-    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move.
+    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move. Metrics and
+    /// audits show what [`ReportLimit`] keeps out of the log and the Events.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: StayReason, detail: &str) {
         let note = format!("{}; it stays: {detail}", misplaced.why());
-        if self.remember(id, reason, &note) || misplaced.asked_by != AskedBy::Controller {
+        let is_new = self.remember(id, reason, &note);
+        if (is_new && self.found().reports.take(id, Instant::now())) || misplaced.asked_by != AskedBy::Controller {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,
@@ -167,5 +196,25 @@ impl Reconciler {
             *counts.entry(*reason).or_default() += 1;
         }
         self.metrics.misplaced(&counts.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_about_a_service_are_limited() {
+        let (mut limit, begin) = (ReportLimit::default(), Instant::now());
+        let id = |name: &str| ServiceKey { namespace: "shop".to_owned(), name: name.to_owned() };
+        let mut written = |name: &str, minutes: u64| {
+            let now = begin + Duration::from_secs(60 * minutes);
+            (0..100).filter(|_| limit.take(&id(name), now)).count()
+        };
+        assert_eq!([written("web", 0), written("web", 14), written("web", 15), written("web", 50)], [4, 0, 1, 2]);
+        assert_eq!(written("api", 50), 4, "another Service");
+        assert_eq!(written("web", 1000), 4);
+        limit.remove(&id("web"));
+        assert!(!limit.0.contains_key(&id("web")));
     }
 }
