@@ -9,7 +9,7 @@ use crate::fence::support::{
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::costly_services::{costly, fenced_pools};
 use crate::support::service_webhook_rules::{Call, assert_calls};
-use crate::support::webhook_cluster::service;
+use crate::support::webhook_cluster::{annotated, service};
 
 /// What a tenant writes before the address itself. `A` stands for the address.
 const FIRST: [(&str, &str); 16] = [
@@ -87,6 +87,36 @@ async fn no_fenced_address_in_two_writes() {
     for (name, change) in rows {
         let outcome = outcome(patch(&mallory, &namespace, "web", change).await);
         calls.push(Call { request: name.to_owned(), outcome, expected: "refused" });
+    }
+    assert_calls(calls);
+}
+
+/// The texts of all fields, one after the other with commas, are the same before and after these writes.
+#[tokio::test]
+async fn text_that_moves_to_another_field_is_new() {
+    let plane = fenced().await;
+    let (namespace, mallory) = tenant(plane, "other-field").await;
+    plane.apply(&fenced_pool("ServicePool", "other-field", &["172.21.28.0/24"], "another-team").to_string()).await;
+    plane.apply(&fenced_pool("ExternalPool", "other-field", &["198.19.8.0/24"], "another-team").to_string()).await;
+    until_refused(&mallory, &namespace, &service_at("web", "172.21.28.7")).await;
+    until_refused(&mallory, &namespace, &unfenced_service("web", json!({"externalIPs": ["198.19.8.7"]}))).await;
+    let (cilium, kube_vip, metallb) =
+        ("io.cilium/lb-ipam-ips", "kube-vip.io/loadbalancerIPs", "metallb.io/loadBalancerIPs");
+    let name = "vip.example.com";
+    let rows = [
+        (json!({cilium: format!(",{name}")}), json!({cilium: "", kube_vip: name, metallb: ","})),
+        (json!({metallb: format!("{name},,")}), json!({metallb: "", kube_vip: format!(",,{name}")})),
+        (json!({cilium: format!(",{name}")}), json!({cilium: null, kube_vip: format!("{name},")})),
+    ];
+    let mut calls = Vec::new();
+    for (nth, (first, then)) in rows.into_iter().enumerate() {
+        let web = format!("web-{nth}");
+        let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none",
+            "clusterIP": format!("172.21.0.{}", 210 + nth)});
+        create(&mallory, &namespace, &annotated(&web, first, spec)).await.unwrap();
+        let then = json!({"metadata": {"annotations": then}});
+        let outcome = outcome(patch(&mallory, &namespace, &web, then.clone()).await);
+        calls.push(Call { request: then.to_string(), outcome, expected: "refused" });
     }
     assert_calls(calls);
 }
