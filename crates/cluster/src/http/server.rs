@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::connection::{ConnectionLimiter, track};
 use super::error_response::ErrorResponse;
+use super::unread_answers::{self, UnreadAnswers};
 use crate::panics::catch_polls;
 
 /// What a server is for, in its errors.
@@ -99,7 +100,10 @@ impl Server {
             .initial_stream_window_size(64 << 10)
             .initial_connection_window_size(256 << 10)
             .max_concurrent_streams(250);
-        let router = router.layer(from_fn(catch_panics)).layer(from_fn_with_state(connections, track));
+        let router = router
+            .layer(from_fn(catch_panics))
+            .layer(from_fn_with_state(UnreadAnswers::default(), unread_answers::limit))
+            .layer(from_fn_with_state(connections, track));
         let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
             shutdown.await;

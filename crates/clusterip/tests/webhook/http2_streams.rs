@@ -1,18 +1,21 @@
-//! A client that opens streams of HTTP/2 and resets them at once takes nothing that others need.
+//! A client that opens streams of HTTP/2 and resets them at once, or does not read the answers, takes nothing that others
+//! need.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use clusterip::webhook::server::Limits;
+use clusterip::webhook::server::{Backend, Limits};
+use reqwest::StatusCode;
 use rustls::version::TLS13;
 
-use crate::support::{Running, allowed, backend, review};
+use crate::support::{MAX_WAIT, Running, allowed, backend, review};
 
 const HEADERS: u8 = 1;
 const DATA: u8 = 0;
 const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -101,4 +104,38 @@ async fn hundred_thousand_streams_that_are_reset_take_nothing_that_others_need()
         }
         server.assert_serves().await;
     }
+}
+
+/// A connection on which 250 answers of `/metrics` wait because the client allows no data.
+fn unread_metrics(server: &Running) -> impl Write + use<> {
+    let mut connection = server.tls(&[&TLS13]);
+    // SETTINGS_INITIAL_WINDOW_SIZE is the setting 4.
+    let mut opened = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    opened.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    let headers = b"\x82\x87\x04\x08/metrics\x01\x09localhost";
+    (0..250).for_each(|nth| opened.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * nth + 1, headers)));
+    connection.write_all(&opened).unwrap();
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn answers_that_a_client_does_not_read_take_little_memory() {
+    let metrics = Arc::new(|| "#".repeat(100_000));
+    let server = Arc::new(Running::start(Backend { metrics, ..backend(|_| allowed()) }, Limits::default()).await);
+    let status = async |server: &Running| server.client().get(server.url("/metrics")).send().await.unwrap().status();
+    let attacked = Arc::clone(&server);
+    let unread = tokio::task::spawn_blocking(move || unread_metrics(&attacked)).await.unwrap();
+    eventually(async || status(&server).await == StatusCode::SERVICE_UNAVAILABLE).await;
+    server.assert_serves().await;
+    drop(unread);
+    eventually(async || status(&server).await == StatusCode::OK).await;
+}
+
+async fn eventually(is_true: impl AsyncFn() -> bool) {
+    let checked = async {
+        while !is_true().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, checked).await.unwrap();
 }
