@@ -1,6 +1,7 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
 //! `PARTS` selects parts: `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`,
-//! `fence`, `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without it, all parts except `huge` are measured.
+//! `fence`, `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
+//! `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
 //! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -121,8 +121,8 @@ impl Threads {
     }
 }
 
-/// A place in the queue. A job whose caller is gone leaves the queue at once: otherwise a client that gives up its
-/// requests could fill the queue.
+/// The place of a job in the queue. A job whose caller is gone leaves the queue at once: otherwise a client that gives
+/// up its requests could fill the queue.
 struct Place {
     shared: Arc<Shared>,
     requester: Requester,

@@ -1,11 +1,11 @@
-//! Decides whose work comes next. Work waits in one queue for each client and namespace: if all clients shared the queue
-//! of a namespace, a client that names the namespace of others could fill it.
+//! Decides which work comes next. Work waits in one queue for each client and namespace: if all clients shared the
+//! queue of a namespace, a client that names the namespace of another client could fill the queue.
 //!
-//! A namespace can't keep others waiting, however much of its work waits, and however long each piece of it takes: it
-//! has a share of the places. The next free place goes to the client with the least work in progress, of equals to the one
-//! that had no turn for the longest time, and there to the namespace that has used least processor time lately. So a
-//! client gains nothing by naming another namespace for each request. Every piece of work is short, so a place is soon
-//! free again.
+//! A namespace can't keep others waiting, however much of its work waits, and however long each piece of work takes:
+//! the namespace has a share of the places. The next free place goes to the client with the least work in progress. Of
+//! several such clients, it goes to the one that had no turn for the longest time. Among the namespaces of the client,
+//! it goes to the one that has used least processor time lately. So a client gains nothing by naming another namespace
+//! for each request. Every piece of work is short, so a place is soon free again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -43,8 +43,8 @@ const MOST_HELD: Duration = Duration::from_secs(2);
 /// Of the time that counts, one second expires in so many seconds.
 const EXPIRING: u32 = 4;
 
-/// The work that waits, and how much is in progress. The cost of each operation grows with the number of clients and with
-/// the work in progress, not with the number of namespaces.
+/// The work that waits, and how much is in progress. The cost of each operation grows with the number of clients and
+/// with the work in progress, not with the number of namespaces.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     places: Places,
@@ -52,7 +52,7 @@ pub struct FairQueue<T> {
     peers: BTreeMap<Option<IpAddr>, Peer>,
     /// The namespaces without work, by the time until which they are remembered.
     idle: BTreeSet<(Instant, Requester)>,
-    /// Counts the turns and the pushed work, so that the one without a turn for the longest time comes first.
+    /// Counts the turns and the pushed work, so that the client without a turn for the longest time comes first.
     turns: u64,
 }
 
@@ -60,8 +60,8 @@ pub struct FairQueue<T> {
 struct Peer {
     running: usize,
     last_turn: u64,
-    /// The namespaces with work that waits and with a place for it, in their order: by the time when their processor time
-    /// has expired, and by their last turn.
+    /// The namespaces that have waiting work and a place for it, ordered by the time when their processor time has
+    /// expired, and by their last turn.
     ready: BTreeSet<(Instant, u64, Requester)>,
 }
 
@@ -71,8 +71,8 @@ struct Namespace<T> {
     waiting: VecDeque<(u64, T)>,
     running: usize,
     last_turn: u64,
-    /// When no processor time counts any more. As the time of all namespaces expires at the same rate, their order stays
-    /// the same meanwhile.
+    /// When no processor time counts any more. As the time of all namespaces expires at the same rate, their order
+    /// stays the same meanwhile.
     until: Instant,
 }
 
@@ -138,8 +138,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Changes a namespace, and puts it where it belongs then. A client can name any number of namespaces, so those without
-    /// work are forgotten when none of their time counts any more.
+    /// Changes a namespace, and puts the namespace where it belongs afterwards. A client can name any number of
+    /// namespaces, so a namespace without work is forgotten when none of its time counts any more.
     fn change<R>(&mut self, requester: Requester, now: Instant, change: impl FnOnce(&mut Namespace<T>) -> R) -> R {
         while self.idle.first().is_some_and(|(until, _)| *until <= now) {
             let forgotten = self.idle.pop_first();

@@ -138,7 +138,7 @@ impl AnnotationMap {
         if has_parser(key) { self.0.get(key) } else { None }
     }
 
-    /// Whether an annotation is there that no decision reads.
+    /// Whether the object has an annotation whose value no decision reads.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
     }

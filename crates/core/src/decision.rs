@@ -60,7 +60,7 @@ impl Decision {
         Self::new(Verdict::Denied(Denial { code: 400, message }))
     }
 
-    /// The refusal of a request about which no decision could be made, because the core panicked.
+    /// The refusal of a request about which the core panicked.
     pub fn panicked(cause: &str) -> Self {
         Self::new(Verdict::Denied(Denial { code: 500, message: format!("the decision failed: {cause}") }))
     }

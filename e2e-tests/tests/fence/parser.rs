@@ -134,8 +134,8 @@ fn with_fields(name: &str, fields: &Fields) -> Value {
     service
 }
 
-/// Whether a part of a field may be an address for another program although the expressions can't read it: it has a form
-/// of addresses, or the core says that kube-vip looks it up.
+/// Whether a part of a field may be an address for another program although the expressions can't read the part: it has
+/// the form of an address, or the core says that kube-vip looks it up.
 fn is_unreadable(field: &str, part: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.chars().all(|digit| digit.is_ascii_digit());
     let before_zone = part.split('%').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What it costs when a tenant keeps changing a workload that many of its Services select.
+//! How many requests the server sends while a tenant keeps changing a workload that many of its Services select.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ async fn reports(scene: &Scene, namespace: &str) -> usize {
     list["items"].as_array().unwrap().iter().filter(|event| event["reason"] == "AddressMisplaced").count()
 }
 
-/// Services that stay where they are, Services that are too large to move, and headless ones: the server reads each of
-/// the large ones once, when it would begin to move it, and reads none of the others. Each Service gets few Events.
+/// Services that stay where they are, Services that are too large to move, and headless ones: the server reads each
+/// large Service once, when its move would begin, and reads none of the others. Each Service gets few Events.
 #[tokio::test]
 async fn flipped_workload_causes_a_read_only_when_a_move_begins() {
     let scene = Scene::start().await;

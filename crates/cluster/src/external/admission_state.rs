@@ -23,8 +23,8 @@ pub fn concerns(settings: &ExternalSettings, request: &Request) -> bool {
     !settings.pools.is_empty() && (concerns(&change.object) || change.old.as_ref().is_some_and(concerns))
 }
 
-/// Decides about a request that may be about external addresses, and reserves those that the Service newly gets or
-/// claims. They are returned.
+/// Decides about a request that may be about external addresses. Reserves and returns the addresses that the Service
+/// newly gets or claims.
 pub(crate) fn decide(
     request: &Request,
     settings: &Settings,
@@ -68,8 +68,8 @@ fn held(settings: &ExternalSettings, cluster: &StoredCluster) -> Held {
     held
 }
 
-/// The addresses of the pools that are new to the Service of a request: it claims them, or has recorded them after the
-/// decision, and the old object did not.
+/// The addresses of the pools that are new to the Service of a request: after the decision, the Service claims them or
+/// has recorded them, and the old object did not.
 fn newly_claimed(settings: &ExternalSettings, request: &Request, decision: &Decision) -> Vec<IpAddr> {
     let About::Service(change) = &request.about else { return Vec::new() };
     let Change { object, old } = &**change;

@@ -1,4 +1,4 @@
-//! Limits the memory for answers that clients have requested and do not read.
+//! Limits the memory for answers that clients request and do not read.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,8 +16,8 @@ use super::error_response::ErrorResponse;
 
 /// Shorter answers do not count. The answers to most reviews are shorter.
 const SHORT: usize = 2 << 10;
-/// How many bytes one IP address may leave unread, and all together. An answer to an address without unread ones may be
-/// longer.
+/// How many bytes one IP address may leave unread, and all addresses together. If an IP address has left nothing
+/// unread, the next answer to that address may be longer.
 const OF_PEER: usize = 4 << 20;
 const ALL: usize = 32 << 20;
 
@@ -41,7 +41,8 @@ impl UnreadAnswers {
         let mut lengths = self.lock();
         let (all, of_peer) = (lengths.values().sum::<usize>(), lengths.get(&peer).copied().unwrap_or_default());
         if of_peer > 0 && of_peer + bytes.len() > OF_PEER || all > 0 && all + bytes.len() > ALL {
-            let message = format!("busy: answers of {of_peer} bytes to this client and {all} in all are not read");
+            let message =
+                format!("busy: this client has not read answers of {of_peer} bytes, and all clients {all}; try again");
             return Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message));
         }
         *lengths.entry(peer).or_default() += bytes.len();
@@ -67,7 +68,7 @@ impl Drop for Unread {
     }
 }
 
-/// Middleware that answers 503 instead of adding a long answer to many that are unread, for a server with
+/// Middleware that answers 503 if a long answer would exceed the limits of unread answers. It needs a server with
 /// `into_make_service_with_connect_info`.
 pub(super) async fn limit(
     Shared(answers): Shared<UnreadAnswers>,

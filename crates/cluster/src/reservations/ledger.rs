@@ -48,7 +48,7 @@ pub struct ShareExceeded {
     pub namespace: String,
     /// How many external addresses of the pool the namespace has reserved.
     pub reserved: usize,
-    /// How many it may have reserved for a short time, see [`NamespaceShare::burst`].
+    /// How many the namespace may have reserved for a short time, see [`NamespaceShare::burst`].
     pub max: usize,
 }
 
@@ -64,8 +64,8 @@ pub struct NamespaceShare<'a> {
 }
 
 impl<'a> NamespaceShare<'a> {
-    /// The share of a namespace that `address` counts towards: that of its pool and family. All addresses outside of every
-    /// pool count towards one share.
+    /// The share of a namespace that `address` counts towards: that of its pool and family. All addresses outside of
+    /// every pool count towards one share.
     pub fn of(settings: &'a Settings, address: IpAddr) -> Self {
         let family = Family::of(address);
         if let Some(pool) = settings.pool_of(address) {
@@ -236,9 +236,9 @@ impl Ledger {
     /// The others are released.
     ///
     /// A namespace that now has more reservations than its share of a pool loses the oldest of them; their addresses
-    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`NamespaceShare::burst`], and young
-    /// reservations of external addresses not even then. The reservations of running evaluations and of other replicas
-    /// count, but they are never released, and neither are those in `used`.
+    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`NamespaceShare::burst`], and
+    /// young reservations of external addresses not even then. The reservations of running evaluations and of other
+    /// replicas count, but they are never released. The same holds for those in `used`.
     pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();

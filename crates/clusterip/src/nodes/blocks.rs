@@ -180,7 +180,8 @@ impl<'s> NodePlacement<'s> {
     }
 }
 
-/// The decision about a Node without blocks, while these are in use. If the core panics, the Node gets no blocks.
+/// The decision about a Node without blocks, while the blocks of `allocation` are in use. If the core panics, the Node
+/// gets no blocks.
 pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) -> Decision {
     let in_use = InUse { blocks: Some(allocation), external: None };
     let decision = panics::catch(|| decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster));

@@ -258,7 +258,7 @@ impl Controller {
         false
     }
 
-    /// Begins to find the Services that changes concern. Those that wait for a free address are queued at once.
+    /// Begins to find the Services that changes concern. Services that wait for a free address are queued at once.
     fn begin_searches(&self, turns: &mut ServiceQueue, searches: &mut JoinSet<Found>) {
         let stores = self.reconciler.evaluator().stores();
         let (begun, freed) = self.changes.take(stores.snapshot());
@@ -267,7 +267,7 @@ impl Controller {
         }
         let whole: BTreeSet<&str> = begun.iter().filter_map(Search::whole_namespace).collect();
         if !whole.is_empty() {
-            // The search finds no Services that are gone.
+            // The search does not find Services that are gone.
             let gone = |id: &ServiceKey| whole.contains(&*id.namespace) && stores.stored_service(id).is_none();
             self.reconciler.noted().into_iter().filter(gone).for_each(|id| turns.push(id));
         }

@@ -99,8 +99,8 @@ impl Admission {
         Ok(Reviewed { changed: decision.changed(object), decision })
     }
 
-    /// Decides about a Node, without changing it: the API server does not refuse a block that two Nodes have, and it calls
-    /// webhooks in parallel, so only the controller hands out blocks. A Node is refused only if the settings say
+    /// Decides about a Node, without changing it: the API server does not refuse a block that two Nodes have, and it
+    /// calls webhooks in parallel, so only the controller hands out blocks. A Node is refused only if the settings say
     /// `nodes.explicit: deny` and the policy itself refuses it, because a cluster must get its Nodes.
     fn decide_about_node(&self, request: &Value, owner: Owner) -> Result<Decision, NoDecision> {
         let subject = Subject { owner, own: Vec::new(), dry_run: true };

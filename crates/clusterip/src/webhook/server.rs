@@ -129,7 +129,7 @@ struct AppState {
     clients_only: bool,
     /// The threads that review requests.
     reviews: Threads,
-    /// The threads that review large bodies, so that small reviews don't wait for these.
+    /// The threads that review large bodies, so that small reviews don't wait for large ones.
     large_reviews: Threads,
     bodies: Arc<Memory>,
     stopping: AtomicBool,
@@ -225,7 +225,8 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     })
 }
 
-/// The answer to a review that may take this long; otherwise the reason why there is none, and the beginning of the body.
+/// The answer to a review that may take this long; otherwise the reason why there is no answer, and the beginning of
+/// the body.
 async fn answered(
     app: &AppState,
     body: &Body,

@@ -150,7 +150,7 @@ impl Pair {
 
 impl Served {
     fn config(&self) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-        // Certificate and key do not belong together, or TLS can't use them.
+        // The certificate and the key do not belong together, or TLS can't use them.
         let unusable = |error| anyhow!("certificate and key can't be served: {error}");
         let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])

@@ -1,5 +1,5 @@
-//! A client that opens streams of HTTP/2 and resets them at once, or does not read the answers, takes nothing that others
-//! need.
+//! A client that opens streams of HTTP/2 and resets them at once, or does not read the answers, takes nothing that
+//! others need.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;

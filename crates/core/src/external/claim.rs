@@ -13,8 +13,8 @@ pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 /// `spec.loadBalancerIP` as a field that claims addresses.
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 
-/// The fields whose parts kube-vip looks up as host names if they are no addresses. MetalLB and Cilium refuse such parts,
-/// and so do the API server in `spec.externalIPs` and this policy in its own annotations.
+/// The fields in which kube-vip looks up a part as the name of a host if the part is not an address. MetalLB and Cilium
+/// refuse such parts, and so do the API server in `spec.externalIPs` and this policy in its own annotations.
 const LOOKED_UP: [&str; 2] = [LOAD_BALANCER_IP, "kube-vip.io/loadbalancerIPs"];
 
 /// This many items of `spec.externalIPs` count. Some users list one address for each node.
@@ -64,10 +64,10 @@ impl ClaimField<'_> {
         None
     }
 
-    /// The first part that kube-vip looks up as the name of a host, so that the DNS server chooses the address,
-    /// and that the same field did not have before. A part with leading zeros is one of them, because not every
-    /// resolver reads it as an address, or as the same one. In a text that is too long to be read, no part counts as
-    /// old.
+    /// The first part that kube-vip looks up as the name of a host, so that the DNS server chooses the address, and
+    /// that the same field did not have before. A part with leading zeros counts as a name: some resolvers do not read the
+    /// part as an address, and others read different addresses. In a text that is too long to be read, no part counts
+    /// as old.
     pub fn new_name(&self, old: Option<&Self>) -> Option<&str> {
         let [text] = self.texts else { return None };
         if !LOOKED_UP.contains(&self.name) {

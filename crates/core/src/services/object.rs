@@ -184,16 +184,16 @@ pub fn second(service: &Service, family: Family, settings: &Settings) -> Option<
     }
 }
 
-/// The field manager of our moves.
+/// The field manager of the moves of `clusterip`.
 pub const MANAGER: &str = "clusterip-mover";
 
 /// The fields of `spec` in `fieldsV1` whose owner has set the address: `clusterIP` and `clusterIPs`, in this order.
 pub const ADDRESS_FIELDS: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
 
-/// Whether this Service's address was set by hand, which `metadata.managedFields` shows: a manager owns the address. The
-/// API server computes `managedFields` before mutating admission, so an address that a webhook or the allocator picked
-/// has no owner. `None` for a Service without managedFields, about which nothing is
-/// known. Fields that an unfinished move owns do not count.
+/// Whether this Service's address was set by hand, which `metadata.managedFields` shows: a manager owns the address.
+/// The API server computes `managedFields` before mutating admission, so an address that a webhook or the allocator
+/// picked has no owner. `None` for a Service without `managedFields`, about which nothing is known. Fields that an
+/// unfinished move owns do not count.
 pub fn is_set_by_hand(service: &Value) -> Option<bool> {
     let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries = entries.filter(|entries| !entries.is_empty())?;

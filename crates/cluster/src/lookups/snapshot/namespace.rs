@@ -83,8 +83,8 @@ impl Namespace {
         }
     }
 
-    /// Adds an object whose name no object of the kind has. Returns whether all objects then take at most `max_bytes`. If
-    /// they would take more, the object is left out, except for the addresses of a Service.
+    /// Adds an object whose name no object of the kind has. Returns whether all objects then take at most `max_bytes`.
+    /// If they would take more, the object is left out, except for the addresses of a Service.
     pub(super) fn insert(&mut self, kind: StoredKind, name: &str, object: Stored, max_bytes: usize) -> bool {
         let bytes = self.bytes + object.bytes(name);
         self.forget_left_out(kind, name);
@@ -92,7 +92,8 @@ impl Namespace {
             if !matches!(&object, Stored::Workload(workload) if workload.is_inert()) {
                 self.left_out.entry(kind).or_default().insert(name_hash(name));
             }
-            // A cluster has any number of Services without addresses, and only so many with a ClusterIP.
+            // The Service ranges limit the number of Services with a ClusterIP. Nothing limits the number of Services
+            // without addresses, so nothing is kept of them.
             if let Stored::Service(service) = &object
                 && (!service.addresses().is_empty() || service.may_have_external())
             {

@@ -1,9 +1,9 @@
 //! Collects which objects have changed, and finds the Services whose place may change with them.
 //!
-//! A tenant can change an object hundreds of times a second, and thousands of Services may depend on it. So the changes
-//! of each namespace are collected in sets, which the same change enlarges only once, and which have a limit. The
-//! Services are found in steps on the background threads, where the namespaces take turns. A step looks at a limited
-//! number of objects, so that the snapshot is not locked for long.
+//! A tenant can change an object hundreds of times a second, and thousands of Services may depend on the object. So the
+//! changes of each namespace are collected in sets, which keep equal changes once, and which have a limit. The Services
+//! are found in steps on the background threads, where the namespaces take turns. A step looks at a limited number of
+//! objects, so that the snapshot is not locked for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -15,20 +15,22 @@ use clusterip_cluster::watch::stores::Change;
 use clusterip_core::service_key::ServiceKey;
 use tokio::sync::Notify;
 
-/// How many changes of a namespace are told apart. If there are more, all Services of the namespace are looked at.
+/// How many changed Services of a namespace are told apart, and how many other changes. If there are more, all Services
+/// of the namespace are looked at.
 const MAX_CHANGES: usize = 256;
 /// How many pairs of a Service and a set of labels, or how many Pods, are looked at in one step.
 const STEP: usize = 1024;
 
-/// The changes that were not handled yet. Clones share them.
+/// The changes that have not been handled yet. Clones share them.
 #[derive(Clone, Default)]
 pub struct Changes(Arc<(Mutex<Collected>, Notify)>);
 
 #[derive(Default)]
 struct Collected {
-    /// By namespace. Those of objects without a namespace concern all namespaces, and are under the empty name.
+    /// The changes by namespace. Those of objects without a namespace concern all namespaces, and are under the empty
+    /// name.
     namespaces: BTreeMap<String, Changed>,
-    /// The namespaces whose changes are being handled. Further changes wait for the end of that.
+    /// The namespaces whose changes are being handled. Further changes of these namespaces wait until then.
     taken: BTreeSet<String>,
     /// Whether an address may have become free.
     freed: bool,
@@ -363,7 +365,8 @@ mod tests {
             cluster.write(&other);
             cluster.write(&one);
         }
-        // Three steps for the Pods, the last of which finds none, and one for the Services; a step in the other namespace.
+        // Three steps for the Pods, the last of which finds none, and one for the Services; a step in the other
+        // namespace.
         assert_eq!(cluster.found(), (vec!["mallory/here".to_owned()], 3 + 1 + 1 + 1));
         let mut ready = one.clone();
         ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});

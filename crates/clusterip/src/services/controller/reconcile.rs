@@ -95,7 +95,7 @@ pub struct Reconciler {
     found: Mutex<Found>,
     /// The moves that another leader left unfinished, by Service.
     left: Mutex<BTreeMap<ServiceKey, Left>>,
-    /// The namespaces of which a Service is being read from the API server.
+    /// The namespaces with a Service that is being read from the API server.
     reads: Mutex<BTreeMap<String, Arc<OneAtATime<()>>>>,
 }
 
@@ -308,7 +308,7 @@ impl Reconciler {
         if let Some(rest) = self.remaining_silence(id, &misplaced) {
             return Next::After(rest);
         }
-        // By hand is reported before any other reason, because it does not end without a change.
+        // An address set by hand is reported before any other reason, because only a change of the Service ends it.
         let stays = match &misplaced.verdict {
             _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
             Verdict::Report { reason, detail } => Some((*reason, detail.clone())),
@@ -327,7 +327,8 @@ impl Reconciler {
         if let Err(brake) = braked {
             return self.report_brake(id, service, &misplaced, brake).await;
         }
-        // The API server is asked only now, because a tenant can change what many Services belong to with one write.
+        // The Service is read from the API server only now: with one write, a tenant can change the pools of many
+        // Services.
         let read = self.movable(id, &misplaced).await;
         let live = match read {
             Ok(Movable::Yes(live)) => live,
@@ -413,8 +414,8 @@ impl Reconciler {
         }
     }
 
-    /// Reads a Service from the API server. A Service may have megabytes, so those of a namespace are read one after the
-    /// other.
+    /// Reads a Service from the API server. A Service may have megabytes, so the Services of a namespace are read one
+    /// after the other.
     async fn live(&self, id: &ServiceKey) -> Result<Option<Value>, kube::Error> {
         let turn = {
             let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::super::review::namespace_of;
 
-/// The memory for bodies. If the bodies take too much, one is given up: the newest of the namespace whose bodies take
-/// most, of the client whose bodies take most. So nobody loses a body while others take more, and a client needs no
-/// share that is kept for it.
+/// The memory for bodies. If the bodies take too much, a body is given up: the newest of the client whose bodies take
+/// most, and there of the namespace whose bodies take most. So a client loses no body while another client takes more
+/// memory, and the server need not keep a share for each client.
 #[derive(Debug)]
 pub(super) struct Memory {
     most: usize,
@@ -43,8 +43,8 @@ struct Waiting {
 const BEGINNING: usize = 4 << 10;
 /// What a request takes besides its body: a copy of the beginning, and places in queues.
 const REQUEST: usize = 8 << 10;
-/// How many bytes of a body are read at most. API servers do not send more, and a client that still sends does not read
-/// the answer.
+/// At most this many bytes of a body are read, which is more than API servers send. A body that is too large is read,
+/// too, because a client that is still sending does not read the answer.
 const DRAINED: usize = 32 << 20;
 
 impl Memory {
@@ -52,7 +52,8 @@ impl Memory {
         Arc::new(Self { most, bodies: Mutex::default() })
     }
 
-    /// A place for the body of a request by this client, and the beginning of the body if it is given up.
+    /// A place for the body of a request by this client, and a receiver that gets the beginning of the body if the body
+    /// is given up.
     pub(super) fn begin(self: &Arc<Self>, peer: IpAddr) -> (Body, oneshot::Receiver<Vec<u8>>) {
         let (given_up, if_given_up) = oneshot::channel();
         let requester = Requester { peer: Some(peer), namespace: String::new() };
@@ -84,8 +85,8 @@ impl Bodies {
         Some(removed)
     }
 
-    /// If the bodies take more than this many bytes, gives bodies up until a sixteenth of it is free: so it is rarely
-    /// necessary, however many small requests come.
+    /// If the bodies take more than `most` bytes, gives bodies up until a sixteenth of `most` is free: so the search
+    /// for the namespace that takes most is rarely necessary, however many small requests come.
     fn shrink(&mut self, most: usize) {
         if self.used <= most {
             return;
@@ -176,7 +177,7 @@ impl Body {
         bodies.shrink(self.memory.most);
     }
 
-    /// The length of the body, its beginning, and who sent it; empty if it is given up.
+    /// The length of the body, its beginning, and its requester; all empty if the body is given up.
     pub(super) fn about(&self) -> (usize, Vec<u8>, Requester) {
         let bodies = self.memory.lock();
         let Some(Waiting { requester, bytes, .. }) = bodies.waiting.get(&self.number) else {
@@ -185,8 +186,8 @@ impl Body {
         (bytes.len(), beginning(bytes).to_vec(), requester.clone())
     }
 
-    /// Takes the body for its review; `None` if it is given up, or its request has ended. It does not count any more:
-    /// there are as many reviews at once as there are threads.
+    /// Takes the body for its review; `None` if the body is given up, or its request has ended. The body does not count
+    /// any more: the number of threads limits how many bodies are reviewed at once.
     pub(super) fn taker(&self) -> impl FnOnce() -> Option<Vec<u8>> + Send + use<> {
         let (memory, number) = (Arc::clone(&self.memory), self.number);
         move || memory.lock().remove(number).map(|waiting| waiting.bytes)

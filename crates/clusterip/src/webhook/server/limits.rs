@@ -21,8 +21,8 @@ pub struct Limits {
     pub large_body: usize,
     /// The largest body in bytes.
     pub body: usize,
-    /// The bytes that all requests together may take whose review has not begun. Beyond that, requests of the
-    /// client that takes most are given up.
+    /// The bytes that all requests whose review has not begun may take together. Beyond that, requests of the client
+    /// that takes most are given up.
     pub bodies: usize,
     /// The time for a TLS handshake.
     pub handshake: Duration,

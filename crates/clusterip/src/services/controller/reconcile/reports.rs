@@ -15,12 +15,13 @@ use crate::services::misplaced::{AskedBy, Misplaced};
 use crate::services::mover::MoveError;
 use crate::services::service_metrics::{MoveResult, StayReason};
 
-/// How many reports about one Service may follow one another, and after which time one more may.
+/// How many reports about one Service may be written at once, and after which time one more may be written.
 const REPORTS_AT_ONCE: u32 = 4;
 const REPORTS_EVERY: Duration = Duration::from_secs(15 * 60);
 
-/// Limits the reports about each Service that no user asked for. With one write of a workload, a tenant can make all of its
-/// Services misplaced, and with the next one none, and each Event fills the API server's storage for an hour.
+/// Limits the reports about each Service that no user asked for. With one write of a workload, a tenant can make all of
+/// its Services misplaced, and with the next write put all of them in place again. Each Event takes storage of the API
+/// server for an hour.
 #[derive(Debug, Default)]
 pub(super) struct ReportLimit(BTreeMap<ServiceKey, Instant>);
 
@@ -141,8 +142,8 @@ impl Reconciler {
         next
     }
 
-    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move. Metrics and
-    /// audits show what [`ReportLimit`] keeps out of the log and the Events.
+    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move. Metrics
+    /// and audits show what [`ReportLimit`] keeps out of the log and the Events.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: StayReason, detail: &str) {
         let note = format!("{}; it stays: {detail}", misplaced.why());
         let is_new = self.remember(id, reason, &note);

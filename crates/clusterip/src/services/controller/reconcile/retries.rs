@@ -81,8 +81,8 @@ impl Reconciler {
         self.remaining_pause(id).is_some() || self.known_size(id, record).is_some()
     }
 
-    /// The size of a Service that is too large to move, if it was read less than [`REPORTED`] ago and has not changed since.
-    /// A change of a field that the stores do not keep shows after that time.
+    /// The size of a Service that is too large to move, if the Service was read less than [`REPORTED`] ago and has not
+    /// changed since. A change of a field that the stores do not keep shows only after that time.
     pub(super) fn known_size(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Option<usize> {
         let found = self.found();
         let large = found.large.get(id)?;
