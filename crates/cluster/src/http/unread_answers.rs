@@ -16,10 +16,12 @@ use super::error_response::ErrorResponse;
 
 /// Shorter answers do not count. The answers to most reviews are shorter.
 const SHORT: usize = 2 << 10;
-/// How many bytes one IP address may leave unread, and all addresses together. If an IP address has left nothing
-/// unread, the next answer to that address may be longer.
+/// How many bytes one IP address may leave unread.
 const OF_PEER: usize = 4 << 20;
-const ALL: usize = 32 << 20;
+/// Beyond this many bytes of all addresses, each may leave an equal part of it unread. So all together are at most twice
+/// as many, except for a first answer to each address: other clients can't keep the API server from getting an answer to
+/// a review, however long that answer is.
+const ALL: usize = 16 << 20;
 
 /// The lengths of the answers that clients have not read, by IP address.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +42,8 @@ impl UnreadAnswers {
     fn count(&self, peer: IpAddr, bytes: Bytes) -> Result<Unread, ErrorResponse> {
         let mut lengths = self.lock();
         let (all, of_peer) = (lengths.values().sum::<usize>(), lengths.get(&peer).copied().unwrap_or_default());
-        if of_peer > 0 && of_peer + bytes.len() > OF_PEER || all > 0 && all + bytes.len() > ALL {
+        let most = if all + bytes.len() > ALL { OF_PEER.min(ALL / lengths.len().max(1)) } else { OF_PEER };
+        if of_peer > 0 && of_peer + bytes.len() > most {
             let message =
                 format!("busy: this client has not read answers of {of_peer} bytes, and all clients {all}; try again");
             return Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message));
@@ -102,10 +105,12 @@ mod tests {
         let long = of(1, 2 * OF_PEER);
         assert!(long.is_some(), "the first answer to a client may have any length");
         assert!(of(1, 1).is_none());
-        let others: Vec<_> = (2..8).map(|last| of(last, OF_PEER)).collect();
+        let others: Vec<_> = (2..34).map(|last| of(last, OF_PEER / 8)).collect();
         assert!(others.iter().all(Option::is_some));
-        assert!(of(9, 1).is_none(), "all together");
-        drop(others);
+        assert!(of(2, 1).is_none(), "a client that has more than an equal part");
+        let (first, second) = (of(99, 10_000), of(99, 10_000));
+        assert!(first.is_some() && second.is_some(), "a client that has less");
+        drop((first, second, others));
         let part = long.map(|long| long.slice(..10));
         assert!(of(1, 1).is_none(), "a part keeps all of it");
         drop(part);
