@@ -139,8 +139,9 @@ impl StoredCluster {
         self.end(used, &|address| NamespaceShare::of(settings, address));
     }
 
-    /// Releases everything that was reserved.
+    /// Releases everything that was reserved, for another decision with as many steps.
     pub fn release(&self) {
+        self.left.set(MAX_STEPS);
         // No address is used, so the share is not consulted.
         self.end(&[], &|_| NamespaceShare { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
     }

@@ -316,10 +316,11 @@ fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<Strin
     let had = before.map(claim_fields).unwrap_or_default();
     let mut wrong = Vec::new();
     for field in claim_fields(claimant.service) {
+        if had.contains(&field) {
+            continue;
+        }
         let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
-        if !had.contains(&field)
-            && let Some(address) = field.beyond(&in_a_pool)
-        {
+        if let Some(address) = field.beyond(&in_a_pool) {
             let most = if field.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
             wrong.push(format!(
                 "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",

@@ -44,7 +44,7 @@ struct Changed {
     /// The labels of the Pods that have changed, or whose workloads have.
     pods: BTreeSet<LabelHashes>,
     /// The Nodes whose labels have changed. They concern the Services that select Pods on them.
-    nodes: BTreeSet<String>,
+    nodes: BTreeSet<Arc<str>>,
     /// Whether all Services are concerned.
     all: bool,
 }
@@ -86,7 +86,7 @@ impl Changes {
             "Namespace" => collected.change(change.name, |it| it.all = true),
             // The labels are the only field of a Node that is evidence.
             "Node" if has_same_labels(change) => return,
-            "Node" => collected.change("", |it| it.nodes.extend([change.name.to_owned()])),
+            "Node" => collected.change("", |it| it.nodes.extend([Arc::from(change.name)])),
             // A RuntimeClass rarely changes, and any workload may name it.
             "RuntimeClass" => collected.change("", |it| it.all = true),
             "IPAddress" => collected.freed |= change.after.is_none(),
@@ -120,10 +120,14 @@ impl Changes {
     pub fn take(&self, snapshot: &RwLock<Snapshot>) -> (Vec<Search>, bool) {
         let of_cluster = self.lock().namespaces.remove("");
         if let Some(of_cluster) = of_cluster {
-            let namespaces = Snapshot::read(snapshot).namespaces();
-            let mut collected = self.lock();
-            for namespace in namespaces {
-                collected.change(&namespace, |it| {
+            // A Node concerns only namespaces with Pods.
+            let concerned: Vec<String> = {
+                let snapshot = Snapshot::read(snapshot);
+                let has_pods = |namespace: &String| snapshot.pods_after(namespace, "").next().is_some();
+                snapshot.namespaces().into_iter().filter(|it| of_cluster.all || has_pods(it)).collect()
+            };
+            for namespace in concerned {
+                self.lock().change(&namespace, |it| {
                     it.all |= of_cluster.all;
                     it.nodes.extend(of_cluster.nodes.iter().cloned());
                 });
@@ -365,9 +369,9 @@ mod tests {
             cluster.write(&other);
             cluster.write(&one);
         }
-        // Three steps for the Pods, the last of which finds none, and one for the Services; a step in the other
-        // namespace.
-        assert_eq!(cluster.found(), (vec!["mallory/here".to_owned()], 3 + 1 + 1 + 1));
+        // Three steps for the Pods, the last of which finds none, and one for the Services; none in the other namespace,
+        // which has no Pods.
+        assert_eq!(cluster.found(), (vec!["mallory/here".to_owned()], 3 + 1));
         let mut ready = one.clone();
         ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         cluster.write(&ready);

@@ -162,7 +162,8 @@ impl Reconciler {
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
                 let note = outcome.to_string();
-                if self.remember(id, StayReason::NotRecorded, &note) || self.requests.considered(id).is_some() {
+                let is_asked = self.requests.considered(id).is_some();
+                if self.must_report(id, StayReason::NotRecorded, &note, is_asked) {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
                     let uid = text(service, &["metadata", "uid"]);
                     self.publish_event(id, EventContent { uid, warning: true, reason: outcome.reason(), note }).await;

@@ -146,8 +146,7 @@ impl Reconciler {
     /// and audits show what [`ReportLimit`] keeps out of the log and the Events.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: StayReason, detail: &str) {
         let note = format!("{}; it stays: {detail}", misplaced.why());
-        let is_new = self.remember(id, reason, &note);
-        if (is_new && self.found().reports.take(id, Instant::now())) || misplaced.asked_by != AskedBy::Controller {
+        if self.must_report(id, reason, &note, misplaced.asked_by != AskedBy::Controller) {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,
@@ -160,13 +159,24 @@ impl Reconciler {
         }
     }
 
-    /// Stores why a Service stays. Returns whether that is new.
-    pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) -> bool {
-        let now = (reason, text.to_owned());
+    /// Stores why a Service stays. Returns whether that is to be reported: a user asked for the move, or it is new and
+    /// [`ReportLimit`] allows it. Otherwise, what is new stays new until a later look may report it.
+    pub(super) fn must_report(&self, id: &ServiceKey, reason: StayReason, text: &str, is_asked: bool) -> bool {
         let mut found = self.found();
-        let before = found.misplaced.insert(id.clone(), now.clone());
+        let now = (reason, text.to_owned());
+        let is_new = found.misplaced.get(id) != Some(&now);
+        let may = is_new && found.reports.take(id, Instant::now());
+        let unreported = is_new && !may && !is_asked;
+        found.misplaced.insert(id.clone(), if unreported { (reason, String::new()) } else { now });
         self.count(&found);
-        before.is_none_or(|before| before != now)
+        may || is_asked
+    }
+
+    /// Stores why a Service stays, which needs no report.
+    pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) {
+        let mut found = self.found();
+        found.misplaced.insert(id.clone(), (reason, text.to_owned()));
+        self.count(&found);
     }
 
     /// The Services about which something is noted: a finding, an unfinished move, a request, or a wait for consent.
