@@ -244,7 +244,7 @@ async fn version_in_use_keeps_its_fence() {
         (service_at("web", "172.21.26.20"), "refused", "allowed"),
         (service_at("other", "172.21.26.20"), "refused", "refused"),
         (external("198.19.6.7"), "refused", "allowed"),
-        (service_at("web", "172.21.27.7"), "allowed", "allowed"),
+        (service_at("web", "172.21.29.7"), "allowed", "allowed"),
     ];
     let mut seen = Vec::new();
     for (service, by_other, by_owner) in rows {
