@@ -444,6 +444,8 @@ lint: $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	cargo clippy --quiet $(ALL) --all-targets -- -D warnings
 	cargo clippy --quiet $(ALL) --test e2e --test external --test pods --test kubewarden --test chart --test images -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet $(ALL) --no-deps
+	@cargo metadata --quiet --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null || \
+		{ echo "fuzz/Cargo.lock does not fit the crates: cargo check --manifest-path fuzz/Cargo.toml" >&2; exit 1; }
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane e2e-tests/kubewarden); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane ./load
