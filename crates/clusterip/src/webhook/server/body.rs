@@ -92,21 +92,24 @@ impl Bodies {
             return;
         }
         let mut of_peers: BTreeMap<Option<IpAddr>, usize> = BTreeMap::new();
-        let mut of_namespaces: BTreeMap<Requester, usize> = BTreeMap::new();
-        for Waiting { requester, bytes, .. } in self.waiting.values() {
+        // What each namespace takes, and its bodies in the order of arrival.
+        let mut of_namespaces: BTreeMap<Requester, (usize, Vec<u64>)> = BTreeMap::new();
+        for (number, Waiting { requester, bytes, .. }) in &self.waiting {
             *of_peers.entry(requester.peer).or_default() += REQUEST + bytes.len();
-            *of_namespaces.entry(requester.clone()).or_default() += REQUEST + bytes.len();
+            let (used, numbers) = of_namespaces.entry(requester.clone()).or_default();
+            *used += REQUEST + bytes.len();
+            numbers.push(*number);
         }
         while self.used > most - most / 16 {
-            let used = |of: &(&Requester, &usize)| (of_peers.get(&of.0.peer).copied(), *of.1);
-            let Some((largest, _)) = of_namespaces.iter().max_by_key(used) else { return };
-            let largest = largest.clone();
-            let newest = self.waiting.iter().rev().find(|(_, waiting)| waiting.requester == largest);
-            let Some(removed) = newest.map(|(number, _)| *number).and_then(|newest| self.remove(newest)) else {
-                return;
-            };
-            for used in [of_peers.get_mut(&largest.peer), of_namespaces.get_mut(&largest)].into_iter().flatten() {
-                *used -= REQUEST + removed.bytes.len();
+            let largest = of_namespaces
+                .iter_mut()
+                .max_by_key(|(requester, (used, _))| (of_peers.get(&requester.peer).copied(), *used));
+            let Some((requester, (used, numbers))) = largest else { return };
+            let Some(removed) = numbers.pop().and_then(|newest| self.remove(newest)) else { return };
+            let bytes = REQUEST + removed.bytes.len();
+            *used -= bytes;
+            if let Some(of_peer) = of_peers.get_mut(&requester.peer) {
+                *of_peer -= bytes;
             }
             let Waiting { mut bytes, given_up, .. } = removed;
             bytes.truncate(BEGINNING);
