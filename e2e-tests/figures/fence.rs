@@ -6,14 +6,14 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use http::Request;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::bench::{API, Bench, Created, PARALLEL, SERVICE_POOLS, services};
 use super::layout::median;
 use super::manifests::service;
 use super::support::costly_services::{POOLS, costly, fenced_pools, ordinary};
 use super::support::eventually::eventually;
-use super::support::pools::pool;
+use super::support::pools::fenced_pool;
 use super::table::{Bound, Table, ratios};
 
 const FENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fence");
@@ -151,10 +151,10 @@ async fn measure_costly(bench: &Bench, rounds: usize) -> Vec<Vec<f64>> {
 /// Creates this number of pools, installs or removes the fence, and waits until this is in force.
 async fn prepare(bench: &Bench, pools: Option<u8>) {
     bench.clear(SERVICE_POOLS).await;
-    let of_another_team = |nth: u8| fenced_pool(&format!("team-{nth}"), &format!("172.21.{}.0/24", 128 + nth));
+    let of_another_team = |nth: u8| service_pool(&format!("team-{nth}"), &format!("172.21.{}.0/24", 128 + nth));
     bench.add(SERVICE_POOLS, (0..pools.unwrap_or_default()).map(of_another_team)).await;
     // The API server sees pools in the order in which they are written, so it has seen the other ones before.
-    bench.add(SERVICE_POOLS, iter::once(fenced_pool(PROBE, PROBE_RANGE))).await;
+    bench.add(SERVICE_POOLS, iter::once(service_pool(PROBE, PROBE_RANGE))).await;
     let args: &[&str] = match pools {
         Some(_) => &["apply", "-k", FENCE],
         None => &["delete", "--ignore-not-found", "-k", FENCE],
@@ -197,7 +197,7 @@ async fn turn(bench: &Bench) -> f64 {
 /// Creates Services without addresses while a range is fenced.
 async fn pick(bench: &Bench, fenced: &Fenced) -> Picked {
     bench.clear(SERVICE_POOLS).await;
-    bench.add(SERVICE_POOLS, iter::once(fenced_pool("team", fenced.range))).await;
+    bench.add(SERVICE_POOLS, iter::once(service_pool("team", fenced.range))).await;
     wait_until_refused(bench, fenced.inside, true).await;
     let path = services(NAMESPACE);
     let mut picked = Picked::default();
@@ -217,9 +217,9 @@ fn is_refused_by_fence(created: &Created) -> bool {
     created.as_ref().is_err_and(|error| error.contains(REFUSAL))
 }
 
-/// A pool that refuses the Services of all namespaces except the one with its name.
-fn fenced_pool(name: &str, range: &str) -> Value {
-    pool("ServicePool", name, json!({"cidrs": [range], "fence": "Deny", "match": {"namespaces": [name]}}))
+/// A ServicePool that refuses the Services of all namespaces except the one with its name.
+fn service_pool(name: &str, range: &str) -> Value {
+    fenced_pool("ServicePool", name, &[range], name)
 }
 
 fn service_at(index: usize, address: Ipv4Addr) -> Value {

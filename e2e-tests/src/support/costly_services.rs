@@ -3,13 +3,13 @@
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION};
 use serde_json::{Value, json};
 
-use super::pools::pool;
+use super::pools::fenced_pool;
 use super::webhook_cluster::{annotated, service};
 
 /// The fenced pools of each kind beside which these Services are created.
 pub const POOLS: u8 = 41;
-/// A ClusterIP in no pool.
-const UNFENCED: &str = "172.21.0.200";
+/// A ClusterIP for dry runs. It is in no pool, and in the static band, where the API server picks no addresses.
+pub const UNFENCED: &str = "172.21.0.200";
 
 /// A Service with many addresses.
 pub struct CostlyService {
@@ -23,7 +23,7 @@ pub struct CostlyService {
 pub fn fenced_pools() -> impl Iterator<Item = Value> {
     let fenced = |kind: &str, nth: u8, range: String| {
         let team = format!("team-{nth}");
-        pool(kind, &team, json!({"cidrs": [range], "fence": "Deny", "match": {"namespaces": [team]}}))
+        fenced_pool(kind, &team, &[range.as_str()], &team)
     };
     (0..POOLS).flat_map(move |nth| {
         [

@@ -7,6 +7,11 @@ pub fn pool(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
+/// A pool of this kind with a fence, for the Services of one namespace.
+pub fn fenced_pool(kind: &str, name: &str, cidrs: &[&str], namespace: &str) -> Value {
+    pool(kind, name, json!({"cidrs": cidrs, "fence": "Deny", "match": {"namespaces": [namespace]}}))
+}
+
 /// The Service pools of a settings document, as a list for `kubectl apply`.
 pub fn service_pools(settings: &str) -> String {
     let settings: Value = clusterip_cluster::yaml::single(settings).unwrap();

@@ -6,19 +6,16 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::costly_services::addresses_outside;
+pub use crate::support::costly_services::{UNFENCED, addresses_outside};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, request};
-use crate::support::pools::pool;
+pub use crate::support::pools::fenced_pool;
 use crate::support::webhook_cluster::{annotated, message, service};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The text that identifies a refusal of a policy.
 pub const BY_POLICY: &str = ".clusterip-policy.io' denied request";
-
-/// A ClusterIP for dry runs. It is in no pool, and in the static band, where the API server picks no addresses.
-pub const UNFENCED: &str = "172.21.0.200";
 
 /// A namespace with the Service `old`, which has had [`addresses_outside`] since before the fence: 1,000 in
 /// `spec.externalIPs` and 2,000 in an annotation.
@@ -43,11 +40,6 @@ pub async fn fenced() -> &'static ControlPlane {
             plane
         })
         .await
-}
-
-/// A pool that refuses the Services of every namespace except this one.
-pub fn fenced_pool(kind: &str, name: &str, cidrs: &[&str], namespace: &str) -> Value {
-    pool(kind, name, json!({"cidrs": cidrs, "fence": "Deny", "match": {"namespaces": [namespace]}}))
 }
 
 /// A Service with a ClusterIP that was set by hand.

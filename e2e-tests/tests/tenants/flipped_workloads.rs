@@ -29,13 +29,6 @@ async fn reads(scene: &Scene) -> usize {
     metrics.lines().filter(is_read).map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// The number of Events about misplaced Services of a namespace.
-async fn reports(scene: &Scene, namespace: &str) -> usize {
-    let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    let list: Value = scene.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
-    list["items"].as_array().unwrap().iter().filter(|event| event["reason"] == "AddressMisplaced").count()
-}
-
 /// Services that stay where they are, Services that are too large to move, and headless ones: the server reads each
 /// large Service once, when its move would begin, and reads none of the others. Each Service gets few Events.
 #[tokio::test]
@@ -65,7 +58,8 @@ async fn flipped_workload_causes_a_read_only_when_a_move_begins() {
     scene.wait_for_event(&mallory.namespace, "large-1", "AddressMisplaced").await;
     let read = reads(&scene).await - before;
     assert!(read <= LARGE, "{read} reads of {KEPT} Services that stay and {LARGE} that are too large");
-    let events = reports(&scene, &mallory.namespace).await;
+    let events = scene.events(&mallory.namespace).await;
+    let events = events.iter().filter(|event| event["reason"] == "AddressMisplaced").count();
     assert!(events <= 4 * (KEPT + LARGE), "{events} Events about {} Services", KEPT + LARGE);
 
     // The last change of the workload counts, however many there were.

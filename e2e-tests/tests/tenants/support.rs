@@ -199,15 +199,20 @@ impl Scene {
         begin.elapsed()
     }
 
+    /// The Events of a namespace.
+    pub async fn events(&self, namespace: &str) -> Vec<Value> {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        let mut list: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        serde_json::from_value(list["items"].take()).unwrap()
+    }
+
     /// Waits for an Event with this reason about a Service.
     pub async fn wait_for_event(&self, namespace: &str, name: &str, reason: &str) {
-        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let (admin, mut last) = (self.admin(), Vec::new());
+        let mut last = Vec::new();
         let deadline = Instant::now() + LOST;
         while Instant::now() < deadline {
-            let list: Value = admin.request(Request::get(&path).body(Vec::new()).unwrap()).await.unwrap();
-            let events = list["items"].as_array().unwrap().iter();
-            let about = events.filter(|event| event["regarding"]["name"] == name);
+            let events = self.events(namespace).await;
+            let about = events.iter().filter(|event| event["regarding"]["name"] == name);
             last = about.map(|event| format!("{}: {}", event["reason"], event["note"])).collect();
             if last.iter().any(|event| event.starts_with(&format!("\"{reason}\""))) {
                 return;

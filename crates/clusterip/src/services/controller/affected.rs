@@ -15,8 +15,8 @@ use clusterip_cluster::watch::stores::Change;
 use clusterip_core::service_key::ServiceKey;
 use tokio::sync::Notify;
 
-/// How many changed Services of a namespace are told apart, and how many other changes. If there are more, all Services
-/// of the namespace are looked at.
+/// A namespace keeps the names of at most this many changed Services, and at most this many other changes. Beyond either
+/// number, the search looks at all Services of the namespace.
 const MAX_CHANGES: usize = 256;
 /// How many pairs of a Service and a set of labels, or how many Pods, are looked at in one step.
 const STEP: usize = 1024;
