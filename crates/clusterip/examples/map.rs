@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clusterip::map_server::{Limits, MapServer};
+use clusterip::map_server::{AUDIT_TIME, MapServer};
 use clusterip::report::map::{self, About};
 
 #[tokio::main]
@@ -19,7 +19,7 @@ async fn main() -> anyhow::Result<()> {
     let mut ports = BTreeMap::new();
     for (name, audit) in audits::all() {
         std::fs::write(folder.join(format!("{name}.html")), map::page(&audit, &About::default())?)?;
-        let server = MapServer::bind(([127, 0, 0, 1], 0).into(), Limits::default()).await?;
+        let server = MapServer::bind(([127, 0, 0, 1], 0).into(), AUDIT_TIME).await?;
         ports.insert(name, server.local_addr().port());
         tokio::spawn(server.run(Arc::new(move || Ok(audit.clone())), std::future::pending()));
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
 use clusterip_cluster::panics;
@@ -23,47 +23,35 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Shows which addresses the Services in manifests get, and why. Needs no cluster
-    #[command(after_long_help = commands::plan::HELP)]
     Plan(commands::plan::PlanArguments),
     /// Evaluates the policy for one admission request, and prints the response as `kwctl run` does
-    #[command(after_long_help = commands::evaluate::HELP)]
     Evaluate(commands::evaluate::EvaluateArguments),
     /// Prints settings to start with, from the Service ranges of a cluster and the operating systems of its Nodes
-    #[command(after_long_help = commands::init::HELP)]
     Init(commands::init::InitArguments),
     /// Checks settings, alone or against a cluster
-    #[command(after_long_help = commands::validate::HELP)]
     Validate(commands::validate::ValidateArguments),
     /// Converts settings: between a document, objects of a cluster, and a policy of Kubewarden
-    #[command(after_long_help = commands::settings::HELP)]
     Settings(commands::settings::SettingsArguments),
     /// Serves a cluster: the admission webhook, and the controllers of Services, pod CIDRs and external addresses
-    #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::ServeArguments),
     /// Moves misplaced Services to addresses of their pools, without deleting the Services
-    #[command(name = "move", after_long_help = commands::move_::HELP)]
     Move(commands::move_::MoveArguments),
     /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
-    #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::AuditArguments),
     /// Writes the objects of a cluster that `audit` and `plan` read, for use without the cluster. Changes nothing
-    #[command(after_long_help = commands::snapshot::HELP)]
     Snapshot(commands::snapshot::SnapshotArguments),
     /// Holds external addresses of Services on a node
     #[cfg(target_os = "linux")]
     #[command(after_long_help = clusterip_agent::command::HELP)]
     Agent(clusterip_agent::command::Agent),
     /// Prints the completion script of a shell
-    Completions(Completions),
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
     /// Prints the manual page
     Man,
-}
-
-#[derive(Debug, Args)]
-struct Completions {
-    /// The shell
-    #[arg(value_enum)]
-    shell: Shell,
 }
 
 /// Exit status for input or settings that can't be used; clap uses the same for a wrong command line.
@@ -89,7 +77,7 @@ pub fn run() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         #[cfg(target_os = "linux")]
         Command::Agent(agent) => agent.run(),
-        Command::Completions(Completions { shell }) => {
+        Command::Completions { shell } => {
             print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
         }
         Command::Man => manual(),

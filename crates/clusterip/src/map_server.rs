@@ -31,38 +31,14 @@ use crate::report::map::{self, About};
 /// Audits the cluster as it is now. The call may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
-/// Limits of the server. It is for a few people, and must not slow down the rest of the program.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// The number of concurrent connections; further ones are closed. One IP address may have half of them.
-    pub connections: usize,
-    /// The number of concurrent audits; further ones wait.
-    pub audits: usize,
-    /// The time limit of an audit, including the wait for its turn.
-    pub time: Duration,
-    /// The time limit for the head of a request.
-    pub head: Duration,
-    /// The time after which a connection without traffic is closed.
-    pub silence: Duration,
-    /// The time after which a connection without a request is closed.
-    pub idle: Duration,
-    /// The time for requests in progress to finish after shutdown began.
-    pub drain: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 32,
-            audits: 1,
-            time: Duration::from_secs(30),
-            head: Duration::from_secs(10),
-            silence: Duration::from_secs(60),
-            idle: Duration::from_secs(180),
-            drain: Duration::from_secs(5),
-        }
-    }
-}
+/// The usual time limit of an audit, including the wait for its turn.
+pub const AUDIT_TIME: Duration = Duration::from_secs(30);
+/// The server is for a few people, and must not slow down the rest of the program.
+const CONNECTIONS: ConnectionLimits =
+    ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
+const TIME: TimeLimits = TimeLimits { head: Duration::from_secs(10), drain: Duration::from_secs(5) };
+/// The number of concurrent audits; further ones wait.
+const MAX_AUDITS: usize = 1;
 
 const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 
@@ -70,14 +46,14 @@ const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 #[derive(Debug)]
 pub struct MapServer {
     server: Server,
-    limits: Limits,
+    audit_time: Duration,
     about: Option<About>,
 }
 
 impl MapServer {
-    /// Listens on `address`.
-    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
-        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits, about: None })
+    /// Listens on `address`. An audit may take `audit_time`, including the wait for its turn.
+    pub async fn bind(address: SocketAddr, audit_time: Duration) -> Result<Self, ServerError> {
+        Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
     }
 
     /// Shows on each page which cluster it is about, where the settings come from, and the current time.
@@ -94,17 +70,10 @@ impl MapServer {
     /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
     /// audit, and no request changes any state.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
-        let Self { server, limits, about } = self;
-        let connections = ConnectionLimiter::new(ConnectionLimits {
-            most: limits.connections,
-            per_peer: limits.connections.div_ceil(2),
-            silence: limits.silence,
-            idle: limits.idle,
-        });
-        let time = TimeLimits { head: limits.head, drain: limits.drain };
-        let turns = Semaphore::new(limits.audits);
-        let app = Arc::new(AppState { source, address: server.local_addr(), turns, limits, about });
-        server.serve(router(app), connections.clone(), connections, time, shutdown).await
+        let Self { server, audit_time, about } = self;
+        let (connections, turns) = (ConnectionLimiter::new(CONNECTIONS), Semaphore::new(MAX_AUDITS));
+        let app = Arc::new(AppState { source, address: server.local_addr(), turns, audit_time, about });
+        server.serve(router(app), connections.clone(), connections, TIME, shutdown).await
     }
 }
 
@@ -112,7 +81,7 @@ struct AppState {
     source: Source,
     address: SocketAddr,
     turns: Semaphore,
-    limits: Limits,
+    audit_time: Duration,
     about: Option<About>,
 }
 
@@ -167,7 +136,7 @@ async fn render_audit(
     app: Arc<AppState>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
 ) -> Result<String, ErrorResponse> {
-    let time = app.limits.time;
+    let time = app.audit_time;
     let unavailable = |message: String| {
         tracing::warn!(message, "the map was not shown");
         ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)

@@ -3,28 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::{bail, ensure};
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
-use thiserror::Error;
 
 /// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
 const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
 
 const REMEDY: &str = "`clusterip snapshot` writes a snapshot of a cluster";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum IncompleteSnapshot {
-    #[error("no Kubernetes objects: {REMEDY}")]
-    Empty,
-    /// The file has no Service with an address, so it has manifests that were not applied to a cluster.
-    #[error("no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}")]
-    NotOfCluster,
-    /// The file has neither Services nor, where the settings have pools for them, Nodes.
-    #[error("no Services, but every cluster has some: {REMEDY}")]
-    NoServices,
-}
 
 #[derive(Default)]
 pub struct SnapshotKinds {
@@ -57,18 +45,22 @@ impl SnapshotKinds {
         }
     }
 
-    pub fn check_not_empty(&self) -> Result<(), IncompleteSnapshot> {
-        if self.seen.is_empty() { Err(IncompleteSnapshot::Empty) } else { Ok(()) }
+    pub fn check_not_empty(&self) -> anyhow::Result<()> {
+        ensure!(!self.seen.is_empty(), "no Kubernetes objects: {REMEDY}");
+        Ok(())
     }
 
     /// Checks that the snapshot has objects of each kind that the settings have pools for.
-    pub fn check(&self, settings: &Settings) -> Result<(), IncompleteSnapshot> {
+    pub fn check(&self, settings: &Settings) -> anyhow::Result<()> {
         self.check_not_empty()?;
         let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");
         match self.has("v1", "Service") {
             _ if self.has_address || has_nodes => Ok(()),
-            true => Err(IncompleteSnapshot::NotOfCluster),
-            false => Err(IncompleteSnapshot::NoServices),
+            // The manifests were not applied to a cluster.
+            true => bail!(
+                "no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}"
+            ),
+            false => bail!("no Services, but every cluster has some: {REMEDY}"),
         }
     }
 
@@ -135,51 +127,53 @@ mod tests {
             name: &'static str,
             objects: Vec<Value>,
             settings: Value,
-            expected: Result<(), IncompleteSnapshot>,
+            /// The beginning of the error.
+            expected: Option<&'static str>,
         }
         let nodes = || json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
         let cases = [
-            Case { name: "nothing", objects: vec![], settings: json!({}), expected: Err(IncompleteSnapshot::Empty) },
+            Case { name: "nothing", objects: vec![], settings: json!({}), expected: Some("no Kubernetes objects") },
             Case {
                 name: "only what the snapshot lists",
                 objects: vec![contents(&[])],
                 settings: json!({}),
-                expected: Err(IncompleteSnapshot::Empty),
+                expected: Some("no Kubernetes objects"),
             },
             Case {
                 name: "no Services",
                 objects: vec![object("apps/v1", "Deployment"), object("v1", "Node")],
                 settings: json!({}),
-                expected: Err(IncompleteSnapshot::NoServices),
+                expected: Some("no Services"),
             },
             Case {
                 name: "manifests of Services",
                 objects: vec![object("v1", "Service")],
                 settings: json!({}),
-                expected: Err(IncompleteSnapshot::NotOfCluster),
+                expected: Some("no Service has an address"),
             },
             Case {
                 name: "Services of a cluster",
                 objects: vec![object("v1", "Service"), with_address()],
                 settings: json!({}),
-                expected: Ok(()),
+                expected: None,
             },
             Case {
                 name: "Nodes, and pools of Nodes",
                 objects: vec![object("v1", "Node")],
                 settings: nodes(),
-                expected: Ok(()),
+                expected: None,
             },
             Case {
                 name: "a Service of another API",
                 objects: vec![object("serving.knative.dev/v1", "Service")],
                 settings: nodes(),
-                expected: Err(IncompleteSnapshot::NoServices),
+                expected: Some("no Services"),
             },
         ];
         for Case { name, objects, settings, expected } in cases {
             let settings = Settings::from_value(&settings).expect("valid settings");
-            assert_eq!(SnapshotKinds::of(&objects).check(&settings), expected, "{name}");
+            let error = SnapshotKinds::of(&objects).check(&settings).err().map(|error| error.to_string());
+            assert_eq!(error.as_ref().and_then(|error| error.split([':', ',']).next()), expected, "{name}");
         }
     }
 

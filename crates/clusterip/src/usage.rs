@@ -9,6 +9,7 @@ use clusterip_core::address::{Blocks, Candidates, Family, Occupancy};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{ExternalSettings, NodePool, Reservation, Settings};
 use ipnet::IpNet;
+use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 /// How many addresses or blocks of a range or pool are in each state. `usable` is the sum of `used`, `in_flight` and
@@ -81,14 +82,16 @@ impl Usage {
     }
 }
 
-/// How full the ranges of a pool are, in one family.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How full the ranges of a pool are, in one family. A plan prints this as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolUsage {
     /// Name of the pool.
+    #[serde(rename = "name")]
     pub pool: String,
     /// The family that is counted.
     pub family: Family,
     /// How many addresses or blocks are in each state.
+    #[serde(flatten, serialize_with = "plan_json")]
     pub usage: Usage,
 }
 
@@ -161,6 +164,11 @@ pub(crate) fn reservation_holder<'s>(
         None if snapshot.has_ip_address(*address) => (ReservationHolder::Other, None),
         None => (ReservationHolder::Nobody, None),
     }
+}
+
+/// Writes the usage of a pool or range as the JSON of a plan.
+pub(crate) fn plan_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
+    json(serializer, &[("used", usage.used), ("usable", usage.usable)], None)
 }
 
 /// Writes the usage of a range of a pool of Services as JSON.

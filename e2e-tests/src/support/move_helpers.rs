@@ -8,6 +8,7 @@ use axum::http::{Method, Request};
 use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Unmoved};
 use futures::future::{BoxFuture, ready};
 use kube::Client;
@@ -90,11 +91,9 @@ pub async fn is_recorded(client: &Client, service: &Value) -> bool {
 
 /// An order to move this Service.
 pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
-    let text = |field| service["metadata"][field].as_str().unwrap().to_owned();
     MoveOrder {
-        namespace: text("namespace"),
-        name: text("name"),
-        uid: text("uid"),
+        id: ServiceKey::of(service),
+        uid: service["metadata"]["uid"].as_str().unwrap().to_owned(),
         addresses: addresses.to_vec(),
         why: "its Pods run on windows".to_owned(),
         reason: None,

@@ -422,15 +422,7 @@ mod tests {
                 held: &[],
                 expected_kept: "10.0.9.0-10.0.9.0, 10.0.9.7-10.0.9.7",
                 expected_around: "10.0.9.0/29",
-                expected_counts: Usage {
-                    usable: 6,
-                    used: 0,
-                    in_flight: 0,
-                    free: 6,
-                    withheld: 2,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 6, free: 6, withheld: 2, ..Usage::default() },
             },
             Case {
                 name: "a range with exclusions, one of which reaches beyond it",
@@ -448,7 +440,7 @@ mod tests {
                     free: 23,
                     withheld: 6,
                     used_anyway: 1,
-                    held: None,
+                    ..Usage::default()
                 },
             },
             Case {
@@ -460,15 +452,7 @@ mod tests {
                 held: &["10.0.9.9"],
                 expected_kept: "",
                 expected_around: "10.0.9.10/32",
-                expected_counts: Usage {
-                    usable: 1,
-                    used: 1,
-                    in_flight: 0,
-                    free: 0,
-                    withheld: 0,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 1, used: 1, ..Usage::default() },
             },
             Case {
                 name: "a range across the boundary of a /24",
@@ -479,15 +463,7 @@ mod tests {
                 held: &[],
                 expected_kept: "",
                 expected_around: "10.0.8.0/22",
-                expected_counts: Usage {
-                    usable: 12,
-                    used: 0,
-                    in_flight: 0,
-                    free: 12,
-                    withheld: 0,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 12, free: 12, ..Usage::default() },
             },
             Case {
                 name: "IPv6",
@@ -498,15 +474,7 @@ mod tests {
                 held: &[],
                 expected_kept: "fd00::-fd00::",
                 expected_around: "fd00::/126",
-                expected_counts: Usage {
-                    usable: 3,
-                    used: 0,
-                    in_flight: 0,
-                    free: 3,
-                    withheld: 1,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 3, free: 3, withheld: 1, ..Usage::default() },
             },
             Case {
                 name: "a large range without its first half",
@@ -517,15 +485,7 @@ mod tests {
                 held: &[],
                 expected_kept: "fd00::-fd7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
                 expected_around: "fd00::/8",
-                expected_counts: Usage {
-                    usable: 1 << 119,
-                    used: 0,
-                    in_flight: 0,
-                    free: 1 << 119,
-                    withheld: 1 << 119,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 1 << 119, free: 1 << 119, withheld: 1 << 119, ..Usage::default() },
             },
         ];
         for case in cases {

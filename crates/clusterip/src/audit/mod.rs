@@ -18,7 +18,7 @@ pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clusterip_api::{Compilation, Kind as ObjectKind, ObjectKey, ObjectState, Reason, ReservationHolder};
 use clusterip_cluster::api_error::error_message;
@@ -33,6 +33,7 @@ use clusterip_failover::holders::{HolderSnapshot, Observer};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -218,8 +219,8 @@ impl LiveAudit {
         };
         let objects = self.compilation.borrow().as_ref().map(|compiled| compiled.states.clone()).unwrap_or_default();
         let input = AuditInput { settings: &settings, objects, cluster: &cluster, ledger: true, refused: false };
-        // A panic while the cache was locked only loses decisions that were not stored yet.
-        input.audit(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
+        // A panic while the cache is locked only loses decisions that are not stored yet.
+        input.audit(&mut self.cache.lock())
     }
 
     /// What the Leases say now, or why they can't be read.

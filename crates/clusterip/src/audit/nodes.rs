@@ -246,14 +246,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"]}),
                 held: &[],
                 expected_withheld: "",
-                expected_counts: Usage {
-                    usable: 256,
-                    used: 0,
-                    free: 256,
-                    withheld: 0,
-                    used_anyway: 0,
-                    ..Usage::default()
-                },
+                expected_counts: Usage { usable: 256, free: 256, ..Usage::default() },
             },
             Case {
                 name: "blocks, a part of one, a larger range, one twice, and one elsewhere",
@@ -261,14 +254,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"]}),
                 held: &["10.0.0.0/24", "10.0.0.0/24", "10.0.1.0/26", "10.0.4.0/22", "10.1.0.0/24", "fd00::/64"],
                 expected_withheld: "",
-                expected_counts: Usage {
-                    usable: 256,
-                    used: 6,
-                    free: 250,
-                    withheld: 0,
-                    used_anyway: 0,
-                    ..Usage::default()
-                },
+                expected_counts: Usage { usable: 256, used: 6, free: 250, ..Usage::default() },
             },
             Case {
                 name: "a Service range, and exclusions inside and outside of it",
@@ -291,14 +277,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.254.0/23"]}),
                 held: &[],
                 expected_withheld: "10.0.254.0/24-10.0.254.0/24 Excluded, 10.0.255.0/24-10.0.255.0/24 ServicePool",
-                expected_counts: Usage {
-                    usable: 254,
-                    used: 0,
-                    free: 254,
-                    withheld: 2,
-                    used_anyway: 0,
-                    ..Usage::default()
-                },
+                expected_counts: Usage { usable: 254, free: 254, withheld: 2, ..Usage::default() },
             },
             Case {
                 name: "full",
@@ -306,7 +285,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/23"]}),
                 held: &["10.0.0.0/16"],
                 expected_withheld: "",
-                expected_counts: Usage { usable: 2, used: 2, free: 0, withheld: 0, used_anyway: 0, ..Usage::default() },
+                expected_counts: Usage { usable: 2, used: 2, ..Usage::default() },
             },
             Case {
                 name: "a range of one block",
@@ -314,7 +293,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/30"], "blockSize": {"ipv4": 30}}),
                 held: &[],
                 expected_withheld: "",
-                expected_counts: Usage { usable: 1, used: 0, free: 1, withheld: 0, used_anyway: 0, ..Usage::default() },
+                expected_counts: Usage { usable: 1, free: 1, ..Usage::default() },
             },
             Case {
                 name: "IPv6, larger than any Node needs",
@@ -327,7 +306,6 @@ mod tests {
                     used: 1 << 64,
                     free: (1 << 112) - (1 << 20) - (1 << 64),
                     withheld: 1 << 20,
-                    used_anyway: 0,
                     ..Usage::default()
                 },
             },
@@ -337,14 +315,7 @@ mod tests {
                 pool: json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
                 held: &["::/0"],
                 expected_withheld: "",
-                expected_counts: Usage {
-                    usable: u128::MAX,
-                    used: u128::MAX,
-                    free: 0,
-                    withheld: 0,
-                    used_anyway: 0,
-                    ..Usage::default()
-                },
+                expected_counts: Usage { usable: u128::MAX, used: u128::MAX, ..Usage::default() },
             },
         ];
         for Case { name, services, mut pool, held, expected_withheld, expected_counts } in cases {

@@ -151,15 +151,7 @@ mod tests {
                 used: &[],
                 in_flight: &[],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Usage {
-                    usable: 6,
-                    used: 0,
-                    in_flight: 0,
-                    free: 6,
-                    withheld: 0,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 6, free: 6, ..Usage::default() },
             },
             Case {
                 name: "the network address counts as one of the reserved addresses",
@@ -174,7 +166,7 @@ mod tests {
                     free: 2,
                     withheld: 2,
                     used_anyway: 1,
-                    held: None,
+                    ..Usage::default()
                 },
             },
             Case {
@@ -183,15 +175,7 @@ mod tests {
                 used: &["10.0.0.5"],
                 in_flight: &["10.0.0.4"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
-                expected_counts: Usage {
-                    usable: 7,
-                    used: 0,
-                    in_flight: 0,
-                    free: 7,
-                    withheld: 3,
-                    used_anyway: 2,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 7, free: 7, withheld: 3, used_anyway: 2, ..Usage::default() },
             },
             Case {
                 name: "addresses reserved for Services",
@@ -203,15 +187,7 @@ mod tests {
                 used: &["10.0.0.3", "10.0.0.4"],
                 in_flight: &["10.0.0.5"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.1 s, 10.0.0.4-10.0.0.5 s, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Usage {
-                    usable: 3,
-                    used: 1,
-                    in_flight: 0,
-                    free: 2,
-                    withheld: 3,
-                    used_anyway: 2,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 3, used: 1, free: 2, withheld: 3, used_anyway: 2, ..Usage::default() },
             },
             Case {
                 name: "the address of default/kubernetes",
@@ -219,15 +195,7 @@ mod tests {
                 used: &["172.30.0.1"],
                 in_flight: &[],
                 expected_kept: "172.30.0.0-172.30.0.1 x, 172.30.0.7-172.30.0.7 x",
-                expected_counts: Usage {
-                    usable: 5,
-                    used: 0,
-                    in_flight: 0,
-                    free: 5,
-                    withheld: 0,
-                    used_anyway: 1,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 5, free: 5, used_anyway: 1, ..Usage::default() },
             },
             Case {
                 name: "the last address of an IPv6 range is usable",
@@ -235,15 +203,7 @@ mod tests {
                 used: &["fd00::3", "10.0.0.1"],
                 in_flight: &[],
                 expected_kept: "fd00::-fd00:: x",
-                expected_counts: Usage {
-                    usable: 3,
-                    used: 1,
-                    in_flight: 0,
-                    free: 2,
-                    withheld: 0,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 3, used: 1, free: 2, ..Usage::default() },
             },
             Case {
                 name: "a range that is full",
@@ -251,15 +211,7 @@ mod tests {
                 used: &["10.0.0.1"],
                 in_flight: &["10.0.0.2"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.3-10.0.0.3 x",
-                expected_counts: Usage {
-                    usable: 2,
-                    used: 1,
-                    in_flight: 1,
-                    free: 0,
-                    withheld: 0,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: 2, used: 1, in_flight: 1, ..Usage::default() },
             },
             Case {
                 name: "a large range",
@@ -267,15 +219,7 @@ mod tests {
                 used: &[],
                 in_flight: &[],
                 expected_kept: "fd00::-fd00:: x",
-                expected_counts: Usage {
-                    usable: (1 << 64) - 1,
-                    used: 0,
-                    in_flight: 0,
-                    free: (1 << 64) - 1,
-                    withheld: 0,
-                    used_anyway: 0,
-                    held: None,
-                },
+                expected_counts: Usage { usable: (1 << 64) - 1, free: (1 << 64) - 1, ..Usage::default() },
             },
         ];
         for Case { name, mut pool, used, in_flight, expected_kept, expected_counts } in cases {

@@ -34,8 +34,7 @@ use crate::report::columns::Layout;
 use crate::report::map::About;
 use crate::report::{audit_parts, audit_table, explanation_table, map, pipeline_reports};
 
-/// The text at the end of `clusterip audit --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   The cluster of the current context:
     clusterip audit
@@ -61,6 +60,7 @@ Exit status: 0; 1 if there is a finding of a kind in --fail-on; 2 if the input, 
 the cluster can't be read. With --watch, the status is that of the last report.";
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct AuditArguments {
     #[command(flatten)]
     cluster: ClusterArguments,

@@ -31,8 +31,7 @@ use serde_json::Value;
 use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, warn};
 
-/// The text at the end of `clusterip evaluate --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   A recorded session:
     cd e2e-tests/sessions/evidence-from-a-deployment
@@ -60,6 +59,7 @@ Exit status: 0 if the request is allowed; 1 if it is denied (`kwctl run` exits w
 settings can't be used, or the session does not match. Then only one message is printed.";
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct EvaluateArguments {
     /// Evaluate with this build of the policy module, such as policy.wasm
     #[arg(long, value_name = "FILE")]

@@ -19,8 +19,7 @@ use super::terminal::TerminalOptions;
 use crate::starter::facts::{self, Os, Ranges, RangesOrigin};
 use crate::starter::{document, pools};
 
-/// The text at the end of `clusterip init --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   For the cluster of the current context:
     clusterip init >settings.yaml
@@ -36,6 +35,7 @@ Exit status: 0; 2 if the cluster can't be read, its Service ranges are unknown o
 can't be written.";
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct InitArguments {
     #[command(flatten)]
     cluster: ClusterArguments,

@@ -37,8 +37,7 @@ use crate::services::controller::reconcile::Reconciler;
 use crate::services::misplaced::Allowed;
 use crate::text::several;
 
-/// The text at the end of `clusterip help move`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   List the moves and their reasons:
     clusterip move --dry-run
@@ -69,6 +68,7 @@ Exit status: 0; 1 if a Service could not be moved, or the command was interrupte
 can't start.";
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct MoveArguments {
     #[command(flatten)]
     cluster: ClusterArguments,

@@ -24,8 +24,7 @@ use crate::report::columns::Layout;
 use crate::report::{filled_manifests, plan_json, plan_table};
 use crate::service_selector::ServiceSelector;
 
-/// The text at the end of `clusterip plan --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   Without a cluster:
     clusterip plan examples/shop --settings examples/settings/k2s.yaml
@@ -54,6 +53,7 @@ Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct PlanArguments {
     /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
     #[arg(required_unless_present_any = ["filenames", "kustomize"])]

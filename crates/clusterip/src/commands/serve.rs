@@ -17,12 +17,15 @@ use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::replica_claims::ClaimStore;
-use clusterip_cluster::shutdown::shutdown_signal;
+use clusterip_cluster::shutdown::{shutdown_signal, until};
 use kube::Client;
+use tokio::sync::watch;
 
-use self::running::{Election, Listener, Running};
-use self::startup::{Inputs, Startup};
+use self::running::{Election, Running};
+use self::startup::Startup;
 use super::arguments::DnsArguments;
+use crate::leader::Candidate;
+use crate::services::controller::affected::Changes;
 use crate::webhook::admission::OnError;
 use crate::webhook::authority;
 use crate::webhook::registration::{self, Registration};
@@ -30,8 +33,7 @@ use crate::webhook::server::WebhookServer;
 use crate::webhook::tls::{Certificate, CertificateFiles};
 use clusterip_moves::journal::SeamlessOptions;
 
-/// The text at the end of `clusterip help serve`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   In the cluster, as in deploy/webhook:
     clusterip serve
@@ -52,6 +54,7 @@ const BLOCKING_THREADS: usize = 2;
 const CLAIMING_THREADS: usize = 16;
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct ServeArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -118,7 +121,7 @@ pub struct ServeArguments {
     seamless_moves: bool,
     #[command(flatten)]
     dns: DnsArguments,
-    /// ServeArguments the map of all pools over plain HTTP. Without an address, only this machine can connect
+    /// Serve the map of all pools over plain HTTP. Without an address, only this machine can connect
     #[arg(
         long,
         value_name = "ADDR:PORT",
@@ -136,7 +139,9 @@ pub struct ServeArguments {
 struct Prepared<'a> {
     // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
     startup: Startup<'a>,
-    inputs: Inputs,
+    candidate: Candidate,
+    /// The changes that the stores see.
+    changes: Changes,
     /// The client of the task that gives Nodes their pod CIDRs.
     nodes_client: Client,
     server: WebhookServer,
@@ -209,7 +214,7 @@ impl ServeArguments {
     /// request is answered before [`Self::start`].
     async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<Prepared<'_>> {
         // From here on requests may be in progress: each task below ends by itself after `stop`.
-        let (mut startup, inputs) = Startup::begin(self).await?;
+        let (mut startup, candidate, changes) = Startup::begin(self).await?;
         startup.warn_about_the_cluster();
         startup.serve_map().await?;
         let server = startup.listen().await?;
@@ -218,23 +223,25 @@ impl ServeArguments {
         let seamless = self.dns.options(&self.cluster.client().await?, self.seamless_moves).await;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
-        Ok(Prepared { startup, inputs, nodes_client, server, certificate, registration, seamless })
+        Ok(Prepared { startup, candidate, changes, nodes_client, server, certificate, registration, seamless })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared { mut startup, inputs, nodes_client, server, certificate, registration, seamless } = prepared;
-        let mut election = Election::start(inputs.candidate);
+        let Prepared { mut startup, candidate, changes, nodes_client, server, certificate, registration, seamless } =
+            prepared;
+        let mut election = Election::start(candidate);
         let reconciler = startup.reconciler().seamless(seamless);
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(nodes_client, &election)?;
         startup.assign_external_addresses(&election);
         startup.write_status(Arc::clone(&reconciler), &election);
-        startup.move_services(Arc::clone(&reconciler), inputs.changes, &election);
+        startup.move_services(Arc::clone(&reconciler), changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);
-        let listener = Listener::start(server, backend, certificate);
+        let (close, closed) = watch::channel(false);
+        let server = tokio::spawn(async move { server.run(backend, &certificate, until(closed)).await });
         startup.register(registration, &election);
-        Ok(Running { tasks: startup.tasks, listener, election, unregisters: self.register_url.is_some() })
+        Ok(Running { tasks: startup.tasks, server, close, election, unregisters: self.register_url.is_some() })
     }
 
     fn settings_source(&self, client: &Client) -> SettingsSource {

@@ -17,8 +17,7 @@ use serde_json::{Map, Value, json};
 use super::given_settings;
 use super::terminal::{TerminalOptions, warn};
 
-/// The text at the end of `clusterip settings --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   Convert the document of a server to objects, and apply them:
     clusterip settings settings.yaml --to objects | kubectl apply -f -
@@ -41,6 +40,7 @@ Objects have no evidence.lookups and no unusableServiceCIDRs. A warning names ea
 Exit status: 0; 2 if the settings can't be read or have mistakes, or the result can't be written.";
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct SettingsArguments {
     /// The settings to convert, or - for standard input
     #[arg(value_name = "FILE")]

@@ -1,6 +1,5 @@
 //! `clusterip snapshot`
 
-use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -24,8 +23,7 @@ use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::claims::{CLAIM, EXTERNAL};
 use clusterip_failover::heartbeat_state::AGENT;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::api::ObjectMeta;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -35,8 +33,7 @@ use super::terminal::{Heartbeat, TerminalOptions, warn};
 use crate::audit::source::list_leases;
 use crate::snapshot_kinds;
 
-/// The text at the end of `clusterip snapshot --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   Audit a cluster, and plan manifests for it, without access to it (the first
   two commands need it):
@@ -53,6 +50,7 @@ be used without --settings.
 Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written.";
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct SnapshotArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -183,7 +181,7 @@ impl Contents {
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
         let own = format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})");
         for lease in list_leases(&Api::all(client.clone()), &own).await? {
-            self.objects.push(serde_json::to_value(reduced_lease(lease)).map_err(kube::Error::SerdeError)?);
+            self.objects.push(reduced_lease(&lease).map_err(kube::Error::SerdeError)?);
         }
         self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
         Ok(())
@@ -209,21 +207,17 @@ fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
 }
 
 /// A Lease with only the fields that are read.
-fn reduced_lease(lease: Lease) -> Lease {
-    let only = |values: Option<BTreeMap<String, String>>, keys: &[&str]| {
-        values.map(|values| values.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect())
-    };
-    let ObjectMeta { name, namespace, uid, labels, annotations, .. } = lease.metadata;
-    let labels = only(labels, &[LEASE_LABEL]);
-    let annotations = only(annotations, &[ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION]);
-    let spec = lease.spec.map(|spec| LeaseSpec {
-        acquire_time: spec.acquire_time,
-        holder_identity: spec.holder_identity,
-        lease_duration_seconds: spec.lease_duration_seconds,
-        renew_time: spec.renew_time,
-        ..LeaseSpec::default()
-    });
-    Lease { metadata: ObjectMeta { name, namespace, uid, labels, annotations, ..ObjectMeta::default() }, spec }
+fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
+    let metadata = ["name", "namespace", "uid"].map(|field| format!("metadata.{field}"));
+    let annotations = [ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION];
+    let annotations = annotations.map(|key| format!("metadata.annotations.{key}"));
+    let spec = ["acquireTime", "holderIdentity", "leaseDurationSeconds", "renewTime"];
+    let spec = spec.map(|field| format!("spec.{field}"));
+    let others = ["apiVersion".to_owned(), "kind".to_owned(), format!("metadata.labels.{LEASE_LABEL}")];
+    let fields = others.into_iter().chain(metadata).chain(annotations).chain(spec).collect();
+    let mut lease = serde_json::to_value(lease)?;
+    Mask::new(&fields).prune(&mut lease);
+    Ok(lease)
 }
 
 /// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services,
@@ -279,7 +273,7 @@ mod tests {
             "spec": {"holderIdentity": "pod_serve_1", "leaseDurationSeconds": 70, "leaseTransitions": 3,
                 "renewTime": "2026-01-02T03:04:05.000000Z"},
         });
-        let reduced = reduced_lease(serde_json::from_value(lease).unwrap());
+        let reduced = reduced_lease(&serde_json::from_value(lease).unwrap()).unwrap();
         let expected = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {
@@ -290,7 +284,7 @@ mod tests {
             "spec": {"holderIdentity": "pod_serve_1", "leaseDurationSeconds": 70,
                 "renewTime": "2026-01-02T03:04:05.000000Z"},
         });
-        assert_eq!(serde_json::to_value(reduced).unwrap(), expected);
+        assert_eq!(reduced, expected);
     }
 
     #[test]

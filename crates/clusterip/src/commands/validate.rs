@@ -35,8 +35,7 @@ use crate::starter::facts;
 use crate::text::several;
 use crate::usage::reservation_holder;
 
-/// The text at the end of `clusterip validate --help`.
-pub const HELP: &str = "\
+const HELP: &str = "\
 Examples:
   Without a cluster:
     clusterip validate examples/settings/k2s.yaml
@@ -64,6 +63,7 @@ const UNREADABLE: u8 = 2;
 const SHOWN: usize = 3;
 
 #[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
 pub struct ValidateArguments {
     /// Settings files in YAML or JSON, or - for standard input
     #[arg(required = true, value_name = "FILE")]

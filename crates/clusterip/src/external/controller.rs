@@ -44,7 +44,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::external_metrics::{AssignmentResult, ExternalMetrics};
-use super::holder_reports::{Assigned, HolderReport, HolderReports};
+use super::holder_reports::{Assigned, HolderReports};
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_service_event};
 use crate::leader::{Gate, GateChange};
 use crate::text::joined;
@@ -198,8 +198,8 @@ impl Controller {
             })
         });
         for report in term.holder_reports.changes(seen.collect(), Instant::now()) {
-            let Some(assignment) = assigned.get(&report.address()) else { continue };
-            if let HolderReport::Held { before: Some(_), .. } = report {
+            let Some(assignment) = assigned.get(&report.address) else { continue };
+            if report.before.is_some() {
                 self.metrics.taken_over();
             }
             let ServiceKey { namespace, name } = &assignment.service;
@@ -208,7 +208,7 @@ impl Controller {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
-            let content = EventContent { uid: report.uid(), warning, reason, note };
+            let content = EventContent { uid: &report.uid, warning, reason, note };
             publish_service_event(&self.client, &assignment.service, "Hold", content, None).await;
         }
     }

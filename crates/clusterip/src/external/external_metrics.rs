@@ -13,7 +13,6 @@ use crate::usage::PoolUsage;
 label_values! {
     /// The result of assigning external addresses to a Service that did not get them at admission.
     AssignmentResult {
-        /// The Service has its addresses.
         Assigned = "assigned",
         /// The Service was changed by another client meanwhile.
         Conflict = "conflict",

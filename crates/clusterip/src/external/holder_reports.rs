@@ -22,17 +22,13 @@ pub struct Assigned {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HolderReport {
-    /// Another node holds the address than before.
-    Held {
-        address: IpAddr,
-        uid: String,
-        node: String,
-        /// The node that held the address before; `None` if unknown.
-        before: Option<String>,
-    },
-    /// No node has held the address for [`GRACE`].
-    NotHeld { address: IpAddr, uid: String },
+pub struct HolderReport {
+    pub address: IpAddr,
+    pub uid: String,
+    /// The node that holds the address now; `None` if no node has held it for [`GRACE`].
+    pub node: Option<String>,
+    /// The node that held the address before this one; `None` if unknown.
+    pub before: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -75,20 +71,20 @@ impl HolderReports {
                     if known.last.as_ref() != Some(&node) || std::mem::take(&mut known.reported_unheld) {
                         let before = known.last.replace(node.clone()).filter(|before| *before != node);
                         known.reported_unheld = false;
-                        changes.push(HolderReport::Held { address, uid, node, before });
+                        changes.push(HolderReport { address, uid, node: Some(node), before });
                     }
                 }
                 None => {
                     let since = *known.unheld.get_or_insert(now);
                     if now >= since + GRACE && !known.reported_unheld {
                         known.reported_unheld = true;
-                        changes.push(HolderReport::NotHeld { address, uid });
+                        changes.push(HolderReport { address, uid, node: None, before: None });
                     }
                 }
             }
         }
         self.begun = true;
-        changes.sort_by_key(HolderReport::address);
+        changes.sort_by_key(|report| report.address);
         changes
     }
 
@@ -100,33 +96,22 @@ impl HolderReports {
 }
 
 impl HolderReport {
-    pub fn address(&self) -> IpAddr {
-        match self {
-            Self::Held { address, .. } | Self::NotHeld { address, .. } => *address,
-        }
-    }
-
-    pub fn uid(&self) -> &str {
-        match self {
-            Self::Held { uid, .. } | Self::NotHeld { uid, .. } => uid,
-        }
-    }
-
     /// The reason of the Event, and whether the Event is a warning.
     pub fn reason(&self) -> (&'static str, bool) {
-        match self {
-            Self::Held { .. } => ("ExternalAddressHeld", false),
-            Self::NotHeld { .. } => ("ExternalAddressNotHeld", true),
+        match self.node {
+            Some(_) => ("ExternalAddressHeld", false),
+            None => ("ExternalAddressNotHeld", true),
         }
     }
 
     pub fn note(&self) -> String {
-        match self {
-            Self::Held { address, node, before: None, .. } => format!("{address} is held by node {node}"),
-            Self::Held { address, node, before: Some(before), .. } => {
+        let address = self.address;
+        match (&self.node, &self.before) {
+            (Some(node), None) => format!("{address} is held by node {node}"),
+            (Some(node), Some(before)) => {
                 format!("{address} is held by node {node}, which took it over from node {before}")
             }
-            Self::NotHeld { address, .. } => format!(
+            (None, _) => format!(
                 "{address} has been held by no node for {} s: check that a ready node matches `nodes` of its pool and \
                  runs an agent, and read the logs of the agents",
                 GRACE.as_secs()
@@ -252,7 +237,7 @@ mod tests {
                 let found = holder_reports.changes(assigned, begin + Duration::from_secs(after));
                 let text = |report: &HolderReport| {
                     let (reason, warning) = report.reason();
-                    format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, report.uid(), report.note())
+                    format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, report.uid, report.note())
                 };
                 assert_eq!(found.iter().map(text).collect::<Vec<_>>(), reports, "{name}, after {after} s");
             }

@@ -45,9 +45,14 @@ pub struct Candidate {
     /// The UID of the Lease if this process created it.
     created: Option<String>,
     state: watch::Sender<Leadership>,
-    term: watch::Sender<Option<Instant>>,
-    competing_server: watch::Sender<CompetingServer>,
-    contact: watch::Sender<Contact>,
+    /// Until when this process leads without another renewal; `None` while it does not lead. A write that ends by then
+    /// has ended before another process may lead.
+    pub(crate) term: watch::Sender<Option<Instant>>,
+    /// Whether another server is at work.
+    pub(crate) competing_server: watch::Sender<CompetingServer>,
+    /// When the API server last answered a request for the Lease. Until the first answer, this is when the candidate was
+    /// made.
+    pub(crate) contact: watch::Sender<Contact>,
 }
 
 impl Candidate {
@@ -80,23 +85,6 @@ impl Candidate {
     /// A receiver that tells whether this process leads, now and after each change.
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.state.subscribe()
-    }
-
-    /// A receiver that tells until when this process leads without another renewal; `None` while it does not lead. A
-    /// write that ends by then has ended before another process may lead.
-    pub fn term(&self) -> watch::Receiver<Option<Instant>> {
-        self.term.subscribe()
-    }
-
-    /// A receiver that tells whether another server is at work, now and after each change.
-    pub fn competing_server(&self) -> watch::Receiver<CompetingServer> {
-        self.competing_server.subscribe()
-    }
-
-    /// A receiver that tells when the API server last answered a request for the Lease. Until the first answer, this is
-    /// when the candidate was made.
-    pub fn contact(&self) -> watch::Receiver<Contact> {
-        self.contact.subscribe()
     }
 
     /// The identity of this process.

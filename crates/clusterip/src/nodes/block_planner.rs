@@ -2,7 +2,7 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::blocks::{HeldBlocks, fields_of};
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,10 +36,12 @@ pub struct NodeRow {
     pub message: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RangeUsage {
+    #[serde(rename = "name")]
     pub pool: String,
     pub cidr: IpNet,
+    #[serde(flatten, serialize_with = "usage::plan_json")]
     pub usage: Usage,
 }
 
@@ -49,7 +51,6 @@ pub struct NodePlan {
     pub rows: Vec<NodeRow>,
     /// For each row: the index of its manifest.
     pub manifests: Vec<usize>,
-    /// How full each range of each pool is after the plan.
     pub ranges: Vec<RangeUsage>,
 }
 
@@ -145,7 +146,7 @@ impl<'m> NodePlanner<'m> {
     /// Inserts a Node into the snapshot, under the name that this planner uses for it.
     fn insert(&self, name: &str, mut node: Value) {
         node["metadata"]["name"] = name.into();
-        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(&node);
+        Snapshot::insert_in(self.snapshot, &node);
     }
 
     fn ranges(&self) -> Vec<RangeUsage> {

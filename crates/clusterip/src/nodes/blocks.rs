@@ -64,7 +64,6 @@ impl HeldBlocks {
         }
     }
 
-    /// The blocks of a Node; empty if it has none.
     pub fn of(&self, node: &str) -> &[IpNet] {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
     }

@@ -15,7 +15,6 @@ use crate::usage::PoolUsage;
 label_values! {
     /// The result of assigning blocks to a Node.
     Assignment {
-        /// The Node has its blocks.
         Assigned = "assigned",
         /// The Node was changed by another client meanwhile.
         Conflict = "conflict",

@@ -39,7 +39,6 @@ pub struct WatchedNode {
 }
 
 impl WatchedNode {
-    /// Reads a Node; `None` if it has no name.
     pub fn of(object: &PartialObject) -> Option<Self> {
         let PartialObject { metadata, data, .. } = object;
         let name = metadata.name.clone()?;

@@ -62,7 +62,6 @@ impl StatusWriter {
         }
     }
 
-    /// Writes for ever.
     async fn lead(&self) {
         let mut written: Option<Written> = None;
         let mut read_at = Instant::now();
@@ -85,7 +84,7 @@ impl StatusWriter {
     async fn write(&self, compilation: &Compilation, written: &mut Written) {
         let reconciler = Arc::clone(&self.reconciler);
         let counted = background::run_long(move || {
-            let (evaluator, misplaced) = (reconciler.evaluator(), reconciler.misplaced_services());
+            let (evaluator, misplaced) = (&reconciler.evaluator, reconciler.misplaced_services());
             (counts::count(evaluator, &misplaced), evaluator.settings())
         });
         // The next round tries again.

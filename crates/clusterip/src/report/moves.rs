@@ -10,11 +10,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::columns::{self, Layout, paint};
-use crate::services::controller::hand_over::HandOverError;
-use crate::services::mover::MoveError;
 use crate::text::joined;
 use clusterip_moves::method::Method;
-use clusterip_moves::outcome::Outcome;
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,17 +88,9 @@ pub enum NotMoved {
     /// Another move failed before this one began, and the command was told to stop then.
     #[error("the command stopped before the move began, because another move failed")]
     Stopped,
-    /// The Service has moved, but its temporary Services are not deleted yet.
-    #[error("it has moved, but the server has not deleted its temporary Services yet: read the log of the server")]
-    NotEnded,
-    /// The move ended, and the Service has not moved to a new address of its pool.
+    /// The move was tried. Contains its outcome, or what failed.
     #[error("{0}")]
-    Outcome(Outcome),
-    #[error(transparent)]
-    Unfinished(#[from] MoveError),
-    /// The server has not moved the Service.
-    #[error(transparent)]
-    HandOver(#[from] HandOverError),
+    Tried(String),
 }
 
 #[derive(Serialize)]
@@ -186,7 +175,7 @@ mod tests {
             row("stays", None, Some("by hand")),
         ];
         let key = |name: &str| ServiceKey::new("shop", name);
-        let not_moved = NotMoved::from(HandOverError::NotMoved("no".to_owned()));
+        let not_moved = NotMoved::Tried("no".to_owned());
         let ended = Ended::from([(key("done"), Ok("moved".to_owned())), (key("failed"), Err(not_moved))]);
         let service = |name: &str, to: Value, stays: Value, outcome: Value, message: Value| {
             json!({

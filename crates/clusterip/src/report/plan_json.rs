@@ -1,9 +1,7 @@
 //! Prints a plan as JSON.
 
 use clusterip_core::Verdict;
-use clusterip_core::address::Family;
 use clusterip_core::decision::RecordChange;
-use ipnet::IpNet;
 use serde::Serialize;
 
 use crate::audit::misplaced_services::MisplacedService;
@@ -25,57 +23,11 @@ struct Document<'p> {
 /// How full the pools are after the plan.
 #[derive(Serialize)]
 struct Pools<'p> {
-    services: Vec<PoolRow<'p>>,
+    services: &'p [PoolUsage],
     #[serde(skip_serializing_if = "Option::is_none")]
-    external: Option<Vec<PoolRow<'p>>>,
+    external: Option<&'p [PoolUsage]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    nodes: Option<Vec<NodeRangeRow<'p>>>,
-}
-
-/// How many addresses of a pool are used, in one family.
-#[derive(Serialize)]
-struct PoolRow<'p> {
-    name: &'p str,
-    family: Family,
-    used: u128,
-    usable: u128,
-}
-
-/// How many blocks of a range of a pool of Nodes are used.
-#[derive(Serialize)]
-struct NodeRangeRow<'p> {
-    name: &'p str,
-    cidr: IpNet,
-    used: u128,
-    usable: u128,
-}
-
-impl<'p> Pools<'p> {
-    fn of(plan: &'p Plan) -> Self {
-        Self {
-            services: PoolRow::all(&plan.pools),
-            external: plan.external.as_deref().map(PoolRow::all),
-            nodes: plan.nodes.as_ref().map(|nodes| nodes.ranges.iter().map(NodeRangeRow::of).collect()),
-        }
-    }
-}
-
-impl<'p> PoolRow<'p> {
-    fn all(pools: &'p [PoolUsage]) -> Vec<Self> {
-        let row = |PoolUsage { pool, family, usage }: &'p PoolUsage| Self {
-            name: pool,
-            family: *family,
-            used: usage.used,
-            usable: usage.usable,
-        };
-        pools.iter().map(row).collect()
-    }
-}
-
-impl<'p> NodeRangeRow<'p> {
-    fn of(RangeUsage { pool, cidr, usage }: &'p RangeUsage) -> Self {
-        Self { name: pool, cidr: *cidr, used: usage.used, usable: usage.usable }
-    }
+    nodes: Option<&'p [RangeUsage]>,
 }
 
 /// The totals of Services; external addresses and Nodes have keys of their own below.
@@ -156,6 +108,8 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService]) -> Result<String, serde
         external: plan.external.as_ref().map(|_| ExternalSummary::of(&plan.rows)),
         nodes: nodes.map(Summary::of_nodes),
     };
-    let document = Document { services: &plan.rows, nodes, misplaced, pools: Pools::of(plan), summary };
+    let ranges = plan.nodes.as_ref().map(|nodes| nodes.ranges.as_slice());
+    let pools = Pools { services: &plan.pools, external: plan.external.as_deref(), nodes: ranges };
+    let document = Document { services: &plan.rows, nodes, misplaced, pools, summary };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

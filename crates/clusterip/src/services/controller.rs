@@ -3,16 +3,16 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
-//! | [`affected`] | collects changes, and finds the Services that they may affect |
-//! | [`service_queue`] | decides which Service comes next |
-//! | [`reconcile`] | reconciles one Service |
-//! | [`survey`] | examines all Services |
-//! | [`brakes`] | limits how many Services are moved at once, and how often |
-//! | [`replicas`] | tells whether all replicas use the same settings |
-//! | [`applied_settings`] | keeps the hash of the settings that were carried out last |
-//! | [`settings_in_use`] | stores the settings that the leader uses |
+//! | `affected` | collects changes, and finds the Services that they may affect |
+//! | `service_queue` | decides which Service comes next |
+//! | `reconcile` | reconciles one Service |
+//! | `survey` | examines all Services |
+//! | `brakes` | limits how many Services are moved at once, and how often |
+//! | `replicas` | tells whether all replicas use the same settings |
+//! | `applied_settings` | keeps the hash of the settings that were carried out last |
+//! | `settings_in_use` | stores the settings that the leader uses |
 //! | [`requests`] | the moves that administrators request |
-//! | [`hand_over`] | requests a move from a running server, and waits for the result |
+//! | `hand_over` | requests a move from a running server, and waits for the result |
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -33,16 +33,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
-pub mod affected;
-pub mod applied_settings;
-pub mod brakes;
-pub mod hand_over;
-pub mod reconcile;
-pub mod replicas;
+pub(crate) mod affected;
+mod applied_settings;
+mod brakes;
+pub(crate) mod hand_over;
+pub(crate) mod reconcile;
+pub(crate) mod replicas;
 pub mod requests;
-pub mod service_queue;
-pub mod settings_in_use;
-pub mod survey;
+mod service_queue;
+pub(crate) mod settings_in_use;
+mod survey;
 
 use self::affected::{Changes, Found, Search};
 use self::brakes::WouldMove;
@@ -65,16 +65,12 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the cluster, and moves misplaced Services.
-pub struct Controller {
-    /// Reconciles single Services.
+pub(crate) struct Controller {
     pub reconciler: Arc<Reconciler>,
     /// The changes that the stores have reported.
     pub changes: Changes,
-    /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process leads. Only the leader moves Services.
     pub leadership: watch::Receiver<Leadership>,
-    /// The client of the API server.
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
@@ -82,7 +78,6 @@ pub struct Controller {
     pub identity: String,
     /// Where this process reads its settings.
     pub source: SettingsOrigin,
-    /// The namespace of the agents.
     pub agents_namespace: String,
     /// Whether this process deletes at the end what it has stored about its settings.
     pub temporary: bool,
@@ -112,8 +107,9 @@ impl Controller {
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
         let mut turns = ServiceQueue::default();
-        let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
-        let (mut leads, mut applied_settings) = (false, None::<String>);
+        let mut requests = pin!(self.reconciler.requests.follow(&self.client, &self.namespace));
+        // The hash of the settings that were carried out last, as far as it is known.
+        let (mut leads, mut carried_out) = (false, None::<String>);
         // Whether the moves that other leaders left unfinished were listed in this term.
         let mut left_moves_listed = false;
         // At most one, which runs beside this loop.
@@ -136,30 +132,30 @@ impl Controller {
                         (surveys, searches) = (JoinSet::new(), JoinSet::new());
                         self.changes.clear();
                     } else if !before {
-                        self.reconciler.brakes().examine();
+                        self.reconciler.brakes.lock().examine();
                         self.show_settings().await;
                         left_moves_listed = self.begin_term(&mut turns, jobs).await;
-                        applied_settings = self.begin_survey(None, &mut surveys).await;
+                        carried_out = None;
+                        self.begin_survey(&mut carried_out, &mut surveys).await;
                     }
                 }
                 Ok(()) = self.settings.changed() => {
                     let settings = Arc::clone(&self.settings.borrow_and_update());
                     if leads {
-                        self.reconciler.brakes().examine();
+                        self.reconciler.brakes.lock().examine();
                     }
-                    self.reconciler.evaluator().stores().watch(&settings.settings);
-                    self.reconciler.evaluator().stores().completed().await;
+                    self.reconciler.evaluator.stores().watch(&settings.settings);
+                    self.reconciler.evaluator.stores().completed().await;
                     if leads {
                         self.show_settings().await;
-                        applied_settings = self.begin_survey(applied_settings.take(), &mut surveys).await;
+                        self.begin_survey(&mut carried_out, &mut surveys).await;
                     }
                 }
                 mut survey = joined(&mut surveys) => {
-                    let (applied, open) = self.end_round(&mut survey, applied_settings.take()).await;
-                    applied_settings = applied;
+                    let open = self.end_round(&mut survey, &mut carried_out).await;
                     self.with_noted(open, &turns).for_each(|id| turns.push(id));
                     if !survey.rest.is_empty() {
-                        self.begin_round(survey, applied_settings.as_ref(), &mut surveys);
+                        self.begin_round(survey, carried_out.as_ref(), &mut surveys);
                     }
                 }
                 (id, next) = joined(jobs) => {
@@ -183,7 +179,7 @@ impl Controller {
                     found.services.into_iter().for_each(|id| turns.push(id));
                     match found.rest {
                         Some(rest) => {
-                            let snapshot = self.reconciler.evaluator().stores().snapshot();
+                            let snapshot = self.reconciler.evaluator.stores().snapshot();
                             searches.spawn(rest.next(Arc::clone(snapshot)));
                         }
                         None => self.changes.done(&found.namespace),
@@ -196,7 +192,7 @@ impl Controller {
                 _ = record_interval.tick(), if leads => {
                     left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns, 1).await;
                     self.show_settings().await;
-                    applied_settings = self.record_applied_settings(applied_settings.take()).await;
+                    self.record_applied_settings(&mut carried_out).await;
                 }
                 _ = look_interval.tick(), if leads => {
                     self.reconciler.free_of_callers().into_iter().for_each(|id| turns.push(id));
@@ -209,7 +205,7 @@ impl Controller {
     async fn begin_term(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> bool {
         // The findings of another term may be outdated.
         self.reconciler.forget();
-        let what = match self.reconciler.allowed().any {
+        let what = match self.reconciler.allowed.any {
             true => "moved",
             false => "reported, and moved only by `clusterip move`",
         };
@@ -235,7 +231,7 @@ impl Controller {
     /// Waits until the caches have synced, and until each kind of object that makes the control plane call Services was
     /// either listed or found to be unreadable.
     async fn wait_until_known(&self) {
-        let stores = self.reconciler.evaluator().stores();
+        let stores = self.reconciler.evaluator.stores();
         stores.completed().await;
         stores.control_plane_services().wait_until_listed().await;
     }
@@ -248,8 +244,8 @@ impl Controller {
                 tokio::time::sleep(LIST_PAUSE).await;
             }
             match self.reconciler.find_left_moves().await {
-                Ok(ids) => {
-                    ids.into_iter().for_each(|id| turns.push(id));
+                Ok(left) => {
+                    left.into_iter().for_each(|(id, _)| turns.push(id));
                     return true;
                 }
                 Err(error) => tracing::warn!(%error, "unfinished moves can't be listed"),
@@ -260,7 +256,7 @@ impl Controller {
 
     /// Begins to find the Services that changes concern. Services that wait for a free address are queued at once.
     fn begin_searches(&self, turns: &mut ServiceQueue, searches: &mut JoinSet<Found>) {
-        let stores = self.reconciler.evaluator().stores();
+        let stores = self.reconciler.evaluator.stores();
         let (begun, freed) = self.changes.take(stores.snapshot());
         if freed {
             self.reconciler.waiting_for_addresses().into_iter().for_each(|id| turns.push(id));
@@ -278,7 +274,7 @@ impl Controller {
 
     /// All Services. Those that are being moved come first, because they have no address.
     fn all_services(&self) -> Vec<ServiceKey> {
-        let snapshot = self.reconciler.evaluator().stores().read_snapshot();
+        let snapshot = self.reconciler.evaluator.stores().read_snapshot();
         let is_moving = |service: &&Arc<StoredService>| service.external_name() == MOVING_NAME;
         let (moving, others): (Vec<_>, Vec<_>) = snapshot.each_service(None).partition(is_moving);
         moving.into_iter().chain(others).map(|service| service.key().clone()).collect()
@@ -292,38 +288,34 @@ impl Controller {
     }
 
     /// Begins to examine all Services, instead of a survey that has not ended. Until new settings have been examined,
-    /// they move no Service, except at the request of an administrator. Returns the hash of the settings that were
-    /// carried out.
-    async fn begin_survey(&self, known: Option<String>, surveys: &mut JoinSet<Survey>) -> Option<String> {
-        let carried_out = match known {
-            Some(known) => Some(known),
-            None => applied_settings::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
-                tracing::warn!(
+    /// they move no Service, except at the request of an administrator.
+    async fn begin_survey(&self, carried_out: &mut Option<String>, surveys: &mut JoinSet<Survey>) {
+        if carried_out.is_none() {
+            match applied_settings::read(&self.client, &self.namespace).await {
+                Ok(hash) => *carried_out = hash,
+                Err(error) => tracing::warn!(
                     error = error_message(&error),
                     "the hash of the settings that were carried out last can't be read"
-                );
-                None
-            }),
-        };
+                ),
+            }
+        }
         if self.is_carried_out(carried_out.as_ref()) {
-            self.reconciler.brakes().settings_changed(WouldMove::new(), 0);
+            self.reconciler.brakes.lock().settings_changed(WouldMove::new(), 0);
         }
         *surveys = JoinSet::new();
         self.begin_round(Survey::new(self.all_services()), carried_out.as_ref(), surveys);
-        carried_out
     }
 
     /// Begins the next round of a survey, beside this controller.
     fn begin_round(&self, survey: Survey, carried_out: Option<&String>, surveys: &mut JoinSet<Survey>) {
-        let hash = self.reconciler.evaluator().settings().hash.clone();
+        let hash = self.reconciler.evaluator.settings().hash.clone();
         let is_first = carried_out.is_none_or(|carried_out| *carried_out == first(&hash));
         surveys.spawn(survey.next_round(Arc::clone(&self.reconciler), is_first));
     }
 
     /// Sets the brake for settings that were not carried out yet, as far as the survey has come. A namespace whose
-    /// Services take long keeps only its own Services waiting. Returns the hash of the settings that were carried out,
-    /// and the Services to reconcile.
-    async fn end_round(&self, survey: &mut Survey, carried_out: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
+    /// Services take long keeps only its own Services waiting. Returns the Services to reconcile.
+    async fn end_round(&self, survey: &mut Survey, carried_out: &mut Option<String>) -> Vec<ServiceKey> {
         // If only the examined ones counted, a namespace that takes long could make the share of the others that move look
         // large.
         let (open, managed) = (std::mem::take(&mut survey.open), survey.managed + survey.managed_rest);
@@ -334,12 +326,12 @@ impl Controller {
             tracing::info!(managed, left = survey.rest.len(), ?unfinished, "some Services take long to examine");
         }
         if self.is_carried_out(carried_out.as_ref()) {
-            return (carried_out, open);
+            return open;
         }
         let would_move = survey.would_move.clone();
         let (count, ready) = (would_move.len(), would_move.values().filter(|waits| **waits).count());
         let waiting = {
-            let mut brakes = self.reconciler.brakes();
+            let mut brakes = self.reconciler.brakes.lock();
             let waiting = brakes.settings_changed(would_move, managed);
             brakes.examine_further(unfinished);
             waiting
@@ -358,19 +350,20 @@ impl Controller {
                 "the settings would move a large part of the Services: the moves wait for `clusterip move`"
             );
         }
-        (self.record_applied_settings(carried_out).await, open)
+        self.record_applied_settings(carried_out).await;
+        open
     }
 
     /// Whether the settings in force were carried out.
     fn is_carried_out(&self, carried_out: Option<&String>) -> bool {
-        carried_out == Some(&self.reconciler.evaluator().settings().hash)
+        carried_out == Some(&self.reconciler.evaluator.settings().hash)
     }
 
     /// Stores the settings in force in the namespace of the Lease, if they are not stored there already.
     async fn show_settings(&self) {
         let in_use = SettingsInUse {
             leader: self.identity.clone(),
-            version: self.reconciler.evaluator().settings().version.clone(),
+            version: self.reconciler.evaluator.settings().version.clone(),
             source: self.source.clone(),
             agents_namespace: self.agents_namespace.clone(),
         };
@@ -380,32 +373,29 @@ impl Controller {
     }
 
     /// Records the settings in force as carried out, unless Services wait for consent. If they are the first settings,
-    /// it records that they are in force, so that the next ones are not the first. Returns what is recorded.
-    async fn record_applied_settings(&self, carried_out: Option<String>) -> Option<String> {
-        let hash = self.reconciler.evaluator().settings().hash.clone();
+    /// it records that they are in force, so that the next ones are not the first.
+    async fn record_applied_settings(&self, carried_out: &mut Option<String>) {
+        let hash = self.reconciler.evaluator.settings().hash.clone();
         // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
         // Services.
         let (is_undecided, waiting) = {
-            let brakes = self.reconciler.brakes();
+            let brakes = self.reconciler.brakes.lock();
             (brakes.is_undecided(), brakes.waiting())
         };
-        if carried_out.as_ref() == Some(&hash) || !self.reconciler.allowed().any || is_undecided {
-            return carried_out;
+        if carried_out.as_ref() == Some(&hash) || !self.reconciler.allowed.any || is_undecided {
+            return;
         }
-        let hash = match (waiting, &carried_out) {
+        let hash = match (waiting, carried_out.is_some()) {
             (0, _) => hash,
-            (_, None) => first(&hash),
-            (_, Some(_)) => return carried_out,
+            (_, false) => first(&hash),
+            (_, true) => return,
         };
         match applied_settings::write(&self.client, &self.namespace, &hash).await {
-            Ok(()) => Some(hash),
-            Err(error) => {
-                tracing::warn!(
-                    error = error_message(&error),
-                    "the hash of the settings that are carried out can't be recorded"
-                );
-                carried_out
-            }
+            Ok(()) => *carried_out = Some(hash),
+            Err(error) => tracing::warn!(
+                error = error_message(&error),
+                "the hash of the settings that are carried out can't be recorded"
+            ),
         }
     }
 }

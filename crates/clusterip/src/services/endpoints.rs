@@ -10,7 +10,6 @@ use clusterip_core::settings::{Pool, Settings};
 use clusterip_core::workload::OS_LABEL;
 use serde_json::Value;
 
-/// How many endpoints of a Service answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// The endpoints that are ready, or that still serve while they end.

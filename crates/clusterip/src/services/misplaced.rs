@@ -42,14 +42,12 @@ pub enum Inspection {
     InPlace,
     /// The Service looks as if its move had begun and not ended. Only a record tells whether that is so.
     HalfMoved,
-    /// The Service belongs elsewhere.
     Misplaced(Box<Misplaced>),
 }
 
 /// A Service that belongs elsewhere.
 pub struct Misplaced {
-    pub namespace: String,
-    pub name: String,
+    pub id: ServiceKey,
     pub uid: String,
     /// The present addresses, primary first.
     pub from: Vec<IpAddr>,
@@ -59,11 +57,8 @@ pub struct Misplaced {
     pub pool: Option<String>,
     /// Why the Service belongs there: the evidence, as text.
     pub evidence: String,
-    /// Who asked for the move.
     pub asked_by: AskedBy,
-    /// What a move by the controller does to the clients.
     pub impact: Impact,
-    /// Whether the Service moves, or why not.
     pub verdict: Verdict,
 }
 
@@ -123,7 +118,6 @@ pub enum Verdict {
     Move,
     Report {
         reason: StayReason,
-        /// The reason in full, for messages.
         detail: String,
     },
 }
@@ -203,8 +197,7 @@ pub fn inspect(
         Verdict::Move
     };
     Ok(Inspection::Misplaced(Box::new(Misplaced {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        id: ServiceKey::new(namespace, name),
         uid: text(service, &["metadata", "uid"]).to_owned(),
         lies_in: placement.lies_in,
         from: placement.addresses,
@@ -281,9 +274,6 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 }
 
 /// Asks the policy about a Service as it would be written, with all its addresses.
-///
-/// # Errors
-/// Why the policy refuses the Service, or does not answer.
 pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();

@@ -3,7 +3,7 @@
 //! # Expected flow
 //! A `ClusterIP` can't be changed, but a Service without one may be given any. [`Mover::start`] turns the Service
 //! into an `ExternalName` for some milliseconds, and then gives it everything back, at the new address. Before that
-//! it writes a [record](records) of all that is needed to finish into the server's namespace. [`step`]
+//! it writes a record of all that is needed to finish into the server's namespace. [`step`]
 //! defines the steps.
 //!
 //! # Guarantees
@@ -27,10 +27,11 @@
 //!
 //! # Modules
 //! [`Mover`] is on top. `plain_run` and `seamless_run` carry out the steps that [`clusterip_moves`] decides, with the
-//! requests of `run`. [`records`] stores the journals, and [`targets`] chooses target addresses.
+//! requests of `run`. `records` stores the journals, and [`targets`] chooses target addresses.
 
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_core::annotations::looks_half_moved;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::may_be_set_by_hand;
 use clusterip_moves::journal::Journal;
 use clusterip_moves::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
@@ -39,7 +40,7 @@ use kube::Client;
 use serde_json::Value;
 
 mod plain_run;
-pub mod records;
+pub(crate) mod records;
 mod run;
 mod seamless_run;
 pub mod targets;
@@ -65,7 +66,7 @@ impl Mover {
         Self(Shared { client, records, limits, unfinished: UnfinishedMoves::default() })
     }
 
-    /// The seamless moves that this process knows and that have not ended.
+    /// The moves that other leaders left, and the seamless moves of this process that have not ended.
     pub fn unfinished(&self) -> &UnfinishedMoves {
         &self.0.unfinished
     }
@@ -77,7 +78,7 @@ impl Mover {
 
     /// Moves a Service. If a move of the Service is recorded already, that move is finished instead.
     pub async fn start(&self, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
-        let mut run = Run::new(&self.0, &order.namespace, &order.name, &order.uid);
+        let mut run = Run::new(&self.0, &order.id, &order.uid);
         match run.read("read").await? {
             Some(service) => run.begin(service, order, targets).await,
             None => Ok(Outcome::Unmoved(Unmoved::Gone)),
@@ -92,7 +93,7 @@ impl Mover {
         order: &MoveOrder,
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
-        let mut run = Run::new(&self.0, &order.namespace, &order.name, &order.uid);
+        let mut run = Run::new(&self.0, &order.id, &order.uid);
         match run.same_service(service) {
             Some(service) => run.begin(service, order, targets).await,
             None => Ok(Outcome::Unmoved(Unmoved::Gone)),
@@ -101,7 +102,8 @@ impl Mover {
 
     /// Finishes a recorded move from wherever it was cut off, and deletes its record.
     pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
-        let mut run = Run::new(&self.0, &journal.namespace, &journal.name, &journal.uid);
+        let id = ServiceKey::new(journal.namespace.as_str(), journal.name.as_str());
+        let mut run = Run::new(&self.0, &id, &journal.uid);
         if let Some(plan) = &journal.seamless {
             return run.finish_seamless(None, journal, plan, targets).await;
         }

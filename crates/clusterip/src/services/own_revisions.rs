@@ -4,10 +4,15 @@
 use clusterip_cluster::list_pages::visit_pages;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::Error as KubeError;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
+use kube::{Client, Error as KubeError};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+/// The objects in `namespace`, the server's namespace.
+pub fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
+    Api::namespaced(client.clone(), namespace)
+}
 
 /// An object with this name and data. `label` is its value of [`MOVE_OBJECT_LABEL`].
 pub fn object(name: &str, label: &str, data: &impl Serialize) -> Value {

@@ -35,19 +35,15 @@ label_values! {
     StayReason {
         /// The Service is being moved, or waits for its turn.
         Moving = "moving",
-        /// The address was set by hand.
         ByHand = "by_hand",
         /// The Service has ready endpoints that can be reached at its present address.
         ReadyEndpoints = "ready_endpoints",
-        /// The Service is a load balancer.
         LoadBalancer = "load_balancer",
         /// The annotation of the Service, or the command line, forbids moves.
         Never = "never",
-        /// The pool has no free address.
         PoolFull = "pool_full",
         /// A brake of the controller stops the move for now.
         Brake = "brake",
-        /// The control plane calls the Service.
         ControlPlane = "control_plane",
         /// No pool matches the Service, and the settings name no other place for it.
         Unmatched = "unmatched",

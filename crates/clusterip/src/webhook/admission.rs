@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use clusterip_cluster::evaluator::{EvaluationError, Evaluator};
+use anyhow::{Error, bail};
+use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
@@ -13,7 +14,6 @@ use clusterip_core::settings::{Explicit, Settings};
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
-use thiserror::Error;
 
 use super::review::{BUSY, Reviewer, resource_kind};
 use crate::service_placement::{fits, noted_reason};
@@ -35,20 +35,6 @@ pub enum OnError {
     Allow,
 }
 
-/// Why there is no decision about a request. `--on-error` says what happens to the request of a Service.
-#[derive(Debug, Error)]
-enum NoDecision {
-    /// The cached state of the cluster is too old. Contains its age.
-    #[error("the cluster could not be watched for {} s", .0.as_secs())]
-    Stale(Duration),
-    /// The policy gave no answer.
-    #[error(transparent)]
-    Evaluation(#[from] EvaluationError),
-    /// The policy refused a Node although the settings do not deny it. Contains the message of the policy.
-    #[error("{0}")]
-    RefusedNode(String),
-}
-
 /// A decision, and the object as it changes; `None` if the object stays as it is.
 struct Reviewed {
     decision: Decision,
@@ -68,11 +54,12 @@ impl Admission {
         Self { evaluator, metrics, on_error }
     }
 
-    fn decide(&self, request: &Value) -> Result<Reviewed, NoDecision> {
+    /// Decides about a request. Without a decision, `--on-error` says what happens to the request of a Service.
+    fn decide(&self, request: &Value) -> anyhow::Result<Reviewed> {
         if let Some(since) = self.evaluator.stores().stale_since()
             && since.elapsed() > MAX_STALENESS
         {
-            return Err(NoDecision::Stale(since.elapsed()));
+            bail!("the cluster could not be watched for {} s", since.elapsed().as_secs());
         }
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
@@ -102,13 +89,13 @@ impl Admission {
     /// Decides about a Node, without changing it: the API server does not refuse a block that two Nodes have, and it
     /// calls webhooks in parallel, so only the controller hands out blocks. A Node is refused only if the settings say
     /// `nodes.explicit: deny` and the policy itself refuses it, because a cluster must get its Nodes.
-    fn decide_about_node(&self, request: &Value, owner: Owner) -> Result<Decision, NoDecision> {
+    fn decide_about_node(&self, request: &Value, owner: Owner) -> anyhow::Result<Decision> {
         let subject = Subject { owner, own: Vec::new(), dry_run: true };
         let evaluation = self.evaluator.unclaimed().evaluate(request, &subject)?;
         match &evaluation.decision.verdict {
             // A Node that can't be read is refused, whatever the settings say.
             Verdict::Denied(denial) if evaluation.settings.settings.nodes.explicit != Explicit::Deny => {
-                Err(NoDecision::RefusedNode(denial.message.clone()))
+                Err(Error::msg(denial.message.clone()))
             }
             _ => Ok(evaluation.decision.clone()),
         }
@@ -116,7 +103,7 @@ impl Admission {
 
     /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
     /// still the same, and gets others if the fields that select the pool have changed.
-    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Reviewed, NoDecision> {
+    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> anyhow::Result<Reviewed> {
         let mut without = request.clone();
         if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
             spec.remove("clusterIP");

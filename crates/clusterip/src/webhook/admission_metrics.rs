@@ -15,9 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 label_values! {
-    /// The kind of object that an admission request is about.
     ResourceKind {
-        /// A Service.
         Service = "Service",
         /// A Node, or a subresource of one.
         Node = "Node",
@@ -33,9 +31,7 @@ label_values! {
         Allocated = "allocated",
         /// The request was allowed without a change.
         Unchanged = "unchanged",
-        /// The request was denied.
         Denied = "denied",
-        /// There was no decision.
         Error = "error",
         /// The request was not reviewed, because too many reviews of its namespace waited, or because they took too long.
         Refused = "refused",
@@ -59,7 +55,6 @@ struct AdmissionLabels {
     pool: Option<String>,
 }
 
-/// The metrics of admission.
 #[derive(Clone)]
 pub struct AdmissionMetrics {
     admissions: Labelled<AdmissionLabels, Counter>,
@@ -80,14 +75,12 @@ impl Default for AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    /// Records an admission request that was answered.
     pub fn answered(&self, kind: ResourceKind, decision: AdmissionResult, pool: Option<&str>, took: Duration) {
         self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
         self.duration.observe(took.as_secs_f64());
         self.has_answered.store(true, Ordering::Release);
     }
 
-    /// Whether an admission request was ever answered.
     pub fn has_answered(&self) -> bool {
         self.has_answered.load(Ordering::Acquire)
     }

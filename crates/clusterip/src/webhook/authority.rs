@@ -146,9 +146,6 @@ pub struct Authority {
 impl Authority {
     /// Reads the authority, or makes one if there is none, and issues a certificate for these DNS names and IP
     /// addresses.
-    ///
-    /// # Errors
-    /// If the Secret can't be read or created, or is broken.
     pub async fn open(client: Client, namespace: &str, names: Vec<String>, clock: Clock) -> anyhow::Result<Self> {
         let secrets = Api::namespaced(client, namespace);
         let now = clock();
@@ -183,10 +180,8 @@ impl Authority {
     }
 
     /// Reads the Secret, makes the next step of a succession if one is due, and renews the server certificate if that
-    /// is due. `registered` holds the certificates that the API server trusts, in PEM.
-    ///
-    /// # Errors
-    /// As [`Authority::open`]. The certificate that is being served stays.
+    /// is due. `registered` holds the certificates that the API server trusts, in PEM. After an error, the certificate
+    /// that is being served stays.
     pub async fn step(&mut self, registered: &str) -> anyhow::Result<()> {
         let now = (self.clock)();
         let created = &mut self.created;

@@ -18,19 +18,14 @@ pub struct ClientCaFile {
 
 impl ClientCaFile {
     /// Reads the file. From then on the server of this certificate asks its clients for certificates.
-    ///
-    /// # Errors
-    /// If the file can't be read, or holds no certificate authority.
     pub fn open(path: &Path, certificate: &Certificate) -> anyhow::Result<Self> {
         let mut file = Self { path: path.to_owned(), seen: Vec::new(), certificate: certificate.clone() };
         file.trust(read(path)?)?;
         Ok(file)
     }
 
-    /// Reads the file again and returns whether it has changed. Open connections stay open.
-    ///
-    /// # Errors
-    /// If the file can't be read, or holds no certificate authority. The previous authorities stay trusted.
+    /// Reads the file again and returns whether it has changed. Open connections stay open. If the file can't be read,
+    /// or holds no certificate authority, the previous authorities stay trusted.
     pub fn reload(&mut self) -> anyhow::Result<bool> {
         let found = read(&self.path)?;
         if found == self.seen {

@@ -47,9 +47,6 @@ impl Secret {
 
 impl Authority {
     /// Makes a new authority with a new key, valid for [`AUTHORITY_LIFE`].
-    ///
-    /// # Errors
-    /// If the system has no randomness.
     pub fn generate(now: Timestamp) -> anyhow::Result<Self> {
         let key = KeyPair::generate().map_err(unmade)?;
         let mut params = CertificateParams::default();
@@ -64,9 +61,6 @@ impl Authority {
     }
 
     /// Reads a stored authority; certificate and key are PEM.
-    ///
-    /// # Errors
-    /// If the certificate is not that of an authority, or the key does not belong to it.
     pub fn read(certificate: &str, key: &str) -> anyhow::Result<Self> {
         let der = single(certificate)?;
         let parsed = parse(&der)?;
@@ -104,9 +98,6 @@ impl Authority {
 
     /// Issues a server certificate for these DNS names and IP addresses. It is valid for [`LEAF_LIFE`], and not longer
     /// than the authority.
-    ///
-    /// # Errors
-    /// If a name is neither a DNS name nor an IP address.
     pub fn issue(&self, names: &[String], now: Timestamp) -> anyhow::Result<Leaf> {
         let own = KeyPair::from_pem(self.key.pem()).map_err(unmade)?;
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, own).map_err(unmade)?;
@@ -141,9 +132,6 @@ pub struct Leaf {
 }
 
 /// When the only certificate in a PEM text expires.
-///
-/// # Errors
-/// If the text holds no certificate, or more than one.
 pub fn end(text: &str) -> anyhow::Result<Timestamp> {
     Ok(timestamp(parse(&single(text)?)?.validity().not_after))
 }

@@ -2,7 +2,7 @@
 //! registration with the API server.
 
 pub mod admission;
-pub mod admission_metrics;
+pub(crate) mod admission_metrics;
 pub mod authority;
 pub mod client_ca;
 pub mod issuer;

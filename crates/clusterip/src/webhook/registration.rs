@@ -46,16 +46,10 @@ const TRIES: usize = 8;
 /// Why the webhook configuration can't be kept up to date.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
-    /// The API server refuses a request.
-    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {}", error_message(.reason))]
-    Cluster {
-        /// The name of the configuration.
-        name: String,
-        /// `read`, `created`, `updated` or `deleted`.
-        verb: &'static str,
-        /// The answer of the API server.
-        reason: Box<kube::Error>,
-    },
+    /// The API server refuses a request. Before the first write, another attempt can't help. After it, a refusal may
+    /// pass: an API server that has just started does not know all permissions yet.
+    #[error("MutatingWebhookConfiguration {0}")]
+    Refused(String),
     /// A failure after which the next attempt may succeed.
     #[error("MutatingWebhookConfiguration {0}")]
     Passing(String),
@@ -79,16 +73,9 @@ impl RegistrationError {
         Self::Final(format!("{self}; it was left behind: {remedy}"))
     }
 
-    /// Whether trying again can't help. Before the first write (`written` is false) a refusal is final. After it, a
-    /// refusal may pass: an API server that has just started does not know all permissions yet.
+    /// Whether trying again can't help, after a write if `written` is true.
     fn is_final(&self, written: bool) -> bool {
-        match self {
-            Self::Cluster { reason, .. } if !written => {
-                matches!(reason.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422))
-            }
-            Self::Cluster { .. } | Self::Passing(_) => false,
-            Self::Final(_) => true,
-        }
+        matches!(self, Self::Final(_)) || (matches!(self, Self::Refused(_)) && !written)
     }
 }
 
@@ -99,9 +86,6 @@ impl From<YamlError> for RegistrationError {
 }
 
 /// The host of a `--register-url`: the name or address that the server's certificate must be for.
-///
-/// # Errors
-/// If the URL is not `https://HOST:PORT`.
 pub fn url_host(url: &str) -> Result<String, RegistrationError> {
     let wrong = || {
         let url = without_user_info(url);
@@ -166,7 +150,6 @@ pub struct Registration {
     bundle: watch::Receiver<String>,
     registered: watch::Sender<String>,
     own: Option<Own>,
-    /// The time of the last write.
     last: Option<Instant>,
 }
 
@@ -181,9 +164,6 @@ impl Registration {
 
     /// For a server outside of the cluster: the configuration is created, and removed at the end. With an empty
     /// `bundle`, the API server trusts the certificate authorities of its own system.
-    ///
-    /// # Errors
-    /// If the URL is not `https://HOST:PORT`, or the own user name is not known.
     pub async fn with_url(
         client: Client,
         name: &str,
@@ -226,9 +206,8 @@ impl Registration {
     /// Keeps the configuration up to date until `shutdown`, and then removes it if this program made it. It must end
     /// before the server does.
     ///
-    /// # Errors
-    /// If a configuration of this program's own can't be kept up to date. A configuration of the deployment is waited
-    /// for.
+    /// This fails only if a configuration of this program's own can't be kept up to date. A configuration of the
+    /// deployment is waited for.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RegistrationError> {
         let mut shutdown = pin!(shutdown);
         let metadata: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
@@ -274,9 +253,6 @@ impl Registration {
     }
 
     /// Writes what is missing in the configuration, if anything is.
-    ///
-    /// # Errors
-    /// If the configuration can't be written, or doesn't exist and is not this program's own.
     pub async fn keep(&mut self) -> Result<(), RegistrationError> {
         let bundle = self.bundle.borrow().clone();
         let seen = match timeout(REQUEST_TIMEOUT, self.write(&bundle)).await {
@@ -290,7 +266,7 @@ impl Registration {
 
     async fn write(&mut self, bundle: &str) -> Result<(), RegistrationError> {
         for _ in 0..TRIES {
-            let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
+            let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))?;
             let next = self.next(found, bundle)?;
             let Some(next) = next else { return Ok(()) };
             if let Some(last) = self.last {
@@ -315,7 +291,7 @@ impl Registration {
                 }
                 // Another client was faster: read the configuration again, as after every write.
                 Err((_, kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
-                Err((verb, error)) => return Err(self.failed(verb, error)),
+                Err((verb, error)) => return Err(self.failed(verb, &error)),
             }
         }
         Err(RegistrationError::conflict(&self.name))
@@ -366,7 +342,7 @@ impl Registration {
     async fn remove(&self) -> Result<(), RegistrationError> {
         let Some(own) = self.own.as_ref().filter(|own| own.sent) else { return Ok(()) };
         for _ in 0..TRIES {
-            let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
+            let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))?;
             let Some(found) =
                 found.filter(|found| found.annotations().get(REGISTERED_URL_ANNOTATION) == Some(&own.url))
             else {
@@ -380,14 +356,20 @@ impl Registration {
                     return Ok(());
                 }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => return Err(self.failed("deleted", error)),
+                Err(error) => return Err(self.failed("deleted", &error)),
             }
         }
         Err(RegistrationError::conflict(&self.name))
     }
 
-    fn failed(&self, verb: &'static str, reason: kube::Error) -> RegistrationError {
-        RegistrationError::Cluster { name: self.name.clone(), verb, reason: Box::new(reason) }
+    fn failed(&self, verb: &str, error: &kube::Error) -> RegistrationError {
+        let message = format!("{} can't be {verb}: {}", self.name, error_message(error));
+        match error {
+            kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422) => {
+                RegistrationError::Refused(message)
+            }
+            _ => RegistrationError::Passing(message),
+        }
     }
 }
 

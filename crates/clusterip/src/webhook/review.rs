@@ -37,22 +37,12 @@ pub const BUSY: u16 = 429;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A body that is not an `AdmissionReview` that can be answered.
+/// Why a review has no answer.
 #[derive(Debug, Error)]
 pub enum ReviewError {
-    /// The body is not JSON.
-    #[error("the body is not JSON: {0}")]
-    NotJson(serde_json::Error),
-    /// The body is JSON, but not an `AdmissionReview` of the supported version, or lacks a field that the answer needs.
-    #[error("{field} is {found}, expected {expected}")]
-    Field {
-        /// The path of the field.
-        field: &'static str,
-        /// The value that was found.
-        found: String,
-        /// The value or the type that is expected.
-        expected: &'static str,
-    },
+    /// The body is not an `AdmissionReview` that can be answered.
+    #[error("{0}")]
+    Body(String),
     /// The answer can't be written as JSON.
     #[error("the answer can't be written as JSON: {0}")]
     Answer(serde_json::Error),
@@ -66,13 +56,10 @@ struct Answered {
     response: AdmissionResponse,
 }
 
-/// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is
-/// answered without one.
-///
-/// # Errors
-/// [`ReviewError`] if the body is not an `AdmissionReview` that can be answered.
+/// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is answered without one.
 pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewError> {
-    let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::NotJson)?;
+    let not_json = |error| ReviewError::Body(format!("the body is not JSON: {error}"));
+    let mut review: Value = serde_json::from_slice(body).map_err(not_json)?;
     expect_text(&review, "apiVersion", API_VERSION)?;
     expect_text(&review, "kind", KIND)?;
     let request = match review.get_mut("request") {
@@ -169,13 +156,13 @@ impl<'de> Visitor<'de> for Identity<'_> {
     }
 }
 
-fn expect_text(review: &Value, field: &'static str, expected: &'static str) -> Result<(), ReviewError> {
+fn expect_text(review: &Value, field: &str, expected: &str) -> Result<(), ReviewError> {
     let found = review.get(field);
     if found.and_then(Value::as_str) == Some(expected) { Ok(()) } else { Err(missing(field, found, expected)) }
 }
 
-fn missing(field: &'static str, found: Option<&Value>, expected: &'static str) -> ReviewError {
-    ReviewError::Field { field, found: shown(found), expected }
+fn missing(field: &str, found: Option<&Value>, expected: &str) -> ReviewError {
+    ReviewError::Body(format!("{field} is {}, expected {expected}", shown(found)))
 }
 
 /// Describes a value in a few words. Bodies come from anywhere and messages are logged, so only the start of a text is

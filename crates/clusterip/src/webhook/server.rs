@@ -58,9 +58,6 @@ pub struct WebhookServer {
 
 impl WebhookServer {
     /// Listens on the address.
-    ///
-    /// # Errors
-    /// If the address can't be used.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
     }
@@ -71,9 +68,6 @@ impl WebhookServer {
     }
 
     /// Answers requests until `shutdown`. Then `/readyz` reports `stopping`, and requests in flight are completed.
-    ///
-    /// # Errors
-    /// If serving fails.
     pub async fn run(
         self,
         backend: Backend,

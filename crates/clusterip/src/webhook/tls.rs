@@ -4,13 +4,14 @@ use std::fmt::Display;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -39,9 +40,6 @@ struct Served {
 
 impl Certificate {
     /// A certificate chain and its key, both PEM.
-    ///
-    /// # Errors
-    /// If certificate and key can't be served.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
         let pair = Pair::read(chain, key)?;
         let not_after = Arc::new(AtomicI64::new(pair.not_after));
@@ -51,9 +49,6 @@ impl Certificate {
     }
 
     /// Replaces certificate and key, both PEM. If these can't be served, the old ones stay.
-    ///
-    /// # Errors
-    /// If certificate and key can't be served.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> anyhow::Result<()> {
         let pair = Pair::read(chain, key)?;
         let not_after = pair.not_after;
@@ -63,10 +58,8 @@ impl Certificate {
     }
 
     /// Asks clients for certificates from now on, and trusts those that these authorities have signed. A client without
-    /// a certificate can still connect; a client with a certificate of another authority can't.
-    ///
-    /// # Errors
-    /// If the text, which must be PEM, does not hold a certificate authority. Nothing changes then.
+    /// a certificate can still connect; a client with a certificate of another authority can't. If the text, which must
+    /// be PEM, does not hold a certificate authority, nothing changes.
     pub fn trust_clients_of(&self, authorities: &[u8]) -> anyhow::Result<()> {
         let none = |reason: &dyn Display| anyhow!("not a certificate authority: {reason}; it must be PEM");
         let mut roots = RootCertStore::empty();
@@ -86,19 +79,15 @@ impl Certificate {
 
     /// Whether clients are asked for certificates.
     pub fn asks_for_clients(&self) -> bool {
-        self.served().clients.is_some()
+        self.served.lock().clients.is_some()
     }
 
     fn change(&self, next: impl FnOnce(&Served) -> Served) -> anyhow::Result<()> {
-        let mut served = self.served();
+        let mut served = self.served.lock();
         let next = next(&served);
         self.config.reload_from_config(next.config()?);
         *served = next;
         Ok(())
-    }
-
-    fn served(&self) -> MutexGuard<'_, Served> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When the certificate expires.
@@ -177,9 +166,6 @@ pub struct CertificateFiles {
 
 impl CertificateFiles {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// If the files can't be read or served.
     pub fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let seen = (read(certificate)?, read(key)?);
         let served = Certificate::from_pem(&seen.0, &seen.1).map_err(|reason| named(certificate, key, &reason))?;
@@ -196,10 +182,8 @@ impl CertificateFiles {
         &self.seen.0
     }
 
-    /// Reads the files again, serves them if they have changed, and returns whether they have changed.
-    ///
-    /// # Errors
-    /// If the files can't be read or served. The old certificate stays, and the same content is not tried again.
+    /// Reads the files again, serves them if they have changed, and returns whether they have changed. If they can't be
+    /// read or served, the old certificate stays, and the same content is not tried again.
     pub fn reload(&mut self) -> anyhow::Result<bool> {
         // The content is compared, not the time of the file: a file may be written twice within the clock's resolution.
         let found = (read(&self.certificate)?, read(&self.key)?);

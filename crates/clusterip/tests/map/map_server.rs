@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clusterip::audit::model::Audit;
-use clusterip::map_server::{Limits, MapServer, Source};
+use clusterip::map_server::{AUDIT_TIME, MapServer, Source};
 use clusterip::report::map::{self, About};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,8 +22,8 @@ fn small() -> Source {
     Arc::new(|| Ok(audits::small()))
 }
 
-async fn started(listen: [u8; 4], source: Source, limits: Limits) -> (SocketAddr, oneshot::Sender<()>) {
-    let server = MapServer::bind((listen, 0).into(), limits).await.unwrap();
+async fn started(listen: [u8; 4], source: Source, audit_time: Duration) -> (SocketAddr, oneshot::Sender<()>) {
+    let server = MapServer::bind((listen, 0).into(), audit_time).await.unwrap();
     let port = server.local_addr().port();
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(server.run(source, async { drop(stopped.await) }));
@@ -54,7 +54,7 @@ async fn map_and_audit_are_served() {
         head: Vec<String>,
         body: String,
     }
-    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    let (address, _stop) = started([127, 0, 0, 1], small(), AUDIT_TIME).await;
     let guards = |kind: &str, policy: &str| {
         let mut lines = vec![
             "cache-control: no-store".to_owned(),
@@ -99,7 +99,7 @@ async fn map_and_audit_are_served() {
 
 #[tokio::test]
 async fn only_reading_methods_are_allowed() {
-    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    let (address, _stop) = started([127, 0, 0, 1], small(), AUDIT_TIME).await;
     for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
         for path in ["/", "/audit.json"] {
             let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0");
@@ -144,7 +144,7 @@ async fn foreign_host_name_is_refused_on_loopback() {
         Case { name: "two", head: "GET / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example", expected: 421 },
         Case { name: "not a name", head: "GET / HTTP/1.1\r\nhost: local host", expected: 421 },
     ];
-    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    let (address, _stop) = started([127, 0, 0, 1], small(), AUDIT_TIME).await;
     for Case { name, head, expected } in rows {
         let (status, _, body) = asked(address, head).await;
         assert_eq!(status, expected, "{name}: {body:.100}");
@@ -154,7 +154,7 @@ async fn foreign_host_name_is_refused_on_loopback() {
 
 #[tokio::test]
 async fn any_host_name_is_accepted_on_other_addresses() {
-    let (address, _stop) = started([0, 0, 0, 0], small(), Limits::default()).await;
+    let (address, _stop) = started([0, 0, 0, 0], small(), AUDIT_TIME).await;
     assert_eq!(asked(address, "GET / HTTP/1.1\r\nhost: map.example").await.0, 200);
 }
 
@@ -167,7 +167,7 @@ async fn each_request_gets_a_new_audit_or_its_error() {
         2 => panic!("a defect"),
         _ => Ok(audits::small()),
     });
-    let (address, _stop) = started([127, 0, 0, 1], source, Limits::default()).await;
+    let (address, _stop) = started([127, 0, 0, 1], source, AUDIT_TIME).await;
     let mut found = Vec::new();
     for _ in 0..4 {
         let (status, _, body) = asked(address, "GET /audit.json HTTP/1.1\r\nhost: localhost").await;
@@ -191,8 +191,7 @@ async fn slow_audit_times_out() {
         let _ = held.lock().unwrap().recv();
         Ok(Audit::default())
     });
-    let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
-    let (address, _stop) = started([127, 0, 0, 1], source, limits).await;
+    let (address, _stop) = started([127, 0, 0, 1], source, Duration::from_millis(50)).await;
     let (status, _, body) = asked(address, "GET / HTTP/1.1\r\nhost: localhost").await;
     assert_eq!((status, body.as_str()), (503, "no audit was made within 50ms\n"));
     drop(release);
@@ -200,8 +199,8 @@ async fn slow_audit_times_out() {
 
 #[tokio::test]
 async fn port_in_use_is_named() {
-    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
-    let error = MapServer::bind(address, Limits::default()).await.unwrap_err();
+    let (address, _stop) = started([127, 0, 0, 1], small(), AUDIT_TIME).await;
+    let error = MapServer::bind(address, AUDIT_TIME).await.unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with(&format!("listening on {address} for the map failed: ")), "{text}");
     assert!(text.ends_with("; choose another address with --ui"), "{text}");

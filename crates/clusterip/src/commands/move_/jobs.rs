@@ -30,7 +30,6 @@ use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::requests::MoveRequest;
 use crate::services::misplaced::Misplaced;
-use crate::services::mover::MoveError;
 use crate::text::joined;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::outcome::{Outcome, Unmoved};
@@ -67,7 +66,7 @@ pub(super) enum Job {
 impl Job {
     pub(super) fn id(&self) -> ServiceKey {
         match self {
-            Self::Move { misplaced, .. } => ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
+            Self::Move { misplaced, .. } => misplaced.id.clone(),
             Self::Finish { journal, .. } => ServiceKey::new(journal.namespace.clone(), journal.name.clone()),
         }
     }
@@ -85,7 +84,7 @@ impl Run {
     /// that no server leads in another namespace.
     pub(super) async fn check(&self, by_server: bool) -> anyhow::Result<()> {
         if by_server {
-            let version = self.reconciler.evaluator().settings().version.clone();
+            let version = self.reconciler.evaluator.settings().version.clone();
             self.deployed.check_version(&self.client, &version, &self.source).await
         } else {
             self.deployed.no_leader_elsewhere(&self.client).await
@@ -179,6 +178,7 @@ impl Run {
                     return (id, Err(NotMoved::Stopped));
                 }
                 let ended = if by_server { self.hand_over(command, job).await } else { self.move_it(job).await };
+                let ended = ended.map_err(NotMoved::Tried);
                 has_failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                 if !is_quiet() {
                     bar.suspend(|| print_result(&id, &ended));
@@ -217,8 +217,11 @@ impl Run {
         let begun =
             |id: &ServiceKey| !matches!(ended.get(id), None | Some(Err(NotMoved::Interrupted | NotMoved::Stopped)));
         let begun: Vec<&(ServiceKey, String)> = ids.iter().filter(|(id, _)| begun(id)).collect();
-        let waits =
-            if by_server { command.wait } else { begun.iter().any(|(_, uid)| self.reconciler.due(uid).is_some()) };
+        let waits = if by_server {
+            command.wait
+        } else {
+            begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished().due(uid).is_some())
+        };
         if !waits {
             return;
         }
@@ -226,22 +229,24 @@ impl Run {
         for (id, uid) in begun {
             let end = match by_server {
                 true => self.wait_for_server(uid).await,
-                false => self.reconciler.wait_for_end(uid).await.map_err(NotMoved::from),
+                false => self.reconciler.wait_for_end(uid).await.map_err(|error| error.to_string()),
             };
             if let Err(reason) = end {
-                ended.insert(id.clone(), Err(reason));
+                ended.insert(id.clone(), Err(NotMoved::Tried(reason)));
             }
         }
     }
 
     /// Waits until the server has finished the seamless move of a Service, and so deleted its record.
-    async fn wait_for_server(&self, uid: &str) -> Result<(), NotMoved> {
-        let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
+    async fn wait_for_server(&self, uid: &str) -> Result<(), String> {
+        let unread = |reason| format!("the Service with UID {uid}: {reason}");
         let grace = self.seamless.as_ref().map_or(0, |options| options.grace_period);
         let deadline = Instant::now() + Duration::from_secs(u64::from(grace)) + MAX_AFTER_GRACE;
-        while self.reconciler.recorded(uid).await.map_err(unread)?.is_some() {
+        while self.reconciler.mover.records().get(uid).await.map_err(unread)?.is_some() {
             if Instant::now() > deadline {
-                return Err(NotMoved::NotEnded);
+                let problem = "it has moved, but the server has not deleted its temporary Services yet: read the log of \
+                               the server";
+                return Err(problem.to_owned());
             }
             sleep(POLL_INTERVAL).await;
         }
@@ -249,7 +254,7 @@ impl Run {
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_over(&self, command: &MoveArguments, job: Job) -> Result<String, NotMoved> {
+    async fn hand_over(&self, command: &MoveArguments, job: Job) -> Result<String, String> {
         let id = job.id();
         let (from, uid) = match &job {
             Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
@@ -263,7 +268,7 @@ impl Run {
     }
 
     /// Moves a Service: returns what happened, or why the Service was not moved.
-    async fn move_it(&self, job: Job) -> Result<String, NotMoved> {
+    async fn move_it(&self, job: Job) -> Result<String, String> {
         let finishes = matches!(job, Job::Finish { .. });
         let ended = match job {
             Job::Move { live, misplaced, to, evaluation } => {
@@ -275,8 +280,8 @@ impl Run {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
             // Only temporary Services were left of the move.
             Ok(Outcome::Unmoved(Unmoved::NotMoving)) if finishes => Ok("its move has ended".to_owned()),
-            Ok(outcome) => Err(NotMoved::Outcome(outcome)),
-            Err(error) => Err(error.into()),
+            Ok(outcome) => Err(outcome.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 

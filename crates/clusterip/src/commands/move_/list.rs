@@ -30,8 +30,9 @@ impl MoveArguments {
         named: Option<&ServiceKey>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let reconciler = &run.reconciler;
-        let unfinished = reconciler.load_unfinished_moves().await;
-        let stores = reconciler.evaluator().stores();
+        // Without the permission to list them, no unfinished move is known.
+        let unfinished = reconciler.find_left_moves().await.unwrap_or_default();
+        let stores = reconciler.evaluator.stores();
         let ids = {
             let snapshot = stores.read_snapshot();
             if let Some(namespace) = namespace {
@@ -57,9 +58,9 @@ impl MoveArguments {
                 continue;
             }
             let this = Arc::clone(reconciler);
-            let (evaluator, at) = (this.evaluator().clone(), service.clone());
+            let (evaluator, at) = (this.evaluator.clone(), service.clone());
             let request = run.request(self, &id, text(&service, &["metadata", "uid"]));
-            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
+            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
@@ -74,7 +75,8 @@ impl MoveArguments {
                 named.is_none_or(|named| *named == id) && namespace.is_none_or(|only| only == id.namespace);
             if is_in_scope
                 && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name)
-                && let Some(journal) = reconciler.recorded(&uid).await?.filter(|journal| journal.seamless.is_some())
+                && let Some(journal) =
+                    reconciler.mover.records().get(&uid).await?.filter(|journal| journal.seamless.is_some())
             {
                 // It has moved, and its temporary Services are not deleted yet.
                 let (from, why) = (journal.from.clone(), "a seamless move of it has not ended".to_owned());
@@ -97,7 +99,7 @@ fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
 }
 
 fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
-    let evaluator = reconciler.evaluator();
+    let evaluator = &reconciler.evaluator;
     let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
     match method(service, to, endpoints.ready > 0) {
         Method::Seamless if !is_seamless => Method::Plain(WhyPlain::NotAsked),
@@ -118,7 +120,7 @@ async fn row(
         Inspection::InPlace => return Ok(None),
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
-            let Some(journal) = reconciler.recorded(text(&service, &["metadata", "uid"])).await? else {
+            let Some(journal) = reconciler.mover.records().get(text(&service, &["metadata", "uid"])).await? else {
                 row.stays = Some(Unmoved::NotRecorded.to_string());
                 return Ok(Some((row, None)));
             };

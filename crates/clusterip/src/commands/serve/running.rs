@@ -13,8 +13,6 @@ use tokio::time::{Instant, timeout};
 use super::LOG_TARGET;
 use crate::leader::readiness::{CompetingServer, Contact};
 use crate::leader::{Candidate, Leadership};
-use crate::webhook::server::{Backend, WebhookServer};
-use crate::webhook::tls::Certificate;
 
 /// How long the tasks may take to end after the stop. Moves that have begun are finished in this time, unless the API
 /// server is away. It is less than the grace period of the deployment, 60 s, so that the Lease is given back.
@@ -98,11 +96,9 @@ pub(super) struct Election {
     /// Keep the leader's Lease whenever possible, and the Lease of this replica, unless addresses in flight are
     /// recorded in memory only.
     pub(super) tasks: JoinSet<()>,
-    /// Until when this process leads without another renewal.
+    // What the candidate shows of the leader's Lease.
     pub(super) term: watch::Receiver<Option<Instant>>,
-    /// Whether another server is at work.
     pub(super) competing_server: watch::Receiver<CompetingServer>,
-    /// When the API server last answered a request for the leader's Lease.
     pub(super) contact: watch::Receiver<Contact>,
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) ended: watch::Receiver<bool>,
@@ -113,8 +109,8 @@ impl Election {
     /// Takes part in the leader election.
     pub(super) fn start(candidate: Candidate) -> Self {
         let (end, ended) = watch::channel(false);
-        let (leadership, competing_server) = (candidate.subscribe(), candidate.competing_server());
-        let (term, contact) = (candidate.term(), candidate.contact());
+        let (leadership, competing_server) = (candidate.subscribe(), candidate.competing_server.subscribe());
+        let (term, contact) = (candidate.term.subscribe(), candidate.contact.subscribe());
         let mut tasks = JoinSet::new();
         tasks.spawn(candidate.run(until(ended.clone())));
         Self { tasks, term, competing_server, contact, leadership, ended, end }
@@ -127,24 +123,12 @@ impl Election {
     }
 }
 
-/// The running HTTPS server.
-pub(super) struct Listener {
-    pub(super) server: JoinHandle<Result<(), ServerError>>,
-    /// Stops the server.
-    pub(super) close: watch::Sender<bool>,
-}
-
-impl Listener {
-    pub(super) fn start(server: WebhookServer, backend: Backend, certificate: Certificate) -> Self {
-        let (close, closed) = watch::channel(false);
-        let end = until(closed);
-        Self { server: tokio::spawn(async move { server.run(backend, &certificate, end).await }), close }
-    }
-}
-
 pub(super) struct Running {
     pub(super) tasks: Tasks,
-    pub(super) listener: Listener,
+    /// The HTTPS server.
+    pub(super) server: JoinHandle<Result<(), ServerError>>,
+    /// Stops the HTTPS server.
+    pub(super) close: watch::Sender<bool>,
     pub(super) election: Election,
     /// Whether the tasks remove the registration of the webhook at the end.
     pub(super) unregisters: bool,
@@ -154,7 +138,7 @@ impl Running {
     /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
     /// leadership last.
     pub(super) async fn until_shutdown(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { mut tasks, listener: Listener { mut server, close }, election, unregisters } = self;
+        let Self { mut tasks, mut server, close, election, unregisters } = self;
         let mut failed = tokio::select! {
             () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");

@@ -24,7 +24,7 @@ use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
 use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
 use crate::leader::{Candidate, Gate};
-use crate::map_server::{Limits, MapServer};
+use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
@@ -58,16 +58,10 @@ pub(super) struct Startup<'a> {
     pub(super) arguments: &'a ServeArguments,
 }
 
-/// What the startup hands to the duties of the leader.
-pub(super) struct Inputs {
-    pub(super) candidate: Candidate,
-    /// The changes that the stores see.
-    pub(super) changes: Changes,
-}
-
 impl<'a> Startup<'a> {
-    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster.
-    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Inputs)> {
+    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster. Also returns
+    /// what the duties of the leader need: the candidate, and the changes that the stores see.
+    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Candidate, Changes)> {
         let client = arguments.cluster.client().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         // Outside of a cluster, the namespace may be `default` without a decision of the administrator. The line
@@ -122,7 +116,7 @@ impl<'a> Startup<'a> {
             arguments,
         };
         startup.follow_settings(follower, duties);
-        Ok((startup, Inputs { candidate, changes }))
+        Ok((startup, candidate, changes))
     }
 
     /// Follows changes of the settings, and reports the permissions that later settings require and this identity
@@ -152,7 +146,7 @@ impl<'a> Startup<'a> {
         let cluster = self.arguments.cluster.name().await;
         let settings = self.arguments.settings_source(&self.client).to_string();
         let about = About { cluster, settings: Some(settings), made: None };
-        let ui = MapServer::bind(address, Limits::default()).await?.about(about);
+        let ui = MapServer::bind(address, AUDIT_TIME).await?.about(about);
         let audit = LiveAudit::new(self.evaluator.clone(), self.compilation.clone());
         let audit = audit.reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");

@@ -178,7 +178,7 @@ struct Gauges {
 impl Gauges {
     /// The metrics in the OpenMetrics text format, with the gauges as they are now.
     fn encode(&self) -> String {
-        let evaluator = self.reconciler.evaluator();
+        let evaluator = &self.reconciler.evaluator;
         let settings = evaluator.settings();
         let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
         let in_flight = evaluator.ledger().reservations();

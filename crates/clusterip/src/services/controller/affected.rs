@@ -6,13 +6,14 @@
 //! objects, so that the snapshot is not locked for long.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::background;
 use clusterip_cluster::lookups::snapshot::{LabelHashes, Snapshot, Stored};
 use clusterip_cluster::watch::kinds::own_name;
 use clusterip_cluster::watch::stores::Change;
 use clusterip_core::service_key::ServiceKey;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// A namespace keeps the names of at most this many changed Services, and at most this many other changes. Beyond either
@@ -71,10 +72,9 @@ impl Collected {
 
 impl Changes {
     fn lock(&self) -> MutexGuard<'_, Collected> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock()
     }
 
-    /// Adds a change of an object.
     pub fn add(&self, change: &Change<'_>) {
         let mut collected = self.lock();
         let versions = [change.before, change.after].into_iter().flatten();
@@ -105,7 +105,6 @@ impl Changes {
         self.0.1.notify_one();
     }
 
-    /// Waits until there are changes.
     pub async fn added(&self) {
         self.0.1.notified().await;
     }
@@ -161,9 +160,7 @@ pub struct Search {
 
 /// What a step of a search has found.
 pub struct Found {
-    /// The namespace of the search.
     pub namespace: String,
-    /// The names of Services.
     pub services: Vec<ServiceKey>,
     /// The rest of the search; `None` at its end.
     pub rest: Option<Search>,

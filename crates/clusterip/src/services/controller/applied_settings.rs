@@ -13,9 +13,6 @@ use kube::{Api, Client};
 const ATTEMPTS: usize = 5;
 
 /// Reads the hash of the settings that were carried out last; `None` if there is no Lease, or no hash on it.
-///
-/// # Errors
-/// The error of the API server, if the Lease can't be read.
 pub async fn read(client: &Client, namespace: &str) -> Result<Option<String>, kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let lease = leases.get_opt(LEASE).await?;
@@ -23,10 +20,6 @@ pub async fn read(client: &Client, namespace: &str) -> Result<Option<String>, ku
 }
 
 /// Records that the settings with this hash are carried out. Writes nothing if the Lease has this hash already.
-///
-/// # Errors
-/// The error of the API server, if the Lease does not exist, can't be read or can't be written, or if five writes
-/// conflict with others.
 pub async fn write(client: &Client, namespace: &str, hash: &str) -> Result<(), kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut attempt = 1;

@@ -28,15 +28,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brake {
     /// The Service was moved less than a minute ago.
-    Cooldown {
-        /// When the Service may move again.
-        until: Instant,
-    },
+    Cooldown { until: Instant },
     /// The most Services allowed were moved within the last minute.
-    Rate {
-        /// When another Service may move.
-        until: Instant,
-    },
+    Rate { until: Instant },
     /// The settings are new, and an administrator must confirm the moves.
     Settings(Why),
 }
@@ -55,7 +49,6 @@ pub enum Why {
 /// The Services that new settings would move, each with whether it must wait whatever the number is.
 pub type WouldMove = BTreeMap<ServiceKey, bool>;
 
-/// When a Service was moved.
 #[derive(Clone, Copy)]
 struct LastMove {
     at: Instant,
@@ -63,7 +56,6 @@ struct LastMove {
     before: Option<Instant>,
 }
 
-/// The brakes of one controller.
 #[derive(Default)]
 pub struct Brakes {
     /// The start and the namespace of each recent move, oldest first.
@@ -116,9 +108,6 @@ impl Brakes {
 
     /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
     /// administrator may skip every brake. All moves count.
-    ///
-    /// # Errors
-    /// The [`Brake`] that stops the move.
     pub fn take(&mut self, id: &ServiceKey, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
         self.moved.retain(|_, last| now.saturating_duration_since(last.at) < COOLDOWN);
@@ -193,12 +182,10 @@ impl Brakes {
         self.waiting.remove(id);
     }
 
-    /// The Services that wait for the consent of an administrator.
     pub fn waiting_services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.waiting.keys()
     }
 
-    /// How many Services wait for the consent of an administrator.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }

@@ -10,7 +10,6 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::json;
-use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::requests::{self, MoveRequest};
@@ -23,72 +22,46 @@ const MAX_WAIT_SEAMLESS: Duration = Duration::from_secs(300);
 /// How often the request is looked up until the server has dealt with it.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why the server has not moved a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum HandOverError {
-    /// The request can't be written. The message names the permissions that are needed.
-    #[error(
-        "the server in namespace {namespace} can't be asked: {reason}; it takes requests as ControllerRevisions of \
-         that namespace (verbs create, get, delete)"
-    )]
-    NotAsked {
-        /// The namespace of the server.
-        namespace: String,
-        /// The error of the API server.
-        reason: String,
-    },
-    /// The request, or the Service, can't be read. Contains the error of the API server.
-    #[error("{0}")]
-    Request(String),
-    /// The server has not dealt with the request in time.
-    #[error("the server did not deal with the request within {} s: read its log, and run the command again", .0.as_secs())]
-    NotTakenUp(Duration),
-    /// The Service does not exist any more.
-    #[error("it is gone")]
-    Gone,
-    /// The server has not moved the Service. Contains its reason.
-    #[error("{0}")]
-    NotMoved(String),
-    /// The server has not moved the Service, and has published no reason.
-    #[error("the server gave no reason; see its log")]
-    NoReason,
-}
-
 /// Asks the server in `server_namespace` to move a Service away from the addresses `from`, and waits until it has
-/// done so. Returns the addresses that the Service has then. The server also finishes a move that has begun already.
-///
-/// # Errors
-/// [`HandOverError`] if the Service was not moved.
+/// done so. Returns the addresses that the Service has then, or why the server has not moved it. The server also
+/// finishes a move that has begun already.
 pub async fn hand_over(
     client: &Client,
     server_namespace: &str,
     request: &MoveRequest,
     from: &[IpAddr],
-) -> Result<Vec<IpAddr>, HandOverError> {
+) -> Result<Vec<IpAddr>, String> {
     let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
     let request_uid = requests::ask(client, server_namespace, request).await.map_err(|error| {
-        HandOverError::NotAsked { namespace: server_namespace.to_owned(), reason: error_message(&error) }
+        format!(
+            "the server in namespace {server_namespace} can't be asked: {}; it takes requests as ControllerRevisions of \
+             that namespace (verbs create, get, delete)",
+            error_message(&error)
+        )
     })?;
-    let failed = |error: kube::Error| HandOverError::Request(error_message(&error));
+    let failed = |error: kube::Error| error_message(&error);
     let max_wait = if request.seamless.is_some() { MAX_WAIT_SEAMLESS } else { MAX_WAIT };
     let deadline = Instant::now() + max_wait;
     while requests::is_open(client, server_namespace, &request.uid).await.map_err(failed)? {
         if Instant::now() > deadline {
             // The server must not carry out the request later, when no command waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
-            return Err(HandOverError::NotTakenUp(max_wait));
+            return Err(format!(
+                "the server did not deal with the request within {} s: read its log, and run the command again",
+                max_wait.as_secs()
+            ));
         }
         sleep(POLL_INTERVAL).await;
     }
     let resource = ApiResource::erase::<Service>(&());
     let services: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let Some(service) = services.get_opt(name).await.map_err(failed)? else {
-        return Err(HandOverError::Gone);
+        return Err("it is gone".to_owned());
     };
     let now = addresses(&json!({"spec": service.data.get("spec")}));
     if now == from {
         let told = answer(client, namespace, name, &request_uid).await;
-        return Err(told.map_or(HandOverError::NoReason, HandOverError::NotMoved));
+        return Err(told.unwrap_or_else(|| "the server gave no reason; see its log".to_owned()));
     }
     Ok(now)
 }

@@ -1,12 +1,12 @@
 //! Reconciles one Service: looks at it, and moves it if it is misplaced and may move.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::error_message;
-use clusterip_cluster::background::{self, BackgroundError};
-use clusterip_cluster::evaluator::{EvaluationError, Evaluator};
+use clusterip_cluster::background;
+use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::object::{service_path, text};
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
@@ -14,8 +14,8 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::may_be_set_by_hand;
 use http::Request;
 use kube::Client;
+use parking_lot::Mutex;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::sync::{Mutex as OneAtATime, watch};
 
 mod left_moves;
@@ -23,7 +23,7 @@ mod reports;
 mod retries;
 mod run_move;
 
-use self::left_moves::{AfterLeft, Left};
+use self::left_moves::AfterLeft;
 use self::reports::ReportLimit;
 use self::retries::Failures;
 use super::brakes::Brakes;
@@ -59,8 +59,17 @@ const DISAGREEMENT: Duration = Duration::from_secs(1);
 pub enum Next {
     /// When something changes that affects the Service.
     Change,
-    /// After this pause.
     After(Duration),
+}
+
+impl Next {
+    /// The same, but after this pause at the latest.
+    fn within(self, pause: Duration) -> Self {
+        match self {
+            Self::Change => Self::After(pause),
+            Self::After(own) => Self::After(own.min(pause)),
+        }
+    }
 }
 
 /// The detail of a report that a Service stays because its address was set by hand.
@@ -73,28 +82,25 @@ pub enum Movable {
     Yes(Box<Value>),
     /// The Service is not as the stores showed it.
     Changed,
-    /// The address of the Service was set by hand.
     SetByHand,
 }
 
-/// Looks at Services, and moves them.
 pub struct Reconciler {
-    evaluator: Evaluator,
+    pub evaluator: Evaluator,
     client: Client,
-    mover: Mover,
+    pub mover: Mover,
     /// The server's namespace.
     namespace: String,
-    requests: Requests,
+    /// What administrators request.
+    pub requests: Requests,
     metrics: ServiceMetrics,
-    allowed: Allowed,
+    pub allowed: Allowed,
     /// The options of seamless moves; `None` for plain moves.
     seamless: Option<SeamlessOptions>,
     /// The settings that all replicas use; `None` if this is the only replica.
     agreement: Option<watch::Receiver<Agreement>>,
-    brakes: Mutex<Brakes>,
+    pub brakes: Mutex<Brakes>,
     found: Mutex<Found>,
-    /// The moves that another leader left unfinished, by Service.
-    left: Mutex<BTreeMap<ServiceKey, Left>>,
     /// The namespaces with a Service that is being read from the API server.
     reads: Mutex<BTreeMap<String, Arc<OneAtATime<()>>>>,
 }
@@ -119,7 +125,6 @@ struct Found {
 struct Large {
     /// The Service as the stores showed it.
     record: Weak<StoredService>,
-    /// When it was read.
     at: Instant,
     bytes: usize,
 }
@@ -146,7 +151,6 @@ impl Reconciler {
             agreement: None,
             brakes: Mutex::default(),
             found: Mutex::default(),
-            left: Mutex::default(),
             reads: Mutex::default(),
         }
     }
@@ -168,30 +172,10 @@ impl Reconciler {
         self.agreement.as_ref().is_none_or(|agreement| agreement.borrow().is_on(&settings.hash))
     }
 
-    /// The evaluator that decides where Services belong.
-    pub fn evaluator(&self) -> &Evaluator {
-        &self.evaluator
-    }
-
-    /// Which Services may be moved.
-    pub fn allowed(&self) -> Allowed {
-        self.allowed
-    }
-
-    /// The requests of administrators.
-    pub fn requests(&self) -> &Requests {
-        &self.requests
-    }
-
-    /// The brakes, locked for the caller.
-    pub fn brakes(&self) -> MutexGuard<'_, Brakes> {
-        self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How many Services that no pool matches have an address of each pool.
     pub fn unmatched(&self) -> BTreeMap<String, u64> {
         let mut count = BTreeMap::new();
-        for pool in self.found().unmatched.values().flatten() {
+        for pool in self.found.lock().unmatched.values().flatten() {
             *count.entry(pool.clone()).or_insert(0) += 1;
         }
         count
@@ -199,19 +183,19 @@ impl Reconciler {
 
     /// The Services that belong to another pool.
     pub fn misplaced_services(&self) -> BTreeSet<ServiceKey> {
-        self.found().misplaced.keys().cloned().collect()
+        self.found.lock().misplaced.keys().cloned().collect()
     }
 
     /// Forgets all findings. The next leader makes its own, and so does this process when it leads again.
     pub fn forget(&self) {
-        let mut found = self.found();
+        let mut found = self.found.lock();
         *found = Found::default();
         self.count(&found);
     }
 
     /// The Services that would move if their pool had a free address.
     pub fn waiting_for_addresses(&self) -> Vec<ServiceKey> {
-        let found = self.found();
+        let found = self.found.lock();
         let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == StayReason::PoolFull);
         waiting.map(|(id, _)| id.clone()).collect()
     }
@@ -222,7 +206,7 @@ impl Reconciler {
         if !callers.complete() {
             return Vec::new();
         }
-        let found = self.found();
+        let found = self.found.lock();
         let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == StayReason::ControlPlane);
         kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
     }
@@ -230,14 +214,9 @@ impl Reconciler {
     /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
     /// moves or reports it.
     pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey) -> Next {
-        let left = self.left().get(id).cloned();
-        let Some(left) = left else { return self.reconcile_stored(id).await };
-        match self.finish_left(id, &left).await {
+        match self.finish_left(id).await {
             AfterLeft::Reconcile => self.reconcile_stored(id).await,
-            AfterLeft::LookAgain(rest) => match self.reconcile_stored(id).await {
-                Next::After(pause) => Next::After(pause.min(rest)),
-                Next::Change => Next::After(rest),
-            },
+            AfterLeft::LookAgain(rest) => self.reconcile_stored(id).await.within(rest),
             AfterLeft::TryAgain(next) => next,
         }
     }
@@ -246,8 +225,8 @@ impl Reconciler {
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let Some(record) = self.evaluator.stores().stored_service(id) else {
             self.clear_findings(id);
-            self.found().large.remove(id);
-            self.found().reports.remove(id);
+            self.found.lock().large.remove(id);
+            self.found.lock().reports.remove(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
@@ -271,7 +250,8 @@ impl Reconciler {
             }
             Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Inspection::Misplaced(misplaced))
-                if misplaced.asked_by != AskedBy::Administrator && self.brakes().is_undecided_in(&id.namespace) =>
+                if misplaced.asked_by != AskedBy::Administrator
+                    && self.brakes.lock().is_undecided_in(&id.namespace) =>
             {
                 Next::After(DISAGREEMENT)
             }
@@ -284,7 +264,7 @@ impl Reconciler {
         }
     }
 
-    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, InspectError> {
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> anyhow::Result<Inspection> {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
         let inspect = move || misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref());
@@ -299,8 +279,8 @@ impl Reconciler {
         misplaced: Misplaced,
     ) -> Next {
         match misplaced.pool {
-            Some(_) => self.found().unmatched.remove(id),
-            None => self.found().unmatched.insert(id.clone(), misplaced.lies_in.clone()),
+            Some(_) => self.found.lock().unmatched.remove(id),
+            None => self.found.lock().unmatched.insert(id.clone(), misplaced.lies_in.clone()),
         };
         if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
             return Next::After(rest);
@@ -323,7 +303,7 @@ impl Reconciler {
             }
             return self.report_stay(id, service, &misplaced, reason, &detail).await;
         }
-        let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
+        let braked = self.brakes.lock().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
             return self.report_brake(id, service, &misplaced, brake).await;
         }
@@ -333,7 +313,7 @@ impl Reconciler {
         let live = match read {
             Ok(Movable::Yes(live)) => live,
             not_movable => {
-                self.brakes().take_back(id);
+                self.brakes.lock().take_back(id);
                 return match not_movable {
                     Ok(Movable::SetByHand) => {
                         self.report_stay(id, service, &misplaced, StayReason::ByHand, BY_HAND).await
@@ -346,8 +326,11 @@ impl Reconciler {
         // The stores do not know how large the Service is.
         let bytes = live.to_string().len();
         if bytes > MAX_SERVICE_BYTES {
-            self.brakes().take_back(id);
-            self.found().large.insert(id.clone(), Large { record: Arc::downgrade(record), at: Instant::now(), bytes });
+            self.brakes.lock().take_back(id);
+            self.found
+                .lock()
+                .large
+                .insert(id.clone(), Large { record: Arc::downgrade(record), at: Instant::now(), bytes });
             let (reason, detail) = too_large(bytes);
             return self.report_stay(id, service, &misplaced, reason, &detail).await;
         }
@@ -355,7 +338,7 @@ impl Reconciler {
         let (to, evaluation) = match self.reserve_targets(service.clone()).await {
             Ok(reserved) => reserved,
             Err(reason) => {
-                self.brakes().take_back(id);
+                self.brakes.lock().take_back(id);
                 return match reason {
                     NoTarget::Full(detail) => {
                         self.report_stay(id, service, &misplaced, StayReason::PoolFull, &detail).await
@@ -369,7 +352,7 @@ impl Reconciler {
         let seamless = requests::seamless_options(request, self.seamless.as_ref());
         let ended = self.carry_out(*live, &misplaced, to, evaluation, seamless).await;
         let next = self.next_after(id, &ended);
-        let next = self.resume_later(id, &misplaced.uid, next);
+        let next = self.resume_later(&misplaced.uid, next);
         self.remove_request_and_annotation(id, service).await;
         next
     }
@@ -418,7 +401,7 @@ impl Reconciler {
     /// after the other.
     async fn live(&self, id: &ServiceKey) -> Result<Option<Value>, kube::Error> {
         let turn = {
-            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reads = self.reads.lock();
             reads.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(reads.entry(id.namespace.clone()).or_default())
         };
@@ -431,21 +414,6 @@ impl Reconciler {
             Err(error) => Err(error),
         }
     }
-
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Why a Service could not be inspected.
-#[derive(Debug, Error)]
-enum InspectError {
-    /// The policy does not answer.
-    #[error(transparent)]
-    Unanswered(#[from] EvaluationError),
-    /// The evaluation gave no result.
-    #[error(transparent)]
-    Interrupted(#[from] BackgroundError),
 }
 
 fn too_large(bytes: usize) -> (StayReason, String) {

@@ -35,11 +35,8 @@ use crate::services::service_metrics::ServiceMetrics;
 
 /// The value of the label of these Leases.
 pub const REPLICA: &str = "replica";
-/// How long a Lease is valid after its last renewal.
 const LEASE_DURATION: Duration = Duration::from_secs(20);
-/// How often the Lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(5);
-/// How long a renewal may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often the other replicas are checked for Leases that have ended.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,7 +45,6 @@ const LEFT_BEHIND: u32 = 3;
 /// How many times a write is tried if it conflicts with another.
 const TRIES: usize = 3;
 
-/// Which settings the live replicas use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// The hash of the settings of this replica; empty as long as the other replicas are not known.
@@ -95,7 +91,6 @@ fn is_alive(other: &Observed<Other>, now: Instant) -> bool {
 /// What is known of the other replicas.
 #[derive(Default)]
 struct Others {
-    /// Whether the replicas were listed.
     listed: bool,
     by_name: HashMap<String, Observed<Other>>,
     /// The replicas of the list that is under way.

@@ -4,7 +4,7 @@
 //! others. A request can, because it is written where the server keeps its records, and where tenants can't write.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use clusterip_cluster::api_error::error_chain;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
@@ -13,27 +13,24 @@ use clusterip_moves::journal::SeamlessOptions;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Api, PostParams};
+use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Error as KubeError, Resource as _};
+use parking_lot::Mutex;
 
 pub use crate::services::misplaced::MoveRequest;
-use crate::services::own_revisions;
+use crate::services::own_revisions::{self, api};
 
 /// The value of [`MOVE_OBJECT_LABEL`] on a request.
 const REQUEST: &str = "request";
 
 /// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
 /// method. Without a request, the options of the server decide.
-pub fn seamless_options(request: Option<MoveRequest>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
+pub(crate) fn seamless_options(request: Option<MoveRequest>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
     match request {
         Some(request) => request.seamless,
         None => server.cloned(),
     }
-}
-
-fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
-    Api::namespaced(client.clone(), namespace)
 }
 
 fn name(uid: &str) -> String {
@@ -42,9 +39,6 @@ fn name(uid: &str) -> String {
 
 /// Requests a move from the server in `namespace`. A request that exists already is replaced. Returns the UID of the
 /// request.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn ask(client: &Client, namespace: &str, request: &MoveRequest) -> Result<String, KubeError> {
     let object = own_revisions::object(&name(&request.uid), REQUEST, request);
     let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
@@ -60,24 +54,18 @@ pub async fn ask(client: &Client, namespace: &str, request: &MoveRequest) -> Res
 }
 
 /// Whether the server has not dealt with a request yet.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool, KubeError> {
     api(client, namespace).get_metadata_opt(&name(uid)).await.map(|found| found.is_some())
 }
 
 /// Deletes a request that was dealt with, or that no command waits for any more. Does nothing if it is gone.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(), KubeError> {
     own_revisions::delete(&api(client, namespace), &name(uid)).await
 }
 
 /// The open requests, as a server follows them. Cheap to clone: all clones share the requests.
 #[derive(Clone, Default)]
-pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
+pub(crate) struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
 
 /// A request that has no answer yet.
 struct Open {
@@ -91,7 +79,7 @@ struct Open {
 impl Requests {
     /// Considers the open request for the Service with this name. Returns it if it is for the Service with this UID.
     pub fn consider(&self, id: &ServiceKey, uid: &str) -> Option<MoveRequest> {
-        let mut requests = self.lock();
+        let mut requests = self.0.lock();
         let open = requests.get_mut(id)?;
         open.considered = true;
         Some(open.request.clone()).filter(|request| request.uid == uid)
@@ -99,19 +87,18 @@ impl Requests {
 
     /// The object of the request for this Service, if there is one that was considered.
     pub fn considered(&self, id: &ServiceKey) -> Option<ObjectReference> {
-        self.lock().get(id).filter(|open| open.considered).map(|open| open.object.clone())
+        self.0.lock().get(id).filter(|open| open.considered).map(|open| open.object.clone())
     }
 
     /// Removes the request for this Service if it was considered, and returns it.
     pub fn forget(&self, id: &ServiceKey) -> Option<MoveRequest> {
-        let mut requests = self.lock();
+        let mut requests = self.0.lock();
         requests.get(id).filter(|open| open.considered)?;
         requests.remove(id).map(|open| open.request)
     }
 
-    /// The Services with an open request.
     pub fn services(&self) -> Vec<ServiceKey> {
-        self.lock().keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 
     /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
@@ -123,11 +110,11 @@ impl Requests {
             let id = match event {
                 Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => this.note(object),
                 Ok(watcher::Event::Delete(object)) => {
-                    this.lock().retain(|_, open| object.metadata.name.as_ref() != Some(&name(&open.request.uid)));
+                    this.0.lock().retain(|_, open| object.metadata.name.as_ref() != Some(&name(&open.request.uid)));
                     None
                 }
                 Ok(watcher::Event::Init) => {
-                    this.lock().clear();
+                    this.0.lock().clear();
                     None
                 }
                 Ok(watcher::Event::InitDone) => None,
@@ -146,12 +133,8 @@ impl Requests {
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
         let id = request.id();
-        self.lock().insert(id.clone(), Open { request, object: about, considered: false });
+        self.0.lock().insert(id.clone(), Open { request, object: about, considered: false });
         Some(id)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Open>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,7 +16,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error as KubeError};
 use serde::{Deserialize, Serialize};
 
-use crate::services::own_revisions;
+use crate::services::own_revisions::{self, api};
 
 /// The label of these objects, see [`own_revisions::object`].
 const SERVER: &str = "server";
@@ -25,17 +25,13 @@ const PREFIX: &str = "clusterip-server-";
 /// The number of hexadecimal digits in the random part of an identity.
 const RANDOM_DIGITS: usize = 16;
 
-/// The settings that a leader uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SettingsInUse {
-    /// The identity of the leader.
     pub leader: String,
     /// The hash of the settings version.
     pub version: String,
-    /// Where the leader reads its settings.
     pub source: SettingsOrigin,
-    /// The namespace of the agents.
     pub agents_namespace: String,
 }
 
@@ -64,9 +60,6 @@ impl From<&SettingsSource> for SettingsOrigin {
 impl SettingsInUse {
     /// Stores these settings in `namespace`, and deletes those of earlier leaders. Writes nothing if they are stored
     /// already.
-    ///
-    /// # Errors
-    /// The error of the API server.
     pub async fn show(&self, client: &Client, namespace: &str) -> Result<(), KubeError> {
         let (api, object, name) = (api(client, namespace), self.object()?, name(&self.leader));
         match api.get_opt(&name).await? {
@@ -97,9 +90,6 @@ impl SettingsInUse {
 
 /// The settings of all leaders, each with the namespace, also those of leaders that have ended; only in `namespace` if
 /// that is given.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<(String, SettingsInUse)>, KubeError> {
     let listed = match namespace {
         Some(namespace) => api(client, namespace),
@@ -117,9 +107,6 @@ pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<(Strin
 }
 
 /// The settings of this leader; `None` if it has not stored them.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn of_leader(client: &Client, namespace: &str, leader: &str) -> Result<Option<SettingsInUse>, KubeError> {
     let name = name(leader);
     // Another text must not become a part of a URL.
@@ -131,15 +118,8 @@ pub async fn of_leader(client: &Client, namespace: &str, leader: &str) -> Result
 }
 
 /// Deletes the settings of this leader, if they are stored.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn remove(client: &Client, namespace: &str, leader: &str) -> Result<(), KubeError> {
     own_revisions::delete(&api(client, namespace), &name(leader)).await
-}
-
-fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
-    Api::namespaced(client.clone(), namespace)
 }
 
 /// The namespaces and names of all objects that leaders wrote.
@@ -149,7 +129,6 @@ async fn names(api: &Api<ControllerRevision>) -> Result<Vec<(String, String)>, K
     Ok(names.filter(|(_, name)| is_name(name)).collect())
 }
 
-/// The name of the object of this leader.
 fn name(leader: &str) -> String {
     format!("{PREFIX}{}", Identity::of(leader).random())
 }

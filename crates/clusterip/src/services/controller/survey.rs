@@ -28,7 +28,6 @@ const PART: Duration = Duration::from_millis(50);
 /// How long the Services of one namespace are examined in the first round. Each further round takes twice as long.
 const FIRST_ROUND: Duration = Duration::from_millis(200);
 
-/// What a survey found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// The Services to reconcile. All others are in place or ignored, and nothing about them has to be written.
@@ -96,7 +95,7 @@ impl Survey {
     /// reserved, because Services are created meanwhile. So if a pool has fewer free addresses than Services that would
     /// move to it, all of them count.
     fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> (Self, usize) {
-        let evaluator = reconciler.evaluator();
+        let evaluator = &reconciler.evaluator;
         let settings = evaluator.settings();
         let (begin, mut survey) = (Instant::now(), Self::default());
         for (nth, id) in ids.iter().enumerate() {
@@ -109,12 +108,12 @@ impl Survey {
                 continue;
             }
             let is_managed = is_managed(&settings.settings, &service);
-            let inspection = misplaced::inspect(evaluator, &service, reconciler.allowed(), None);
+            let inspection = misplaced::inspect(evaluator, &service, reconciler.allowed, None);
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
             let waits = |impact| match impact {
                 Impact::Unnoticed => false,
                 Impact::Seamless => is_first,
-                Impact::Plain => is_first || !reconciler.allowed().ready,
+                Impact::Plain => is_first || !reconciler.allowed.ready,
             };
             survey.add(id, &service, is_managed, inspection, waits);
             // A Service that is known not to be able to move must not make others wait.
@@ -157,7 +156,7 @@ impl Survey {
 
 /// How many of these Services are managed.
 fn managed(reconciler: &Reconciler, ids: &[ServiceKey]) -> usize {
-    let evaluator = reconciler.evaluator();
+    let evaluator = &reconciler.evaluator;
     let settings = evaluator.settings();
     let services = ids.iter().filter_map(|id| evaluator.stores().service(id));
     services.filter(|it| is_managed(&settings.settings, it) && !reconciler.is_temporary(it)).count()

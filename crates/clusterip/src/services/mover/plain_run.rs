@@ -111,10 +111,7 @@ impl Run<'_> {
     }
 
     /// Gives the Service an address, and returns it as the API server stored it; `None` if this attempt is refused, and
-    /// there is another one to make.
-    ///
-    /// # Errors
-    /// The refusal, if there is no other attempt to make now.
+    /// there is another one to make. The refusal is an error if there is no other attempt to make now.
     async fn assign(
         &mut self,
         service: &Value,

@@ -4,8 +4,8 @@
 //! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
 //! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
 //! written, and a role that grants access to it grants nothing else in that namespace.
-//! [`UnfinishedMoves`] are the seamless moves that this process knows and that have not ended. Their records stay until
-//! their last temporary Service is deleted.
+//! [`UnfinishedMoves`] are the moves that other leaders left, and the seamless moves of this process that have not ended.
+//! The record of a seamless move stays until its last temporary Service is deleted.
 //!
 //! # Guarantees
 //! - A record is written before the first change of its Service, and deleted after the last one. So there is a record
@@ -13,7 +13,7 @@
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::error_message;
@@ -26,6 +26,7 @@ use clusterip_moves::temporary::Role;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Client, Error as KubeError, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -99,7 +100,6 @@ impl Records {
         (format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace), record)
     }
 
-    /// The server's namespace.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -133,7 +133,6 @@ pub(super) fn refusal_of(error: &kube::Error) -> Refusal {
     }
 }
 
-/// The name of the record of the Service with this UID.
 fn name(uid: &str) -> String {
     format!("{PREFIX}{uid}")
 }
@@ -160,23 +159,35 @@ impl UnfinishedMoves {
         let now = Instant::now();
         let last_unanswered = (!recorded_here).then_some(now);
         let entry = || Entry { id: id.clone(), last_unanswered, due: now };
-        self.lock().entry(uid.to_owned()).or_insert_with(entry);
+        self.0.lock().entry(uid.to_owned()).or_insert_with(entry);
     }
 
     /// Forgets all moves but those of these Services.
     pub fn retain(&self, ids: &BTreeSet<ServiceKey>) {
-        self.lock().retain(|_, entry| ids.contains(&entry.id));
+        self.0.lock().retain(|_, entry| ids.contains(&entry.id));
+    }
+
+    /// The UID of the Service with this name that has an unfinished move, and when to go on with the move.
+    pub fn of(&self, id: &ServiceKey) -> Option<(String, Instant)> {
+        let moves = self.0.lock();
+        let own = moves.iter().filter(|(_, entry)| entry.id == *id);
+        own.min_by_key(|(_, entry)| entry.due).map(|(uid, entry)| (uid.clone(), entry.due))
+    }
+
+    /// The Services with an unfinished move.
+    pub fn services(&self) -> Vec<ServiceKey> {
+        self.0.lock().values().map(|entry| entry.id.clone()).collect()
     }
 
     /// When to go on with the move of the Service with this UID; `None` if none is unfinished.
     pub fn due(&self, uid: &str) -> Option<Instant> {
-        self.lock().get(uid).map(|entry| entry.due)
+        self.0.lock().get(uid).map(|entry| entry.due)
     }
 
     /// Whether a Service is a temporary Service of one of the moves.
     pub fn has_temporary(&self, service: &Value) -> bool {
         let (namespace, name) = (object::namespace(service), object::name(service));
-        self.lock().iter().any(|(uid, entry)| {
+        self.0.lock().iter().any(|(uid, entry)| {
             let is_beside = entry.id.namespace == namespace;
             // The trigger is in the server's namespace.
             is_beside && (Role::New.name(uid) == name || Role::Old.name(uid) == name) || Role::Trigger.name(uid) == name
@@ -184,30 +195,25 @@ impl UnfinishedMoves {
     }
 
     /// How long to wait until no request of the move may still be carried out.
-    pub(super) fn until_requests_end(&self, uid: &str) -> Duration {
-        let since = self.lock().get(uid).and_then(|entry| entry.last_unanswered);
+    pub fn until_requests_end(&self, uid: &str) -> Duration {
+        let since = self.0.lock().get(uid).and_then(|entry| entry.last_unanswered);
         since.map_or(Duration::ZERO, |since| REQUEST_LASTS.saturating_sub(since.elapsed()))
     }
 
     /// Notes that a request of the move got no answer.
     pub(super) fn unanswered(&self, uid: &str) {
-        if let Some(entry) = self.lock().get_mut(uid) {
+        if let Some(entry) = self.0.lock().get_mut(uid) {
             entry.last_unanswered = Some(Instant::now());
         }
     }
 
     pub(super) fn go_on_after(&self, uid: &str, pause: Duration) {
-        if let Some(entry) = self.lock().get_mut(uid) {
+        if let Some(entry) = self.0.lock().get_mut(uid) {
             entry.due = Instant::now() + pause;
         }
     }
 
-    /// Forgets a move that has ended.
     pub fn remove(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(uid);
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_cluster::object::service_path;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};
@@ -24,10 +25,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveOrder {
-    /// The namespace of the Service.
-    pub namespace: String,
-    /// The name of the Service.
-    pub name: String,
+    /// The Service.
+    pub id: ServiceKey,
     /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
     /// All addresses that the Service is to have, primary first, in its order of families. A family that stays has
@@ -133,8 +132,7 @@ pub(super) struct Shared {
 /// One run of a move, from reading the Service to its outcome.
 pub(super) struct Run<'m> {
     pub(super) shared: &'m Shared,
-    pub(super) namespace: &'m str,
-    pub(super) name: &'m str,
+    pub(super) id: &'m ServiceKey,
     pub(super) uid: &'m str,
     pub(super) since: Instant,
     pub(super) pause: Duration,
@@ -153,11 +151,10 @@ pub(super) struct Run<'m> {
 }
 
 impl<'m> Run<'m> {
-    pub(super) fn new(shared: &'m Shared, namespace: &'m str, name: &'m str, uid: &'m str) -> Self {
+    pub(super) fn new(shared: &'m Shared, id: &'m ServiceKey, uid: &'m str) -> Self {
         Self {
             shared,
-            namespace,
-            name,
+            id,
             uid,
             since: Instant::now(),
             pause: FIRST_PAUSE,
@@ -172,11 +169,11 @@ impl<'m> Run<'m> {
     }
 
     pub(super) fn label(&self) -> String {
-        format!("Service {}/{}", self.namespace, self.name)
+        format!("Service {}", self.id)
     }
 
     pub(super) fn path(&self) -> String {
-        service_path(self.namespace, self.name)
+        service_path(&self.id.namespace, &self.id.name)
     }
 
     /// The first of the new addresses that is allocated already.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use clusterip_cluster::object::{service_path, text};
 use clusterip_cluster::permissions;
 use clusterip_core::annotations::TEMPORARY_LABEL;
-use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::method::{self, Method, method};
@@ -42,7 +41,7 @@ impl Run<'_> {
         order: &MoveOrder,
     ) -> Result<Option<Plan>, Stop> {
         let Some(options) = &order.seamless else { return Ok(None) };
-        let ready = self.ready_endpoints(self.name).await?;
+        let ready = self.ready_endpoints(&self.id.name).await?;
         if method(service, to, !ready.is_empty()) != Method::Seamless {
             return Ok(None);
         }
@@ -50,13 +49,13 @@ impl Run<'_> {
         if let Err(error) = permissions::require(&self.shared.client, &permissions::seamless_moves()).await {
             return prevented(error.to_string());
         }
-        let quotas = format!("/api/v1/namespaces/{}/resourcequotas", self.namespace);
+        let quotas = format!("/api/v1/namespaces/{}/resourcequotas", self.id.namespace);
         if let Some(reason) = method::without_room(&self.list(&quotas).await?.1) {
             return prevented(reason);
         }
         let server = self.shared.records.namespace();
         let grace = i64::from(options.grace_period);
-        let plan = Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace);
+        let plan = Plan::new(&self.id.namespace, self.uid, server, &options.cluster_domain, grace);
         match self.refusal_of_new(service, to, &plan).await {
             Some(reason) => prevented(reason),
             None => Ok(Some(plan)),
@@ -93,8 +92,7 @@ impl Run<'_> {
     ) -> Result<Outcome, MoveError> {
         // From here on, only the last step deletes the record.
         (self.recorded, self.unanswered) = (None, false);
-        let id = ServiceKey::new(self.namespace.to_owned(), self.name.to_owned());
-        self.shared.unfinished.add(self.uid, &id, self.progress.is_of_first_run());
+        self.shared.unfinished.add(self.uid, self.id, self.progress.is_of_first_run());
         let mut original = OriginalSteps::new(journal);
         let mut last_write = Instant::now();
         let mut seen = match service {
@@ -239,7 +237,6 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the objects of a move.
     async fn observe(&mut self, journal: &Journal, plan: &Plan) -> Result<Observed, MoveError> {
         loop {
             let path = |role| {
@@ -277,7 +274,7 @@ impl Run<'_> {
     /// Whether the EndpointSlices of the temporary Services list the endpoints of the Service. Those of `old` are not
     /// updated while it has no address.
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
-        let expected = self.ready_endpoints(self.name).await?;
+        let expected = self.ready_endpoints(&self.id.name).await?;
         let old_is_released = seen
             .old
             .as_ref()
@@ -304,7 +301,7 @@ impl Run<'_> {
 
     /// Whether the API server knows an endpoint of the Service that can be reached at its present addresses.
     pub(super) async fn is_reachable(&mut self, targets: &dyn Targets) -> Result<bool, MoveError> {
-        self.find_in_slices(self.name, |slices| targets.is_reachable(slices)).await
+        self.find_in_slices(&self.id.name, |slices| targets.is_reachable(slices)).await
     }
 
     /// Reads the EndpointSlices of a Service in the namespace of the move, until `found` returns true for some of them.
@@ -320,7 +317,7 @@ impl Run<'_> {
             let path = format!(
                 "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
                  {service}&limit={SLICES_PER_PAGE}&continue={token}",
-                self.namespace
+                self.id.namespace
             );
             let (next, page) = self.list(&path).await?;
             if found(&page) {

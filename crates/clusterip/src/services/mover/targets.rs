@@ -2,7 +2,6 @@
 //! of them, and knows which one is next if it is refused.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clusterip_cluster::background;
@@ -19,6 +18,7 @@ use clusterip_moves::journal::{Journal, ReleaseMethod};
 use clusterip_moves::outcome::shown;
 use clusterip_moves::step::{TargetAddresses, Without};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
 
@@ -35,9 +35,6 @@ pub trait Targets: Send + Sync {
 
     /// Asks the policy about the Service as a resumed move would restore it, with its addresses and external
     /// addresses. The settings may have changed since the move began.
-    ///
-    /// # Errors
-    /// Why the policy refuses the Service, or does not answer.
     fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 
     /// Whether the Service, as it was before its move, can be reached at its addresses, if it has these EndpointSlices.
@@ -84,7 +81,7 @@ impl Targets for Alternatives {
             let asked =
                 background::run(&namespace, move || misplaced::reserve_targets(&evaluator, &service).ok()).await;
             let (addresses, evaluation) = asked.ok()??;
-            self.evaluations.lock().unwrap_or_else(PoisonError::into_inner).push(evaluation);
+            self.evaluations.lock().push(evaluation);
             let new = !addresses.iter().any(|address| refused.contains(address));
             new.then_some(addresses)
         })
@@ -165,10 +162,8 @@ const MAX_TARGETS: usize = 5;
 
 /// The current attempt to give a Service an address, and what earlier attempts found out.
 pub(super) struct Attempt {
-    /// The addresses that this attempt writes.
     pub(super) target: TargetAddresses,
     refused: Vec<IpAddr>,
-    /// How many targets were refused.
     tried: usize,
     /// What went wrong so far, as text for the outcome.
     pub(super) notes: Vec<String>,

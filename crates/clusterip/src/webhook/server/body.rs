@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Body as Sent;
 use axum::http::StatusCode;
 use clusterip_cluster::fair_queue::Requester;
 use clusterip_cluster::http::error_response::ErrorResponse;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::super::review::namespace_of;
@@ -57,7 +58,7 @@ impl Memory {
     pub(super) fn begin(self: &Arc<Self>, peer: IpAddr) -> (Body, oneshot::Receiver<Vec<u8>>) {
         let (given_up, if_given_up) = oneshot::channel();
         let requester = Requester { peer: Some(peer), namespace: String::new() };
-        let mut bodies = self.lock();
+        let mut bodies = self.bodies.lock();
         bodies.arrived += 1;
         let number = bodies.arrived;
         bodies.waiting.insert(number, Waiting { requester, bytes: Vec::new(), given_up });
@@ -71,10 +72,6 @@ impl Memory {
         let most = self.most;
         let message = format!("busy: waiting requests may take {most} bytes, and those of this client take most of it");
         ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Bodies> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,7 +125,7 @@ pub(super) struct Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        drop(self.memory.lock().remove(self.number));
+        drop(self.memory.bodies.lock().remove(self.number));
     }
 }
 
@@ -171,7 +168,7 @@ impl Body {
 
     /// Changes the body, if it is not given up.
     fn change(&self, change: impl FnOnce(&mut Waiting)) {
-        let mut bodies = self.memory.lock();
+        let mut bodies = self.memory.bodies.lock();
         let Some(waiting) = bodies.waiting.get_mut(&self.number) else { return };
         let before = waiting.bytes.len();
         change(waiting);
@@ -182,7 +179,7 @@ impl Body {
 
     /// The length of the body, its beginning, and its requester; all empty if the body is given up.
     pub(super) fn about(&self) -> (usize, Vec<u8>, Requester) {
-        let bodies = self.memory.lock();
+        let bodies = self.memory.bodies.lock();
         let Some(Waiting { requester, bytes, .. }) = bodies.waiting.get(&self.number) else {
             return Default::default();
         };
@@ -193,7 +190,7 @@ impl Body {
     /// any more: the number of threads limits how many bodies are reviewed at once.
     pub(super) fn taker(&self) -> impl FnOnce() -> Option<Vec<u8>> + Send + use<> {
         let (memory, number) = (Arc::clone(&self.memory), self.number);
-        move || memory.lock().remove(number).map(|waiting| waiting.bytes)
+        move || memory.bodies.lock().remove(number).map(|waiting| waiting.bytes)
     }
 }
 
@@ -258,9 +255,9 @@ mod tests {
             let row = format!("{clients} clients, {requests} requests, {length} bytes");
             assert!(attackers.iter_mut().any(Sent::is_given_up), "{row}");
             assert_eq!(reviews.iter_mut().filter_map(|sent| sent.is_given_up().then_some(())).count(), 0, "{row}");
-            assert!(memory.lock().used <= 32 << 20, "{row}");
+            assert!(memory.bodies.lock().used <= 32 << 20, "{row}");
             drop((attackers, reviews));
-            let bodies = memory.lock();
+            let bodies = memory.bodies.lock();
             assert_eq!((bodies.used, bodies.waiting.len()), (0, 0), "{row}");
         }
     }

@@ -1,7 +1,6 @@
 //! Finishes moves that another leader left unfinished, and handles Services that look half moved.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::object::text;
@@ -15,23 +14,9 @@ use crate::leader::event_recorder::EventContent;
 use crate::services::mover::records::RecordError;
 use crate::services::service_metrics::StayReason;
 
-/// How long a request whose sender is gone may still be carried out: longer than an API server works on one.
-const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
-
-/// A move that another leader left unfinished.
-#[derive(Clone)]
-pub(super) struct Left {
-    /// The UID of the Service, by which the record is found.
-    uid: String,
-    /// When this process first listed the record.
-    since: Instant,
-    /// When the move goes on.
-    due: Instant,
-}
-
 /// What to do about a Service after [`Reconciler::finish_left`].
 pub(super) enum AfterLeft {
-    /// The move has ended. The Service is reconciled as any other.
+    /// No move is left, or it has ended. The Service is reconciled as any other.
     Reconcile,
     /// The move has not begun, but may still begin within this time. The Service is reconciled as any other, and once
     /// more after that time.
@@ -45,62 +30,35 @@ impl Reconciler {
     /// the Services `at_work` are kept: this process carries them out.
     pub fn forget_left_moves(&self, at_work: &BTreeSet<ServiceKey>) {
         self.mover.unfinished().retain(at_work);
-        self.left().retain(|id, _| at_work.contains(id));
     }
 
-    /// Lists the recorded moves, and returns their Services. Other leaders left these moves unfinished, or this process
-    /// knows them already. Each move is finished when its Service is reconciled.
-    ///
-    /// # Errors
-    /// [`RecordError`] if the records can't be listed.
-    pub async fn find_left_moves(&self) -> Result<Vec<ServiceKey>, RecordError> {
+    /// Lists the recorded moves, and returns their Services, each with its UID. Other leaders left these moves
+    /// unfinished, or this process knows them already. Each move is finished when its Service is reconciled.
+    pub async fn find_left_moves(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
         let recorded = self.mover.records().list().await?;
-        let since = Instant::now();
-        for (id, uid) in &recorded {
-            self.mover.unfinished().add(uid, id, false);
-            self.left().entry(id.clone()).or_insert_with(|| Left { uid: uid.clone(), since, due: since });
-        }
-        Ok(recorded.into_iter().map(|(id, _)| id).collect())
-    }
-
-    /// Lists the Services with an unfinished move, each with its UID, and remembers their temporary Services. Without
-    /// the permission, the list is empty.
-    pub async fn load_unfinished_moves(&self) -> Vec<(ServiceKey, String)> {
-        let listed = self.mover.records().list().await;
-        let recorded = listed.inspect_err(|error| tracing::debug!(%error, "unfinished moves are not known"));
-        let recorded = recorded.unwrap_or_default();
         recorded.iter().for_each(|(id, uid)| self.mover.unfinished().add(uid, id, false));
-        recorded
+        Ok(recorded)
     }
 
-    pub(super) fn left(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Left>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    /// When to look again at the Service with this UID: not later than its seamless move goes on, if one is unfinished.
+    pub(super) fn resume_later(&self, uid: &str, next: Next) -> Next {
+        self.mover.unfinished().due(uid).map_or(next, |due| next.within(due.saturating_duration_since(Instant::now())))
     }
 
-    /// Remembers to go on with a seamless move that is not finished. Returns when to look at the Service again.
-    pub(super) fn resume_later(&self, id: &ServiceKey, uid: &str, next: Next) -> Next {
-        let Some(due) = self.due(uid) else { return next };
-        let now = Instant::now();
-        self.left().insert(id.clone(), Left { uid: uid.to_owned(), since: now, due });
-        let rest = due.saturating_duration_since(now);
-        match next {
-            Next::After(pause) => Next::After(pause.min(rest)),
-            Next::Change => Next::After(rest),
-        }
-    }
-
-    /// Finishes a move that another leader left unfinished.
-    pub(super) async fn finish_left(&self, id: &ServiceKey, left: &Left) -> AfterLeft {
+    /// Finishes a move that another leader left unfinished, or a seamless move of this one.
+    pub(super) async fn finish_left(&self, id: &ServiceKey) -> AfterLeft {
+        let unfinished = self.mover.unfinished();
+        let Some((uid, due)) = unfinished.of(id) else { return AfterLeft::Reconcile };
         if let Some(rest) = self.remaining_pause(id) {
             return AfterLeft::TryAgain(Next::After(rest));
         }
-        let rest = left.due.saturating_duration_since(Instant::now());
+        let rest = due.saturating_duration_since(Instant::now());
         // The grace period ends with the Service.
-        let is_gone = self.stored_uid(id).as_deref() != Some(left.uid.as_str());
+        let is_gone = self.stored_uid(id).as_ref() != Some(&uid);
         if !rest.is_zero() && !is_gone {
             return AfterLeft::LookAgain(rest);
         }
-        let recorded = match self.mover.records().get(&left.uid).await {
+        let recorded = match self.mover.records().get(&uid).await {
             Ok(recorded) => recorded,
             Err(error) => {
                 tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
@@ -112,15 +70,14 @@ impl Reconciler {
             if ended.is_err() {
                 return AfterLeft::TryAgain(self.next_after(id, &ended));
             }
-            if let Some(due) = self.due(&left.uid).filter(|_| journal.seamless.is_some()) {
-                self.left().insert(id.clone(), Left { due, ..left.clone() });
+            if let Some(due) = unfinished.due(&uid).filter(|_| journal.seamless.is_some()) {
                 let rest = due.saturating_duration_since(Instant::now());
                 // A move of another Service of this name would take the place of this one, which then would never end.
-                let has_successor = self.stored_uid(id).is_some_and(|uid| uid != left.uid);
+                let has_successor = self.stored_uid(id).is_some_and(|stored| stored != uid);
                 return if has_successor { AfterLeft::TryAgain(Next::After(rest)) } else { AfterLeft::LookAgain(rest) };
             }
             if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
-                let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
+                let rest = unfinished.until_requests_end(&uid);
                 if !rest.is_zero() {
                     return AfterLeft::LookAgain(rest);
                 }
@@ -129,8 +86,7 @@ impl Reconciler {
                 }
             }
         }
-        self.mover.unfinished().remove(&left.uid);
-        self.left().remove(id);
+        unfinished.remove(&uid);
         AfterLeft::Reconcile
     }
 
@@ -157,7 +113,7 @@ impl Reconciler {
             Ok(Some(journal)) => {
                 let ended = self.finish(&journal).await;
                 let next = self.next_after(id, &ended);
-                self.resume_later(id, &journal.uid, next)
+                self.resume_later(&journal.uid, next)
             }
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);

@@ -54,7 +54,7 @@ impl Reconciler {
         detail: &str,
     ) -> Next {
         if reason == StayReason::TooLarge {
-            self.brakes().stop_waiting(id);
+            self.brakes.lock().stop_waiting(id);
         }
         self.report(id, misplaced, reason, detail).await;
         self.remove_request_and_annotation(id, service).await;
@@ -162,7 +162,7 @@ impl Reconciler {
     /// Stores why a Service stays. Returns whether that is to be reported: a user asked for the move, or it is new and
     /// [`ReportLimit`] allows it. Otherwise, what is new stays new until a later look may report it.
     pub(super) fn must_report(&self, id: &ServiceKey, reason: StayReason, text: &str, is_asked: bool) -> bool {
-        let mut found = self.found();
+        let mut found = self.found.lock();
         let now = (reason, text.to_owned());
         let is_new = found.misplaced.get(id) != Some(&now);
         let may = is_new && found.reports.take(id, Instant::now());
@@ -174,7 +174,7 @@ impl Reconciler {
 
     /// Stores why a Service stays, which needs no report.
     pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) {
-        let mut found = self.found();
+        let mut found = self.found.lock();
         found.misplaced.insert(id.clone(), (reason, text.to_owned()));
         self.count(&found);
     }
@@ -182,17 +182,17 @@ impl Reconciler {
     /// The Services about which something is noted: a finding, an unfinished move, a request, or a wait for consent.
     pub fn noted(&self) -> BTreeSet<ServiceKey> {
         let mut noted: BTreeSet<ServiceKey> = self.requests.services().into_iter().collect();
-        noted.extend(self.brakes().waiting_services().cloned());
-        noted.extend(self.left().keys().cloned());
-        let found = self.found();
+        noted.extend(self.brakes.lock().waiting_services().cloned());
+        noted.extend(self.mover.unfinished().services());
+        let found = self.found.lock();
         noted.extend(found.misplaced.keys().chain(found.unmatched.keys()).chain(found.failures.keys()).cloned());
         noted
     }
 
     /// Removes the findings about a Service that is in place or gone, and stops its wait for consent.
     pub(super) fn clear_findings(&self, id: &ServiceKey) {
-        self.brakes().stop_waiting(id);
-        let mut found = self.found();
+        self.brakes.lock().stop_waiting(id);
+        let mut found = self.found.lock();
         found.unmatched.remove(id);
         found.failures.remove(id);
         found.silent.remove(id);

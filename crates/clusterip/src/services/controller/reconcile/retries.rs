@@ -46,7 +46,7 @@ impl Reconciler {
             Err(error) => {
                 // The API server did not answer, so this does not count as a move of the Service.
                 if error.is_passing() {
-                    self.brakes().take_back(id);
+                    self.brakes.lock().take_back(id);
                 }
                 self.after_failure(id)
             }
@@ -55,7 +55,7 @@ impl Reconciler {
 
     /// Counts a failed move of a Service, and tells when to look at the Service again.
     fn after_failure(&self, id: &ServiceKey) -> Next {
-        let mut found = self.found();
+        let mut found = self.found.lock();
         let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
         let pause = pause_after(count);
         found.failures.insert(id.clone(), Failures { count, until: Instant::now() + pause });
@@ -64,7 +64,7 @@ impl Reconciler {
 
     /// How long to wait until a Service has been without ready endpoints for [`SILENCE`]; `None` if it may move now.
     pub(super) fn remaining_silence(&self, id: &ServiceKey, misplaced: &Misplaced) -> Option<Duration> {
-        let mut found = self.found();
+        let mut found = self.found.lock();
         let answered = found.misplaced.get(id).is_some_and(|(reason, _)| *reason == StayReason::ReadyEndpoints);
         let is_silent = misplaced.impact == Impact::Unnoticed && misplaced.asked_by == AskedBy::Controller;
         if !answered || !is_silent {
@@ -84,7 +84,7 @@ impl Reconciler {
     /// The size of a Service that is too large to move, if the Service was read less than [`REPORTED`] ago and has not
     /// changed since. A change of a field that the stores do not keep shows only after that time.
     pub(super) fn known_size(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Option<usize> {
-        let found = self.found();
+        let found = self.found.lock();
         let large = found.large.get(id)?;
         let is_same = large.at.elapsed() < REPORTED && large.record.as_ptr() == Arc::as_ptr(record);
         is_same.then_some(large.bytes)
@@ -92,7 +92,7 @@ impl Reconciler {
 
     /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.
     pub(super) fn remaining_pause(&self, id: &ServiceKey) -> Option<Duration> {
-        let until = self.found().failures.get(id)?.until;
+        let until = self.found.lock().failures.get(id)?.until;
         let rest = until.saturating_duration_since(Instant::now());
         (!rest.is_zero()).then_some(rest)
     }

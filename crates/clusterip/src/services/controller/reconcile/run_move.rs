@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::Evaluation;
@@ -19,23 +18,11 @@ use serde_json::Value;
 
 use super::{Movable, Reconciler};
 use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
-use crate::services::mover::records::RecordError;
 use crate::services::mover::targets::Alternatives;
 use crate::services::mover::{MoveError, MoveOrder};
 
 impl Reconciler {
-    /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.
-    ///
-    /// # Errors
-    /// [`RecordError`] if the record can't be read.
-    pub async fn recorded(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
-        self.mover.records().get(uid).await
-    }
-
     /// Reserves addresses for a Service that moves, and returns them with the evaluation that reserved them.
-    ///
-    /// # Errors
-    /// `NoTarget` if there are no addresses for it.
     pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
         let (this, namespace) = (Arc::clone(self), namespace(&service).to_owned());
         let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
@@ -45,19 +32,13 @@ impl Reconciler {
     }
 
     /// Reads a misplaced Service from the API server, and tells whether it may be moved.
-    ///
-    /// # Errors
-    /// The error of the API server, if the Service can't be read.
     pub async fn movable(&self, id: &ServiceKey, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
         Ok(movable(self.live(id).await?, misplaced))
     }
 
     /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
     /// the Service as [`Self::movable`] read it. A seamless move still has to be [finished](Self::finish) after its
-    /// grace period: [`Self::due`] says when.
-    ///
-    /// # Errors
-    /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.
+    /// grace period, and so has a move that ends with an error.
     pub async fn carry_out(
         &self,
         live: Value,
@@ -69,12 +50,11 @@ impl Reconciler {
         let reason = evaluation.decision.note.clone().filter(|note| !note.is_empty());
         evaluation.commit(&to);
         // The Service may have to go back to its old address as long as the move lasts.
-        let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
+        let owner = Owner::new(&misplaced.id.namespace, &misplaced.id.name, "");
         misplaced.from.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
         let order = MoveOrder {
-            namespace: misplaced.namespace.clone(),
-            name: misplaced.name.clone(),
+            id: misplaced.id.clone(),
             uid: misplaced.uid.clone(),
             addresses: to.clone(),
             why: misplaced.why(),
@@ -94,12 +74,7 @@ impl Reconciler {
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
-        self.report_outcome(
-            &ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
-            &misplaced.uid,
-            &ended,
-        )
-        .await;
+        self.report_outcome(&misplaced.id, &misplaced.uid, &ended).await;
         ended
     }
 
@@ -109,20 +84,12 @@ impl Reconciler {
         looks_temporary(service) && self.mover.unfinished().has_temporary(service)
     }
 
-    /// When the seamless move of the Service with this UID goes on; `None` if none is unfinished.
-    pub fn due(&self, uid: &str) -> Option<Instant> {
-        self.mover.unfinished().due(uid)
-    }
-
     /// Waits for the end of the seamless move of the Service with this UID, if there is one.
-    ///
-    /// # Errors
-    /// [`MoveError`] if the move is not finished.
     pub async fn wait_for_end(&self, uid: &str) -> Result<(), MoveError> {
-        while let Some(due) = self.due(uid) {
+        while let Some(due) = self.mover.unfinished().due(uid) {
             tokio::time::sleep_until(due.into()).await;
             let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
-            match self.recorded(uid).await.map_err(unread)? {
+            match self.mover.records().get(uid).await.map_err(unread)? {
                 Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal).await?),
                 _ => return Ok(()),
             }
@@ -131,9 +98,6 @@ impl Reconciler {
     }
 
     /// Finishes a recorded move, and reports the outcome.
-    ///
-    /// # Errors
-    /// As [`Self::carry_out`].
     pub async fn finish(&self, journal: &Journal) -> Result<Outcome, MoveError> {
         let id = ServiceKey::new(journal.namespace.clone(), journal.name.clone());
         let live = self.live(&id).await.ok().flatten().unwrap_or_default();
@@ -231,8 +195,7 @@ mod tests {
         ];
         for Case { name, asked_by, live, expected } in cases {
             let misplaced = Misplaced {
-                namespace: "shop".to_owned(),
-                name: "web".to_owned(),
+                id: ServiceKey::new("shop", "web"),
                 uid: "uid-1".to_owned(),
                 from: vec![IpAddr::from([10, 0, 0, 1])],
                 lies_in: Vec::new(),

@@ -28,8 +28,7 @@ fn services_in_place_are_not_reconciled() {
     }
     let misplaced = |verdict: Verdict, impact: Impact| {
         Ok(Inspection::Misplaced(Box::new(Misplaced {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
+            id: ServiceKey::new("shop", "web"),
             uid: "uid-1".to_owned(),
             from: Vec::new(),
             lies_in: Vec::new(),
@@ -182,6 +181,6 @@ async fn survey_finds_the_misplaced_among_many_services() {
     assert_eq!(names, ["in-no-pool", "windows-in-linux"]);
     assert_eq!((ids.len(), survey.managed), (1_004, 1_003));
     let waiting: BTreeSet<ServiceKey> = ids.into_iter().take(30).collect();
-    reconciler.brakes().settings_changed(waiting.iter().map(|id| (id.clone(), false)).collect(), 30);
+    reconciler.brakes.lock().settings_changed(waiting.iter().map(|id| (id.clone(), false)).collect(), 30);
     assert_eq!(reconciler.noted(), waiting, "Services that wait for consent are reconciled, too");
 }
