@@ -64,7 +64,7 @@ impl InitArguments {
             Some(given) => given?,
             None => super::runtime()?.block_on(self.read_cluster())?,
         };
-        let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?);
+        let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?)?;
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
         Ok(text)
     }

@@ -213,7 +213,7 @@ fn settings_name_the_reason_for_one_pool() {
     for (systems, reason) in [(&[][..], "no Node has a known"), (LINUX, "all Nodes have the same")] {
         let pools = divided(&["10.96.0.0/12"], systems).unwrap();
         let ranges = Ranges { all: ranges.clone(), chosen: ranges.clone(), origin: RangesOrigin::User };
-        let text = document(&ranges, &systems.iter().copied().collect(), &pools);
+        let text = document(&ranges, &systems.iter().copied().collect(), &pools).unwrap();
         let head = format!("# Starter settings of clusterip: one pool for all Services, because {reason} ");
         assert!(text.starts_with(&head), "{text}");
     }
@@ -223,7 +223,7 @@ fn settings_name_the_reason_for_one_pool() {
 fn settings(ranges: &[IpNet], pools: &[StarterPool], origin: RangesOrigin) -> Settings {
     let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
     let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| pool.os).collect();
-    let text = document(&ranges, &systems, pools);
+    let text = document(&ranges, &systems, pools).unwrap();
     let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let written = document["services"].get("serviceCIDRs").is_some();
     assert_eq!(written, origin != RangesOrigin::ServiceCidrs, "{text}");
