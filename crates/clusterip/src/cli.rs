@@ -78,7 +78,9 @@ pub fn run() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Agent(agent) => agent.run(),
         Command::Completions { shell } => {
-            print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "clusterip", &mut script);
+            commands::output(&script).map(|()| ExitCode::SUCCESS)
         }
         Command::Man => manual(),
     };
@@ -108,13 +110,6 @@ fn text_of(error: &anyhow::Error) -> String {
         Some(unreachable) => unreachable.to_string(),
         None => error_chain(&**error),
     }
-}
-
-fn print(write: impl FnOnce(&mut Vec<u8>)) -> anyhow::Result<ExitCode> {
-    let mut text = Vec::new();
-    write(&mut text);
-    commands::output(&text)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The manual: a page for the program, followed by one for each command.

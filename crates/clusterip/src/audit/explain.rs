@@ -43,7 +43,7 @@ pub(crate) struct Explanation {
     /// has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
     /// What the policy would decide if the Service were created now without an address.
-    pub decision: Option<Verdict>,
+    pub decision: Verdict,
     pub pool: Option<String>,
     pub evidence: Option<Report>,
     /// What the policy looked up, in order, and how many objects it found. Workloads that the Service does not
@@ -152,7 +152,7 @@ fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
         name: placed.id.name,
         addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
-        decision: Some(decision.verdict.clone()),
+        decision: decision.verdict.clone(),
         pool: placement.pool.clone(),
         evidence: decision.evidence.clone(),
         warnings: decision.cut_warnings(),

@@ -1,5 +1,7 @@
 //! Aligns rows of cells in columns, and folds text at the width of the terminal.
 
+use std::iter;
+
 use anstyle::Style;
 use clusterip_cluster::style;
 use console::{Term, measure_text_width};
@@ -47,6 +49,23 @@ pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, 
     let attempts = [(longest, GAP), (longest / 2, GAP), (longest / 4, GAP), (0, GAP)];
     let mut attempts = attempts.into_iter().map(|(bar, gap)| aligned(rows(bar), 0, gap, any));
     attempts.find(|lines| layout.holds(lines)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
+}
+
+/// Adds a table to a text: the titles, and for each row its line and the remarks below it.
+pub fn put_table(
+    text: &mut String,
+    titles: &[&str],
+    rows: impl Iterator<Item = (Vec<String>, Vec<String>)>,
+    layout: Layout,
+) {
+    let head = layout.head(titles);
+    let no_remarks = iter::repeat_n(Vec::new(), usize::from(head.is_some()));
+    let (cells, remarks): (Vec<Vec<String>>, Vec<Vec<String>>) = rows.unzip();
+    let lines = lines(head.into_iter().chain(cells), 0, layout);
+    for (line, remarks) in lines.into_iter().zip(no_remarks.chain(remarks)) {
+        let remarks = remarks.iter().map(|remark| paragraph(remark, 2, 4, layout));
+        iter::once(line).chain(remarks).for_each(|line| text.extend([line.as_str(), "\n"]));
+    }
 }
 
 /// A text behind `indent` blanks, of which further lines begin behind `hanging` blanks.

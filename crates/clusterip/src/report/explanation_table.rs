@@ -2,7 +2,6 @@
 
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
-use clusterip_core::Verdict;
 use clusterip_core::decision::Report;
 
 use super::columns::{self, Layout, paint};
@@ -20,7 +19,7 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     if !why.addresses.is_empty() {
         rows.push(("set", set_by(why.by_hand).to_owned()));
     }
-    let decision = why.decision.as_ref().map_or("none", Verdict::name);
+    let decision = why.decision.name();
     let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
     rows.push(("decision", format!("{decision}{reason}")));
     rows.push(("belongs to", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "no pool"), pool)));

@@ -39,26 +39,13 @@ pub fn table(rows: &[Row], methods: bool, layout: Layout) -> String {
         true => &["NAMESPACE", "SERVICE", "FROM", "TO", "METHOD", "WHY"],
         false => &["NAMESPACE", "SERVICE", "FROM", "TO", "WHY"],
     };
-    let head = layout.head(titles);
-    let heads = usize::from(head.is_some());
-    let cells = rows.iter().map(|row| cells(row, methods));
-    let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
+    let rows = rows.iter().map(|row| {
+        let stays = row.stays.as_ref().map(|why| paint(style::WARNING, &format!("stays: {}", harmless(why))));
+        let clients = row.method.filter(|_| methods).map(|method| format!("clients {method}"));
+        (cells(row, methods), stays.into_iter().chain(clients).collect())
+    });
     let mut table = String::new();
-    let mut put = |line: &str| {
-        table.push_str(line);
-        table.push('\n');
-    };
-    lines.by_ref().take(heads).for_each(|head| put(&head));
-    for (row, line) in rows.iter().zip(lines) {
-        put(&line);
-        if let Some(stays) = &row.stays {
-            let stays = paint(style::WARNING, &format!("stays: {}", harmless(stays)));
-            put(&columns::paragraph(&stays, 2, 4, layout));
-        }
-        if let Some(method) = row.method.filter(|_| methods) {
-            put(&columns::paragraph(&format!("clients {method}"), 2, 4, layout));
-        }
-    }
+    columns::put_table(&mut table, titles, rows, layout);
     table
 }
 

@@ -10,7 +10,7 @@ use clusterip_core::annotations::in_record;
 use clusterip_core::decision::{RecordChange, Report};
 
 use super::audit_table;
-use super::columns::{self, Layout, paint};
+use super::columns::{self, Layout, paint, put_table};
 use super::plan_json::{ExternalSummary, Summary};
 use crate::audit::misplaced_services::MisplacedService;
 use crate::audit::model::Finding;
@@ -30,14 +30,9 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
         let head = ["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"];
-        put(
-            &mut table,
-            &head,
-            plan.rows
-                .iter()
-                .map(|row| (line(row).to_vec(), Remarks::of(&row.decision, row.message.as_deref(), &row.warnings))),
-            layout,
-        );
+        let rows = plan.rows.iter();
+        let rows = rows.map(|row| (line(row), remarks(&row.decision, row.message.as_deref(), &row.warnings)));
+        put_table(&mut table, &head, rows, layout);
         sums.push(totals(plan));
     }
     if let Some(pools) = &plan.external {
@@ -47,8 +42,8 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
         if rows.peek().is_some() {
             table.push('\n');
             let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
-            let rows = rows.map(|(row, external)| (external_line(row, external).to_vec(), Remarks::NONE));
-            put(&mut table, &head, rows, layout);
+            let rows = rows.map(|(row, external)| (external_line(row, external), Vec::new()));
+            put_table(&mut table, &head, rows, layout);
         }
         sums.extend((!plan.rows.is_empty()).then(|| external_totals(plan, pools)));
     }
@@ -57,11 +52,9 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
             table.push('\n');
         }
         let head = ["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"];
-        let rows = nodes
-            .rows
-            .iter()
-            .map(|row| (node_line(row).to_vec(), Remarks::of(&row.decision, row.message.as_deref(), &row.warnings)));
-        put(&mut table, &head, rows, layout);
+        let rows = nodes.rows.iter();
+        let rows = rows.map(|row| (node_line(row), remarks(&row.decision, row.message.as_deref(), &row.warnings)));
+        put_table(&mut table, &head, rows, layout);
     }
     sums.extend(nodes.map(node_totals));
     if !misplaced.is_empty() {
@@ -77,57 +70,26 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
 }
 
 /// The lines below a row.
-struct Remarks<'r> {
-    denied: Option<&'r str>,
-    warnings: &'r [String],
+fn remarks(decision: &Verdict, message: Option<&str>, warnings: &[String]) -> Vec<String> {
+    let denied = message.filter(|_| decision.is_denied());
+    let denied = denied.map(|message| paint(style::ERROR, &format!("denied: {}", harmless(message))));
+    let warnings = warnings.iter().map(|warning| paint(style::WARNING, &format!("warning: {}", harmless(warning))));
+    denied.into_iter().chain(warnings).collect()
 }
 
-impl<'r> Remarks<'r> {
-    const NONE: Self = Self { denied: None, warnings: &[] };
-
-    fn of(decision: &Verdict, message: Option<&'r str>, warnings: &'r [String]) -> Self {
-        Self { denied: message.filter(|_| decision.is_denied()), warnings }
-    }
-}
-
-fn put<'r>(table: &mut String, head: &[&str], rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>, layout: Layout) {
-    let head = layout.head(head);
-    let heads = usize::from(head.is_some());
-    let (cells, remarks): (Vec<Vec<String>>, Vec<Remarks<'r>>) = rows.unzip();
-    let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
-    // `write!` to a `String` never fails.
-    for head in lines.by_ref().take(heads) {
-        let _ = writeln!(table, "{head}");
-    }
-    for (Remarks { denied, warnings }, line) in remarks.iter().zip(lines) {
-        let _ = writeln!(table, "{line}");
-        if let Some(message) = denied {
-            remark(table, paint(style::ERROR, &format!("denied: {}", harmless(message))), layout);
-        }
-        for warning in *warnings {
-            remark(table, paint(style::WARNING, &format!("warning: {}", harmless(warning))), layout);
-        }
-    }
-}
-
-/// Adds a line below a row.
-fn remark(table: &mut String, text: String, layout: Layout) {
-    let _ = writeln!(table, "{}", columns::paragraph(&text, 2, 4, layout));
-}
-
-fn line(row: &Row) -> [String; 5] {
-    let Common { pool, given, evidence } =
+fn line(row: &Row) -> Vec<String> {
+    let [pool, given, evidence] =
         common(&row.decision, row.pool.as_deref(), &row.cluster_ips, row.evidence.as_ref(), row.message.as_deref());
-    [harmless(&row.namespace), harmless(&row.name), pool, given, evidence]
+    vec![harmless(&row.namespace), harmless(&row.name), pool, given, evidence]
 }
 
-fn node_line(row: &NodeRow) -> [String; 4] {
-    let Common { pool, given, evidence } =
+fn node_line(row: &NodeRow) -> Vec<String> {
+    let [pool, given, evidence] =
         common(&row.decision, row.pool.as_deref(), &row.pod_cidrs, row.evidence.as_ref(), row.message.as_deref());
-    [harmless(&row.name), pool, given, evidence]
+    vec![harmless(&row.name), pool, given, evidence]
 }
 
-fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, message }: &ExternalRow) -> [String; 5] {
+fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, message }: &ExternalRow) -> Vec<String> {
     let given = if addresses.is_empty() { "-".to_owned() } else { in_record(addresses) };
     let style = if *decision == RecordChange::Recorded { style::GOOD } else { style::FAINT };
     let reason = match (message, decision) {
@@ -142,24 +104,17 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
     };
     let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));
     let pool = harmless(pool.as_deref().unwrap_or("-"));
-    [namespace, name, pool, paint(style, &given), paint(style::FAINT, &reason)]
+    vec![namespace, name, pool, paint(style, &given), paint(style::FAINT, &reason)]
 }
 
-/// The cells that Services and Nodes have in common.
-struct Common {
-    pool: String,
-    /// The addresses or blocks.
-    given: String,
-    evidence: String,
-}
-
+/// The cells that Services and Nodes have in common: the pool, the addresses or blocks, and the evidence.
 fn common<T: Display>(
     decision: &Verdict,
     pool: Option<&str>,
     given: &[T],
     evidence: Option<&Report>,
     message: Option<&str>,
-) -> Common {
+) -> [String; 3] {
     let given = joined(given, ",");
     let (given, style) = match decision {
         Verdict::Denied(_) => ("denied".to_owned(), style::ERROR),
@@ -179,7 +134,7 @@ fn common<T: Display>(
         (Some(evidence), ..) => evidence,
         (None, ..) => paint(style::FAINT, "-"),
     };
-    Common { pool: harmless(pool.unwrap_or("-")), given: paint(style, &given), evidence }
+    [harmless(pool.unwrap_or("-")), paint(style, &given), evidence]
 }
 
 /// The evidence in words, such as `os=windows, arch=amd64 (Deployment shop/web)`, with well-known labels without

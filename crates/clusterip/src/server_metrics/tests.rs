@@ -64,8 +64,8 @@ fn filled() -> ServerMetrics {
     metrics.services.replicas(2, 1);
     metrics.services.moved(MoveResult::Moved);
     metrics.services.moved(MoveResult::UserChanged);
-    metrics.services.misplaced(&[(StayReason::Never, 1)]);
-    metrics.services.misplaced(&[(StayReason::ByHand, 2), (StayReason::Moving, 1), (StayReason::ByHand, 3)]);
+    metrics.services.misplaced(&[(StayReason::Never, 1)].into());
+    metrics.services.misplaced(&[(StayReason::ByHand, 5), (StayReason::Moving, 1)].into());
     metrics.cluster.settings_in_use("11", true);
     metrics.cluster.settings_refused();
     metrics.cluster.settings_in_use("22", false);

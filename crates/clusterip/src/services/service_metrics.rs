@@ -117,10 +117,10 @@ impl ServiceMetrics {
     }
 
     /// Sets the number of misplaced Services by reason. Reasons that are not in the list become zero.
-    pub fn misplaced(&self, services: &[(StayReason, u64)]) {
+    pub fn misplaced(&self, services: &BTreeMap<StayReason, u64>) {
         let _lock = self.lock.hold();
         for &reason in StayReason::ALL {
-            let count = services.iter().filter(|(why, _)| *why == reason).map(|(_, count)| count).sum();
+            let count = services.get(&reason).copied().unwrap_or_default();
             self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));
         }
     }
@@ -178,7 +178,7 @@ impl Component for ServiceMetrics {
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&[("result", result)]));
         }
-        self.misplaced(&[]);
+        self.misplaced(&BTreeMap::new());
         self.replicas(1, 0);
     }
 }

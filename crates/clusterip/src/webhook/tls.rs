@@ -5,7 +5,6 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
@@ -26,7 +25,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Clone, Debug)]
 pub struct Certificate {
     config: RustlsConfig,
-    not_after: Arc<AtomicI64>,
     served: Arc<Mutex<Served>>,
 }
 
@@ -41,20 +39,15 @@ struct Served {
 impl Certificate {
     /// A certificate chain and its key, both PEM.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
-        let pair = Pair::read(chain, key)?;
-        let not_after = Arc::new(AtomicI64::new(pair.not_after));
-        let served = Served { pair, clients: None };
+        let served = Served { pair: Pair::read(chain, key)?, clients: None };
         let config = RustlsConfig::from_config(served.config()?);
-        Ok(Self { config, not_after, served: Arc::new(Mutex::new(served)) })
+        Ok(Self { config, served: Arc::new(Mutex::new(served)) })
     }
 
     /// Replaces certificate and key, both PEM. If these can't be served, the old ones stay.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> anyhow::Result<()> {
         let pair = Pair::read(chain, key)?;
-        let not_after = pair.not_after;
-        self.change(|served| Served { pair, clients: served.clients.clone() })?;
-        self.not_after.store(not_after, Ordering::Release);
-        Ok(())
+        self.change(|served| Served { pair, clients: served.clients.clone() })
     }
 
     /// Asks clients for certificates from now on, and trusts those that these authorities have signed. A client without
@@ -92,13 +85,13 @@ impl Certificate {
 
     /// When the certificate expires.
     pub fn not_after(&self) -> SystemTime {
-        let seconds = self.not_after.load(Ordering::Acquire);
+        let seconds = self.served.lock().pair.not_after;
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
     }
 
     /// Why the server is not ready, if the certificate has expired at `now`.
     pub fn problem(&self, now: Timestamp) -> Option<String> {
-        let not_after = self.not_after.load(Ordering::Acquire);
+        let not_after = self.served.lock().pair.not_after;
         let end = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
         (end <= now).then(|| format!("the certificate expired at {end}"))
     }

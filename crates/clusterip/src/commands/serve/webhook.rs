@@ -210,7 +210,7 @@ impl Gauges {
         self.metrics.services.leader(leads);
         if !leads {
             // Only the leader reports misplaced Services.
-            self.metrics.services.misplaced(&[]);
+            self.metrics.services.misplaced(&BTreeMap::new());
         }
         evaluator.stores().update_metrics();
         let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();

@@ -64,46 +64,32 @@ pub struct Brakes {
     moved: HashMap<ServiceKey, LastMove>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
     waiting: BTreeMap<ServiceKey, Why>,
-    /// Where it is not known yet which Services new settings would move.
-    undecided: Undecided,
-}
-
-/// Where it is not known yet which Services new settings would move.
-#[derive(Debug, PartialEq, Eq)]
-enum Undecided {
-    Everywhere,
-    In(BTreeSet<String>),
-}
-
-impl Default for Undecided {
-    fn default() -> Self {
-        Self::In(BTreeSet::new())
-    }
+    /// Whether it is not known yet of any namespace which Services new settings would move.
+    is_all_undecided: bool,
+    /// The namespaces of which that is not known yet.
+    undecided: BTreeSet<String>,
 }
 
 impl Brakes {
     /// Notes that all Services are examined, because settings are in force that were not carried out yet. Until
     /// [`Self::settings_changed`], only those Services may move that an administrator asks for.
     pub fn examine(&mut self) {
-        self.undecided = Undecided::Everywhere;
+        self.is_all_undecided = true;
     }
 
     /// Notes that the Services of these namespaces still have to be examined, after [`Self::settings_changed`].
     pub fn examine_further(&mut self, namespaces: BTreeSet<String>) {
-        self.undecided = Undecided::In(namespaces);
+        (self.is_all_undecided, self.undecided) = (false, namespaces);
     }
 
     /// Whether it is not known yet which Services new settings would move.
     pub fn is_undecided(&self) -> bool {
-        self.undecided != Undecided::default()
+        self.is_all_undecided || !self.undecided.is_empty()
     }
 
     /// Whether it is not known yet which Services of this namespace new settings would move.
     pub fn is_undecided_in(&self, namespace: &str) -> bool {
-        match &self.undecided {
-            Undecided::Everywhere => true,
-            Undecided::In(namespaces) => namespaces.contains(namespace),
-        }
+        self.is_all_undecided || self.undecided.contains(namespace)
     }
 
     /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
@@ -173,7 +159,7 @@ impl Brakes {
             }
         };
         self.waiting = would_move.into_iter().filter_map(why).collect();
-        self.undecided = Undecided::default();
+        (self.is_all_undecided, self.undecided) = (false, BTreeSet::new());
         self.waiting.len()
     }
 

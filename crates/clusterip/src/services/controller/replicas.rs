@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::lease_writes::preconditions;
+use clusterip_cluster::lease_writes;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_core::annotations::{LEASE_LABEL, SETTINGS_HASH_ANNOTATION};
 use clusterip_failover::leases::{Identity, Observed, Version};
@@ -24,7 +24,7 @@ use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, ObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Error as KubeError, ResourceExt};
@@ -128,15 +128,14 @@ impl Others {
         Agreement { hash: hash.to_owned(), same: same.len() + 1, others }
     }
 
-    /// The names of the Leases that were left behind, with preconditions on their UIDs and versions. Each is returned
-    /// only once in a while.
-    fn left_behind(&mut self, now: Instant) -> Vec<(String, Preconditions)> {
+    /// The names and versions of the Leases that were left behind. Each is returned only once in a while.
+    fn left_behind(&mut self, now: Instant) -> Vec<(String, Version)> {
         let is_left_behind = |other: &Observed<Other>| other.is_unchanged_for(LEFT_BEHIND * other.value.duration, now);
         let gone = self.by_name.iter_mut().filter(|(_, other)| is_left_behind(other));
         gone.map(|(name, other)| {
             // The replica still counts as gone, but its Lease is not removed again before two durations have passed.
             other.restart(other.value.duration, now);
-            (name.clone(), preconditions(&other.value.version))
+            (name.clone(), other.value.version.clone())
         })
         .collect()
     }
@@ -244,12 +243,12 @@ impl Replicas {
     }
 
     fn sweep(&mut self) {
-        for (name, only) in self.others.left_behind(Instant::now()) {
+        for (name, version) in self.others.left_behind(Instant::now()) {
             let leases = self.leases.clone();
             tokio::spawn(async move {
-                let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+                let removed = timeout(REQUEST_TIMEOUT, lease_writes::delete(&leases, &name, &version)).await;
                 // A deletion that fails is tried again later.
-                if timeout(REQUEST_TIMEOUT, leases.delete(&name, &params)).await.is_ok_and(|removed| removed.is_ok()) {
+                if removed.is_ok_and(|removed| removed.is_ok()) {
                     tracing::info!(lease = name, "the Lease of a replica that is gone was removed");
                 }
             });
@@ -272,14 +271,8 @@ impl Replicas {
         loop {
             tried += 1;
             let mut lease = self.lease();
-            let written = match &self.version {
-                Some(version) => {
-                    lease.metadata.resource_version = Some(version.clone());
-                    self.leases.replace(&self.name, &PostParams::default(), &lease).await
-                }
-                None => self.leases.create(&PostParams::default(), &lease).await,
-            };
-            match written {
+            lease.metadata.resource_version.clone_from(&self.version);
+            match lease_writes::write(&self.leases, &lease).await {
                 Ok(lease) => {
                     self.version = lease.resource_version();
                     return Ok(());

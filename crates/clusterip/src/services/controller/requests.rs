@@ -26,7 +26,10 @@ const REQUEST: &str = "request";
 
 /// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
 /// method. Without a request, the options of the server decide.
-pub(crate) fn seamless_options(request: Option<MoveRequest>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
+pub(crate) fn seamless_options(
+    request: Option<MoveRequest>,
+    server: Option<&SeamlessOptions>,
+) -> Option<SeamlessOptions> {
     match request {
         Some(request) => request.seamless,
         None => server.cloned(),

@@ -162,13 +162,12 @@ impl Reconciler {
     /// Stores why a Service stays. Returns whether that is to be reported: a user asked for the move, or it is new and
     /// [`ReportLimit`] allows it. Otherwise, what is new stays new until a later look may report it.
     pub(super) fn must_report(&self, id: &ServiceKey, reason: StayReason, text: &str, is_asked: bool) -> bool {
-        let mut found = self.found.lock();
-        let now = (reason, text.to_owned());
-        let is_new = found.misplaced.get(id) != Some(&now);
-        let may = is_new && found.reports.take(id, Instant::now());
-        let unreported = is_new && !may && !is_asked;
-        found.misplaced.insert(id.clone(), if unreported { (reason, String::new()) } else { now });
-        self.count(&found);
+        let (is_new, may) = {
+            let mut found = self.found.lock();
+            let is_new = found.misplaced.get(id).is_none_or(|(before, said)| *before != reason || said != text);
+            (is_new, is_new && found.reports.take(id, Instant::now()))
+        };
+        self.remember(id, reason, if is_new && !may && !is_asked { "" } else { text });
         may || is_asked
     }
 
@@ -202,11 +201,11 @@ impl Reconciler {
     }
 
     pub(super) fn count(&self, found: &Found) {
-        let mut counts: BTreeMap<StayReason, u64> = BTreeMap::new();
+        let mut counts = BTreeMap::new();
         for (reason, _) in found.misplaced.values() {
             *counts.entry(*reason).or_default() += 1;
         }
-        self.metrics.misplaced(&counts.into_iter().collect::<Vec<_>>());
+        self.metrics.misplaced(&counts);
     }
 }
 

@@ -104,18 +104,18 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
 }
 
 #[test]
-fn leases_left_behind_are_removed_with_preconditions() {
+fn leases_left_behind_are_removed_in_the_version_that_was_seen() {
     struct Case {
         name: &'static str,
         seconds: u64,
-        expected: Vec<(String, Preconditions)>,
+        expected: Vec<(String, Version)>,
     }
     let begin = Instant::now();
     let mut others = Others::default();
     others.apply(Event::Apply(lease("a", "7", "old")), ME, begin);
     let at = |seconds| begin + Duration::from_secs(seconds);
-    let only = Preconditions { uid: Some("uid-a".to_owned()), resource_version: Some("7".to_owned()) };
-    let removed = vec![("clusterip-replica-a".to_owned(), only)];
+    let version = Version { uid: "uid-a".to_owned(), resource_version: "7".to_owned() };
+    let removed = vec![("clusterip-replica-a".to_owned(), version)];
     let cases = [
         Case { name: "silent for 59 s", seconds: 59, expected: vec![] },
         Case { name: "silent for 60 s", seconds: 60, expected: removed.clone() },
