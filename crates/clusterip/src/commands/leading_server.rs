@@ -65,11 +65,12 @@ struct Servers {
 }
 
 impl Servers {
-    async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<ServersRead> {
+    /// Reads the servers; the inner error if the user lacks the permission to read the settings that servers use.
+    async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Result<Self, RequestFailure>> {
         let listed = match settings_in_use::list(client, namespace).await {
             Ok(listed) => listed,
             Err(error) if RequestFailure::from(&error).is_forbidden() => {
-                return Ok(ServersRead::Forbidden(RequestFailure::from(&error)));
+                return Ok(Err(RequestFailure::from(&error)));
             }
             Err(error) => return Err(failed("ControllerRevisions can't be listed", &error)),
         };
@@ -91,15 +92,8 @@ impl Servers {
                 }
             }
         }
-        Ok(ServersRead::Servers(servers))
+        Ok(Ok(servers))
     }
-}
-
-/// The result of reading the servers of a cluster.
-enum ServersRead {
-    Servers(Servers),
-    /// The user lacks the permission to read the settings that servers use.
-    Forbidden(RequestFailure),
 }
 
 impl LeadingServer {
@@ -119,10 +113,7 @@ impl LeadingServer {
         let namespace = given.unwrap_or(client.default_namespace()).to_owned();
         let none = Self { namespace, leader: None, agents_namespace: None, given: given.is_some() };
         if !only_one {
-            let servers = match Servers::read(client, given).await {
-                Ok(ServersRead::Servers(servers)) => servers,
-                Ok(ServersRead::Forbidden(_)) | Err(_) => Servers::default(),
-            };
+            let servers = Servers::read(client, given).await.ok().and_then(Result::ok).unwrap_or_default();
             return Ok(match servers.leading.as_slice() {
                 [server] => none.led_by(server),
                 _ => none.or_idle(&servers.idle),
@@ -170,12 +161,12 @@ impl LeadingServer {
     /// in the namespace of the context.
     async fn servers(client: &Client, given: Option<&str>) -> anyhow::Result<Servers> {
         let refused = match Servers::read(client, given).await? {
-            ServersRead::Servers(servers) => return Ok(servers),
-            ServersRead::Forbidden(refused) => refused,
+            Ok(servers) => return Ok(servers),
+            Err(refused) => refused,
         };
         let Some(given) = given else {
             return match Servers::read(client, Some(client.default_namespace())).await {
-                Ok(ServersRead::Servers(servers)) if !servers.leading.is_empty() => Ok(servers),
+                Ok(Ok(servers)) if !servers.leading.is_empty() => Ok(servers),
                 _ => Err(Error::new(refused).context(
                     "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads \
                      (--server-namespace names its namespace)",
@@ -300,7 +291,7 @@ impl LeadingServer {
 
     /// Checks that no server leads in another namespace: it would move Services with other settings at the same time.
     pub async fn no_leader_elsewhere(&self, client: &Client) -> anyhow::Result<()> {
-        let ServersRead::Servers(Servers { mut leading, .. }) = Servers::read(client, None).await? else {
+        let Ok(Servers { mut leading, .. }) = Servers::read(client, None).await? else {
             bail!(
                 "no server leads in namespace {}, and without the permission to read ControllerRevisions it is unknown \
                  whether one leads in another namespace; this rule of a ClusterRole grants it:\n\

@@ -177,7 +177,9 @@ impl ServeArguments {
         if let Some(url) = &self.register_url {
             registration::url_host(url)?;
         }
-        let files = self.certificate_files()?;
+        // The user's own certificate.
+        let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
+        let files = files.map(|(certificate, key)| CertificateFiles::open(certificate, key)).transpose()?;
         self.logging.start()?;
         // Evaluations have threads of their own. The allocator keeps some megabytes of freed memory for each thread.
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -186,14 +188,6 @@ impl ServeArguments {
         // A watch may still be in the middle of a request that no task waits for.
         runtime.shutdown_background();
         done.map(|()| ExitCode::SUCCESS)
-    }
-
-    /// The user's own certificate; `None` without `--tls-cert`.
-    fn certificate_files(&self) -> anyhow::Result<Option<CertificateFiles>> {
-        match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => CertificateFiles::open(certificate, key).map(Some),
-            _ => Ok(None),
-        }
     }
 
     /// Starts the duties of the server one after the other, then serves until SIGTERM or SIGINT.

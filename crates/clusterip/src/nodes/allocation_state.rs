@@ -83,7 +83,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
-    held: HeldBlocks,
+    pub held: HeldBlocks,
     queue: VecDeque<String>,
     /// The Nodes that wait for a free block, by the name of their full pool. A Node is listed with the turn in which it
     /// began to wait.
@@ -92,7 +92,7 @@ pub struct AllocationState {
     open: BTreeSet<String>,
     later: BTreeSet<(Instant, String)>,
     turns: u64,
-    waiting: usize,
+    pub waiting: usize,
     unchecked: BTreeSet<String>,
     misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
 }
@@ -130,16 +130,8 @@ pub enum Decision {
 }
 
 impl AllocationState {
-    pub fn held(&self) -> &HeldBlocks {
-        &self.held
-    }
-
     pub fn len(&self) -> usize {
         self.nodes.len()
-    }
-
-    pub fn waiting(&self) -> usize {
-        self.waiting
     }
 
     pub fn apply(&mut self, seen: WatchedNode) {

@@ -225,7 +225,7 @@ impl Term {
         };
         let decision = self.ask(&node, settings);
         let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held().is_free(*block)) => {
+            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held.is_free(*block)) => {
                 Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
             }
             decision => decision,
@@ -238,14 +238,14 @@ impl Term {
     /// Compares the blocks of the next unchecked Node with its pool.
     fn check_next(&mut self, settings: &LiveSettings) {
         let Some(seen) = self.allocation_state.next_to_check() else { return };
-        let held = self.allocation_state.held();
+        let held = &self.allocation_state.held;
         let placement = NodePlacement::of(&settings.settings, &seen.unassigned, &seen.blocks, held);
         let misplaced = placement.blocks.iter().filter_map(PlacedBlock::problem).collect();
         self.allocation_state.set_misplaced(&seen.name, misplaced);
     }
 
     fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
-        let decision = decide_blocks(&node.unassigned, &settings.settings, &self.allocation_state.held().allocation());
+        let decision = decide_blocks(&node.unassigned, &settings.settings, &self.allocation_state.held.allocation());
         let reason = || decision.verdict.reason().unwrap_or_default().to_owned();
         match (&decision.verdict, &decision.pool) {
             (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
@@ -265,7 +265,7 @@ impl Term {
             Event::InitDone => {
                 self.allocation_state.retain_listed(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
-                    let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting());
+                    let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting);
                     tracing::info!(nodes, waiting, "leading: Nodes without pod CIDRs get blocks");
                 }
             }
@@ -334,7 +334,7 @@ impl Term {
     }
 
     fn update_metrics(&mut self) {
-        let now = (self.allocation_state.waiting(), self.allocation_state.misplaced());
+        let now = (self.allocation_state.waiting, self.allocation_state.misplaced());
         if self.counted.as_ref() != Some(&now) {
             self.metrics.waiting(now.0);
             self.metrics.misplaced(&now.1);

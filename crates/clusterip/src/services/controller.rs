@@ -119,7 +119,10 @@ impl Controller {
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
         look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.wait_until_known().await;
+        let stores = self.reconciler.evaluator.stores();
+        stores.completed().await;
+        // Until each kind of object that makes the control plane call Services was listed, or found to be unreadable.
+        stores.control_plane_services().wait_until_listed().await;
         self.leadership.mark_changed();
         loop {
             self.take_turns(&mut turns, jobs);
@@ -210,7 +213,8 @@ impl Controller {
             false => "reported, and moved only by `clusterip move`",
         };
         tracing::info!("leading: misplaced Services are {what}");
-        self.reconciler.forget_left_moves(&turns.running().cloned().collect());
+        // Another leader may have finished the moves that this process knows, except those that it carries out.
+        self.reconciler.mover.unfinished().retain(&turns.running().cloned().collect());
         let listed = self.queue_left_moves(turns, LIST_TRIES).await;
         self.take_turns(turns, jobs);
         listed
@@ -226,14 +230,6 @@ impl Controller {
                 (id, look.unwrap_or(Next::After(PAUSE_AFTER_PANIC)))
             });
         }
-    }
-
-    /// Waits until the caches have synced, and until each kind of object that makes the control plane call Services was
-    /// either listed or found to be unreadable.
-    async fn wait_until_known(&self) {
-        let stores = self.reconciler.evaluator.stores();
-        stores.completed().await;
-        stores.control_plane_services().wait_until_listed().await;
     }
 
     /// Queues the Services whose moves other leaders left unfinished. They may have no address. Returns whether they

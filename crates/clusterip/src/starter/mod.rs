@@ -32,6 +32,7 @@ struct Document<'a> {
 
 /// The text of the settings with these pools, for a cluster whose Nodes have these operating systems.
 pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) -> anyhow::Result<String> {
+    let is_in_pools = |range: &IpNet| ranges.chosen.iter().any(|chosen| chosen.contains(range));
     let document = Document {
         systems: match systems.len() {
             0 => "one pool for all Services, because no Node has a known operating system",
@@ -44,7 +45,7 @@ pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) 
             RangesOrigin::Kubeadm => " (from the ConfigMap kube-system/kubeadm-config)",
             RangesOrigin::User => " (as given with --service-cidr)",
         },
-        unused: ranges.all.iter().copied().filter(|range| !covers(&ranges.chosen, *range)).collect(),
+        unused: ranges.all.iter().copied().filter(|range| !is_in_pools(range)).collect(),
         is_k2s: is_k2s(&ranges.chosen) && pools.len() > 1,
         pools,
     };
@@ -61,11 +62,6 @@ fn why_reserved(ranges: &Ranges, pool: &StarterPool) -> String {
         let band = ranges.chosen.iter().map(|range| static_band_len(*range)).max().unwrap_or_default();
         format!("the static band of the Service range, {band} addresses, with the usual one of the cluster's DNS")
     }
-}
-
-/// Whether one of these ranges contains the whole of `range`.
-fn covers(ranges: &[IpNet], range: IpNet) -> bool {
-    ranges.iter().any(|other| other.contains(&range))
 }
 
 /// A list of YAML. A range that begins with a colon, such as `::/64`, is quoted.

@@ -290,7 +290,7 @@ impl Run {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             uid: uid.to_owned(),
-            control_plane: command.moves_called(id),
+            control_plane: command.called_by_control_plane.contains(id),
             seamless: self.seamless.clone(),
         }
     }

@@ -86,11 +86,6 @@ impl MoveArguments {
         }
         Ok((rows, jobs))
     }
-
-    /// Whether to move this Service although the control plane calls it.
-    pub(super) fn moves_called(&self, id: &ServiceKey) -> bool {
-        self.called_by_control_plane.contains(id)
-    }
 }
 
 fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {

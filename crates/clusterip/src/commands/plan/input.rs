@@ -24,7 +24,7 @@ use super::kustomization::{self, Built};
 use crate::commands::arguments::missing_namespace;
 use crate::commands::given_settings::{self, GivenSettings};
 use crate::commands::missing_permissions::Reads;
-use crate::commands::terminal::notice;
+use crate::commands::terminal::{notice, warn};
 use crate::commands::{check_standard_input, read_snapshot};
 use crate::planner::api_server_rules::is_namespace;
 use crate::snapshot_kinds::SnapshotKinds;
@@ -257,6 +257,6 @@ fn check(
         let written = WrittenSettings { document: complete(written.document, &ranges), ..written };
         given_settings::check(written, &ServiceRanges::default(), name)?
     };
-    given_settings::print_warnings(&live, name);
+    live.warnings.iter().for_each(|warning| warn(&format!("{name}: {warning}")));
     Ok(live)
 }

@@ -343,7 +343,10 @@ impl Reconciler {
                     NoTarget::Full(detail) => {
                         self.report_stay(id, service, &misplaced, StayReason::PoolFull, &detail).await
                     }
-                    unknown => not_reserved(id, &unknown),
+                    NoTarget::Unknown(reason) => {
+                        tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
+                        Next::After(UNFINISHED)
+                    }
                 };
             }
         };
@@ -425,10 +428,4 @@ fn too_large(bytes: usize) -> (StayReason, String) {
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
     Next::After(if matches!(error, kube::Error::SerdeError(_)) { WATCHED } else { UNFINISHED })
-}
-
-/// Logs that no address could be reserved for a Service, and tries again later.
-fn not_reserved(id: &ServiceKey, reason: &NoTarget) -> Next {
-    tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
-    Next::After(UNFINISHED)
 }

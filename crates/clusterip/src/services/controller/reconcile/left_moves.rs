@@ -1,6 +1,5 @@
 //! Finishes moves that another leader left unfinished, and handles Services that look half moved.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::object::text;
@@ -26,12 +25,6 @@ pub(super) enum AfterLeft {
 }
 
 impl Reconciler {
-    /// Forgets the unfinished moves that this process knows, because another leader may have finished them. Those of
-    /// the Services `at_work` are kept: this process carries them out.
-    pub fn forget_left_moves(&self, at_work: &BTreeSet<ServiceKey>) {
-        self.mover.unfinished().retain(at_work);
-    }
-
     /// Lists the recorded moves, and returns their Services, each with its UID. Other leaders left these moves
     /// unfinished, or this process knows them already. Each move is finished when its Service is reconciled.
     pub async fn find_left_moves(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
