@@ -11,7 +11,7 @@ use clusterip_core::nodes::{Allocation, BlockPlace, Node, place_of};
 use clusterip_core::request::Request;
 use clusterip_core::settings::{NodePool, NodeSettings, Settings};
 use clusterip_core::{Decision, InUse, decide};
-use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
+use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
 
 use super::node_metrics::Misplaced;
@@ -21,8 +21,7 @@ use super::node_metrics::Misplaced;
 #[derive(Clone, Debug, Default)]
 pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
-    v4: Occupancy,
-    v6: Occupancy,
+    occupied: BTreeMap<Family, Occupancy>,
     /// The last assigned block, by its range.
     last: BTreeMap<IpNet, IpNet>,
 }
@@ -71,11 +70,8 @@ impl HeldBlocks {
     /// Whether no Node has an address of `block`.
     pub fn is_free(&self, block: IpNet) -> bool {
         let numbers = numbers(block);
-        let occupancy = match Family::of(block.addr()) {
-            Family::V4 => &self.v4,
-            Family::V6 => &self.v6,
-        };
-        occupancy.gaps(numbers.clone()).next() == Some(numbers)
+        let occupied = self.occupied.get(&Family::of(block.addr()));
+        occupied.is_none_or(|occupied| occupied.gaps(numbers.clone()).next() == Some(numbers))
     }
 
     /// All Nodes that have blocks, ordered by name.
@@ -95,22 +91,21 @@ impl HeldBlocks {
 
     /// The state that the policy gets, with as few ranges as possible.
     pub fn allocation(&self) -> Allocation {
-        let v4 = self.v4.ranges().flat_map(|range| {
-            let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());
-            Ipv4Subnets::new(first, last, 0).map(IpNet::from)
-        });
-        let v6 = self.v6.ranges().flat_map(|range| {
-            let (first, last) = ((*range.start()).into(), (*range.end()).into());
-            Ipv6Subnets::new(first, last, 0).map(IpNet::from)
-        });
-        Allocation { held: v4.chain(v6).collect(), last: self.last.values().copied().collect() }
+        let subnets = |family: Family, range: RangeInclusive<u128>| match family {
+            Family::V4 => {
+                let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());
+                IpSubnets::V4(Ipv4Subnets::new(first, last, 0))
+            }
+            Family::V6 => IpSubnets::V6(Ipv6Subnets::new((*range.start()).into(), (*range.end()).into(), 0)),
+        };
+        let ranges =
+            self.occupied.iter().flat_map(|(family, occupied)| occupied.ranges().map(|range| (*family, range)));
+        let held = ranges.flat_map(|(family, range)| subnets(family, range)).collect();
+        Allocation { held, last: self.last.values().copied().collect() }
     }
 
     fn occupancy(&mut self, block: IpNet) -> &mut Occupancy {
-        match Family::of(block.addr()) {
-            Family::V4 => &mut self.v4,
-            Family::V6 => &mut self.v6,
-        }
+        self.occupied.entry(Family::of(block.addr())).or_default()
     }
 }
 

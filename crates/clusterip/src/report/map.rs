@@ -23,32 +23,14 @@ struct Page<'a> {
     script: &'a str,
     title: &'a str,
     about: Option<&'a About>,
-    states: &'a [StateName],
+    /// The states of the legend: the class of each in the style sheet, and its name for readers.
+    states: [(&'static str, &'static str); 6],
     tables: &'a [PoolTable<'a>],
     pools: Vec<&'a Pool<'a>>,
     findings: usize,
     findings_text: String,
     notes: &'a [String],
     audit: String,
-}
-
-/// A state of an address or block: its class in the style sheet, and its name for readers.
-struct StateName {
-    class: &'static str,
-    name: &'static str,
-}
-
-/// The states of the legend. `excluded` is the name of the last state, which also covers withheld blocks if there
-/// are Nodes.
-const fn states(excluded: &'static str) -> [StateName; 6] {
-    [
-        StateName { class: "free", name: "free" },
-        StateName { class: "used", name: "used" },
-        StateName { class: "misplaced", name: "misplaced" },
-        StateName { class: "in-flight", name: "in flight" },
-        StateName { class: "reserved", name: "reserved" },
-        StateName { class: "excluded", name: excluded },
-    ]
 }
 
 /// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
@@ -71,7 +53,14 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
             (true, true) => "Addresses of Services, blocks of Nodes, external addresses",
         },
         about: Some(about).filter(|about| !about.is_empty()),
-        states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
+        states: [
+            ("free", "free"),
+            ("used", "used"),
+            ("misplaced", "misplaced"),
+            ("in-flight", "in flight"),
+            ("reserved", "reserved"),
+            ("excluded", if with_nodes { "excluded or withheld" } else { "excluded" }),
+        ],
         tables: &tables,
         pools: tables.iter().flat_map(|table| &table.pools).collect(),
         findings,
@@ -193,35 +182,11 @@ const EXCLUDED: Column = ("Excluded", RESERVED.1);
 const USED_ANYWAY: Column = ("Used anyway", |usage| grouped(usage.used_anyway));
 
 /// The tables of all pools; those of Nodes and of external addresses only if the settings have any.
-fn tables(audit: &Audit) -> Vec<PoolTable<'_>> {
+fn tables<'a>(audit: &'a Audit) -> Vec<PoolTable<'a>> {
     let mut numbers = 0..;
     let mut tables = Vec::new();
-    let mut add = |(id, title, section), columns: &[Column], has_blocks, rows| {
-        tables.push(PoolTable::new((id, title, section), columns, has_blocks, rows, &mut numbers));
-    };
-    let columns = [USED, IN_FLIGHT, FREE, USABLE, RESERVED, USED_ANYWAY];
-    add(("pools-title", "Pools", ""), &columns, false, of_services(audit));
-    if let Some(nodes) = &audit.nodes {
-        let columns = [USED, FREE, USABLE, WITHHELD, USED_ANYWAY];
-        add(("node-pools-title", "Pools of Nodes", ": blocks of Nodes"), &columns, true, of_nodes(nodes));
-    }
-    if let Some(external) = &audit.external {
-        let columns = [USED, HELD, IN_FLIGHT, FREE, USABLE, EXCLUDED, USED_ANYWAY];
-        let titles = ("external-pools-title", "Pools of external addresses", ": external addresses");
-        add(titles, &columns, false, of_external(external));
-    }
-    tables
-}
-
-impl<'a> PoolTable<'a> {
-    /// A table with this id and title. The title of a pool's section is its name with `section`.
-    fn new(
-        (id, title, section): (&'static str, &'static str, &str),
-        columns: &[Column],
-        has_blocks: bool,
-        rows: Vec<PoolRows<'a>>,
-        numbers: &mut impl Iterator<Item = usize>,
-    ) -> Self {
+    // The title of a pool's section is its name with `section`.
+    let mut add = |(id, title, section), columns: &[Column], has_blocks, rows: Vec<PoolRows<'a>>| {
         let mut range = |RangeRow { range, block_length, usage, misplaced }: RangeRow| Range {
             number: numbers.next().unwrap_or_default(),
             cidr: range,
@@ -236,8 +201,20 @@ impl<'a> PoolTable<'a> {
         });
         let pools = pools.collect();
         let columns = columns.iter().map(|(title, _)| *title).chain(["Misplaced"]).collect();
-        Self { id, title, has_blocks, columns, pools }
+        tables.push(PoolTable { id, title, has_blocks, columns, pools });
+    };
+    let columns = [USED, IN_FLIGHT, FREE, USABLE, RESERVED, USED_ANYWAY];
+    add(("pools-title", "Pools", ""), &columns, false, of_services(audit));
+    if let Some(nodes) = &audit.nodes {
+        let columns = [USED, FREE, USABLE, WITHHELD, USED_ANYWAY];
+        add(("node-pools-title", "Pools of Nodes", ": blocks of Nodes"), &columns, true, of_nodes(nodes));
     }
+    if let Some(external) = &audit.external {
+        let columns = [USED, HELD, IN_FLIGHT, FREE, USABLE, EXCLUDED, USED_ANYWAY];
+        let titles = ("external-pools-title", "Pools of external addresses", ": external addresses");
+        add(titles, &columns, false, of_external(external));
+    }
+    tables
 }
 
 /// The widths of a bar in per cent, and its share in words.
