@@ -71,21 +71,26 @@ impl Scene {
 
     pub async fn start() -> Self {
         let mut scene = Self::without_server();
-        scene.install().await;
-        scene.serve(SETTINGS).await;
-        scene.server.as_mut().unwrap().ready().await;
+        scene.begin().await;
+        scene
+    }
+
+    /// Installs the policy, starts the server, and waits until both take effect.
+    pub async fn begin(&mut self) {
+        self.install().await;
+        self.serve(SETTINGS).await;
+        self.server.as_mut().unwrap().ready().await;
         eventually("the webhook to be called", async || {
             let unknown = annotated("trial", json!({"clusterip-policy/pool": "unknown"}), json!({}));
-            scene.create(&scene.admin(), "default", &unknown, "?dryRun=All").await.err()
+            self.create(&self.admin(), "default", &unknown, "?dryRun=All").await.err()
         })
         .await;
-        scene.server.as_ref().unwrap().logged("leading").await;
+        self.server.as_ref().unwrap().logged("leading").await;
         let marked = annotated("marked", json!({MOVING: "{}"}), json!({}));
         eventually("the deletion of the policies to take effect", async || {
-            scene.create(&scene.admin(), "default", &marked, "?dryRun=All").await.ok()
+            self.create(&self.admin(), "default", &marked, "?dryRun=All").await.ok()
         })
         .await;
-        scene
     }
 
     pub fn without_server() -> Self {

@@ -6,27 +6,49 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+/// How many values of a list or map are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
+const MAX_VALUES: usize = 16_384;
+
 /// Field masks as a tree. A field is kept if the tree contains it; where the tree ends, everything below the field is
 /// kept.
-#[derive(Default)]
-pub struct Mask(BTreeMap<String, Mask>);
+pub struct Mask {
+    fields: BTreeMap<String, Mask>,
+    /// How many values [`MaskedReader`] reads of a list or map in this field.
+    most: usize,
+}
+
+impl Default for Mask {
+    fn default() -> Self {
+        Self { fields: BTreeMap::new(), most: MAX_VALUES }
+    }
+}
 
 impl Mask {
     /// The mask of these paths, whose parts are separated by dots.
     pub fn new(paths: &BTreeSet<String>) -> Self {
         let mut root = Self::default();
         for path in paths {
-            path.split('.').fold(&mut root, |mask, part| mask.0.entry(part.to_owned()).or_default());
+            root.at(path);
         }
         root
+    }
+
+    /// The same mask, with another limit for the list or map at this path.
+    pub fn limited(mut self, path: &str, most: usize) -> Self {
+        self.at(path).most = most;
+        self
+    }
+
+    fn at(&mut self, path: &str) -> &mut Self {
+        path.split('.').fold(self, |mask, part| mask.fields.entry(part.to_owned()).or_default())
     }
 
     /// Removes the fields of an object that the mask does not contain.
     pub fn prune(&self, value: &mut Value) {
         match value {
-            _ if self.0.is_empty() => {}
+            _ if self.fields.is_empty() => {}
             Value::Object(fields) => fields.retain(|key, value| {
-                let mask = self.0.get(key);
+                let mask = self.fields.get(key);
                 mask.inspect(|mask| mask.prune(value)).is_some()
             }),
             // A path ignores lists: it continues in each item.
@@ -38,25 +60,37 @@ impl Mask {
 
 /// Reads the part of a value that a mask contains, and never has the rest in memory.
 ///
-/// After `left` values have been read, all others are skipped: an object of 1.5 MB can have 700,000 items, each of
-/// which takes ten times the memory of its text.
+/// Every list and map that the mask names has a limit of its own, which all values in it share: an object of 1.5 MB can
+/// have 700,000 values, each of which takes ten times the memory of its text. A long list or map is cut, and hides no
+/// other field.
 pub struct MaskedReader<'m> {
     /// The fields to read; everything if the mask is empty.
-    pub mask: &'m Mask,
-    /// How many values may still be read.
-    pub left: &'m mut usize,
+    mask: &'m Mask,
+    /// How many more values may be read of the list or map around this value, and `None` once it had too many. The outer
+    /// `None` is outside of lists and maps.
+    left: Option<&'m mut Option<usize>>,
 }
 
-impl MaskedReader<'_> {
-    /// The reader of a field; `None` if the field is skipped.
-    pub fn field(&mut self, key: &str) -> Option<MaskedReader<'_>> {
-        let mask = if self.mask.0.is_empty() { self.mask } else { self.mask.0.get(key)? };
-        self.inside(mask)
+impl<'m> MaskedReader<'m> {
+    /// A reader of a whole value.
+    pub fn new(mask: &'m Mask) -> Self {
+        Self { mask, left: None }
     }
 
-    fn inside<'r>(&'r mut self, mask: &'r Mask) -> Option<MaskedReader<'r>> {
-        *self.left = self.left.checked_sub(1)?;
-        Some(MaskedReader { mask, left: self.left })
+    /// The reader of a field; `None` if the field is skipped.
+    pub fn field(self, key: &str) -> Option<Self> {
+        let mask = if self.mask.fields.is_empty() { self.mask } else { self.mask.fields.get(key)? };
+        Self { mask, ..self }.counted()
+    }
+
+    fn counted(self) -> Option<Self> {
+        match self.left {
+            Some(left) => {
+                *left = left.and_then(|left| left.checked_sub(1));
+                left.is_some().then_some(Self { mask: self.mask, left: Some(left) })
+            }
+            None => Some(self),
+        }
     }
 }
 
@@ -103,12 +137,16 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         Ok(value.into())
     }
 
-    /// A path ignores lists: it continues in each item.
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Value, A::Error> {
+    /// A path ignores lists: it continues in each item. If a list has too many values, its first items are read, all of
+    /// them completely.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let (mask, mut own, is_inside) = (self.mask, Some(self.mask.most), self.left.is_some());
+        let left = self.left.unwrap_or(&mut own);
         let mut items = Vec::new();
-        let mask = self.mask;
-        while let Some(reader) = self.inside(mask) {
+        while let Some(reader) = (MaskedReader { mask, left: Some(&mut *left) }).counted() {
             match list.next_element_seed(reader)? {
+                // The limit was reached within the item.
+                Some(_) if left.is_none() && !is_inside => break,
                 Some(item) => items.push(item),
                 None => return Ok(items.into()),
             }
@@ -117,10 +155,13 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         Ok(items.into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let (mask, mut own) = (self.mask, Some(self.mask.most));
+        // The fields that a mask names need no limit.
+        let mut left = self.left.or_else(|| mask.fields.is_empty().then_some(&mut own));
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            match self.field(&key) {
+            match (MaskedReader { mask, left: left.as_deref_mut() }).field(&key) {
                 Some(reader) => {
                     let value = map.next_value_seed(reader)?;
                     fields.insert(key, value);

@@ -15,6 +15,7 @@ use super::dynamic_resource::impl_dynamic_resource;
 use super::kinds::Kind;
 use super::watched_fields;
 use crate::lookups::field_mask::MaskedReader;
+use crate::lookups::snapshot::SERVICE_NAME_LABEL;
 
 /// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or
@@ -27,7 +28,7 @@ pub struct PartialObject {
     /// Name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels, the annotations that are used, and
     /// of the managed fields what shows whether the address of a Service was set by hand.
     pub metadata: ObjectMeta,
-    /// The other fields that are used, at most `MAX_VALUES` values.
+    /// The other fields that are used, of each list and map as many values as [`watched_fields`] says.
     pub data: Map<String, Value>,
 }
 
@@ -44,10 +45,9 @@ impl PartialObject {
     }
 }
 
-/// How many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
+/// How many labels are read, in their order, which is that of the keys. Nodes and Namespaces of administrators have
+/// fewer, and of other objects fewer count.
 const MAX_LABELS: usize = 4096;
-/// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
-const MAX_VALUES: usize = 16_384;
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -119,7 +119,7 @@ macro_rules! read_in_part {
     };
 }
 
-read_in_part!(Labels, String, |count, _| count < MAX_LABELS);
+read_in_part!(Labels, String, |count, key| count < MAX_LABELS || key == SERVICE_NAME_LABEL);
 read_in_part!(Annotations, String, |_, key| has_parser(key));
 read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
 
@@ -176,12 +176,11 @@ impl<'de> Visitor<'de> for Whole {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartialObject, A::Error> {
-        let (mut watched, mut left) = (PartialObject::default(), MAX_VALUES);
-        let mut reader = MaskedReader { mask: &watched_fields::OF_ALL_KINDS, left: &mut left };
+        let mut watched = PartialObject::default();
         while let Some(key) = map.next_key::<String>()? {
             if key == "metadata" {
                 watched.metadata = map.next_value::<Metadata>()?.into();
-            } else if let Some(reader) = reader.field(&key) {
+            } else if let Some(reader) = MaskedReader::new(&watched_fields::OF_ALL_KINDS).field(&key) {
                 let value = map.next_value_seed(reader)?;
                 watched.data.insert(key, value);
             } else {
@@ -214,6 +213,7 @@ impl_dynamic_resource!(PartialObject);
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::lookups::snapshot::MAX_PORTS;
 
     fn read(object: &Value) -> PartialObject {
         serde_json::from_str(&object.to_string()).unwrap()
@@ -284,19 +284,151 @@ mod tests {
         };
         let managers =
             (0..1000).map(|name| json!({"manager": name.to_string(), "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}));
+        let mut labels = keys(10_000);
+        labels[SERVICE_NAME_LABEL] = "a".into();
         let object = read(&json!({
             "metadata": {
-                "labels": keys(10_000), "annotations": keys(10_000),
+                "labels": labels, "annotations": keys(10_000),
                 "managedFields": managers.collect::<Vec<_>>(),
             },
-            "spec": {"template": {"spec": {"containers": [{"args": many(700_000)}], "nodeSelector": keys(100_000)}}},
+            "spec": {
+                "template": {"spec": {"containers": [{"args": many(700_000)}], "nodeSelector": keys(100_000)}},
+                "ports": vec![json!({"name": "", "port": 1, "protocol": "TCP"}); 10_000],
+                "podCIDRs": many(100_000),
+                "externalIPs": [many(100_000)],
+            },
+            "endpoints": vec![json!({"conditions": {"ready": true}, "nodeName": "a", "addresses": many(9)}); 5000],
         }));
-        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS);
+        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS + 1, "with the one that names a Service");
         assert_eq!(object.metadata.annotations.unwrap().len(), 0);
         assert_eq!(object.metadata.managed_fields.unwrap().len(), 1);
-        let spec = &object.data["spec"]["template"]["spec"];
+        let read = &object.data["spec"];
+        let spec = &read["template"]["spec"];
         assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
-        // The selector itself and the fields around it count as values too.
-        assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), MAX_VALUES - 4);
+        assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), 64);
+        let length = |list: &Value| list.as_array().unwrap().len();
+        assert_eq!(read["ports"], json!(vec![json!({"port": 1, "protocol": "TCP"}); MAX_PORTS]));
+        assert_eq!(length(&read["podCIDRs"]), 16_384);
+        assert_eq!(read["externalIPs"], json!([]), "an item that has too many values itself");
+        assert_eq!(length(&object.data["endpoints"]), 16_384 / 4, "each with all of its four values");
+        assert_eq!(object.data["endpoints"][4095], json!({"conditions": {"ready": true}, "nodeName": "a"}));
+    }
+
+    /// The object as JSON with the field at this path before all others.
+    fn with_first(value: &Value, path: &[&str]) -> String {
+        let (Value::Object(fields), [first, inner @ ..]) = (value, path) else { return value.to_string() };
+        let others = fields.iter().filter(|(key, _)| key != first).map(|(key, value)| format!("\"{key}\":{value}"));
+        let first = format!("\"{first}\":{}", with_first(&fields[*first], inner));
+        format!("{{{}}}", std::iter::once(first).chain(others).collect::<Vec<_>>().join(","))
+    }
+
+    #[test]
+    fn long_field_hides_no_other() {
+        let keys = || -> Value { (0..20_000).map(|key| (format!("k{key}"), "".into())).collect::<Map<_, _>>().into() };
+        let many = |item: Value| Value::Array(vec![item; 20_000]);
+        let condition = json!({"type": "Ready", "status": "True"});
+        let term = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]});
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+        let pod = json!({
+            "affinity": {"nodeAffinity": terms}, "nodeName": "a", "nodeSelector": {"a": "b"},
+            "os": {"name": "windows"}, "runtimeClassName": "a",
+        });
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod});
+        struct Case {
+            kind: &'static str,
+            /// An object with all fields that are used.
+            whole: Value,
+            /// The paths of the fields that can be long, each with a long value.
+            long: Vec<(&'static str, Value)>,
+        }
+        let cases = [
+            Case {
+                kind: "Service",
+                whole: json!({
+                    "spec": {
+                        "clusterIP": "a", "clusterIPs": ["a"], "externalIPs": ["a"], "externalName": "a",
+                        "ipFamilies": ["IPv4"], "ipFamilyPolicy": "a", "loadBalancerClass": "a", "loadBalancerIP": "a",
+                        "ports": [{"port": 1, "protocol": "TCP"}], "selector": {"a": "b"}, "type": "a",
+                    },
+                    "status": {"loadBalancer": {"ingress": [{"ip": "a"}]}},
+                }),
+                long: vec![
+                    ("spec/selector", keys()),
+                    ("spec/ports", many(json!({"port": 1, "protocol": "TCP"}))),
+                    ("spec/externalIPs", many("a".into())),
+                    ("status/loadBalancer/ingress", many(json!({"ip": "a"}))),
+                ],
+            },
+            Case {
+                kind: "ServiceCIDR",
+                whole: json!({"spec": {"cidrs": ["a"]}, "status": {"conditions": [condition]}}),
+                long: vec![("spec/cidrs", many("a".into())), ("status/conditions", many(condition.clone()))],
+            },
+            Case {
+                kind: "Node",
+                whole: json!({"spec": {"podCIDR": "a", "podCIDRs": ["a"]}, "status": {"conditions": [condition]}}),
+                long: vec![("spec/podCIDRs", many("a".into())), ("status/conditions", many(condition.clone()))],
+            },
+            Case {
+                kind: "EndpointSlice",
+                whole: json!({"endpoints": [{"nodeName": "a"}]}),
+                long: vec![("endpoints", many(json!({"nodeName": "a"})))],
+            },
+            Case {
+                kind: "Pod",
+                whole: json!({"spec": pod}),
+                long: vec![
+                    ("spec/nodeSelector", keys()),
+                    (
+                        "spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+                        many(term.clone()),
+                    ),
+                ],
+            },
+            Case {
+                kind: "Deployment",
+                whole: json!({"spec": {"template": template}}),
+                long: vec![
+                    ("spec/template/metadata/labels", keys()),
+                    ("spec/template/spec/nodeSelector", keys()),
+                    ("spec/template/spec/os/name", many("a".into())),
+                ],
+            },
+            Case {
+                kind: "CronJob",
+                whole: json!({"spec": {"jobTemplate": {"spec": {"template": template}}}}),
+                long: vec![
+                    ("spec/jobTemplate/spec/template/metadata/labels", keys()),
+                    ("spec/jobTemplate/spec/template/spec/nodeSelector", keys()),
+                ],
+            },
+        ];
+        let manager = |name: &str| json!({"manager": name, "fieldsV1": {"f:spec": {"f:clusterIP": {}}}});
+        for Case { kind, mut whole, long } in cases {
+            whole["metadata"] = json!({
+                "annotations": {"clusterip-policy/os": "linux"}, "deletionTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {"a": "b"}, "managedFields": [manager("m")], "name": "a", "namespace": "b", "uid": "c",
+            });
+            whole["apiVersion"] = "v1".into();
+            whole["kind"] = kind.into();
+            let kind = ("v1".to_owned(), kind.to_owned());
+            assert_eq!(read(&whole).value(&kind).unwrap(), whole, "{kind:?}");
+            let of_metadata = [
+                ("metadata/labels", keys()),
+                ("metadata/annotations", keys()),
+                ("metadata/managedFields", many(manager("n"))),
+            ];
+            for (path, value) in long.into_iter().chain(of_metadata) {
+                let mut object = whole.clone();
+                *object.pointer_mut(&format!("/{path}")).unwrap() = value;
+                let text = with_first(&object, &path.split('/').collect::<Vec<_>>());
+                let mut found = serde_json::from_str::<PartialObject>(&text).unwrap().value(&kind).unwrap();
+                let values = found.pointer_mut(&format!("/{path}")).map(Value::take).unwrap_or_default();
+                let count = values.as_object().map(Map::len).or_else(|| values.as_array().map(Vec::len));
+                assert!(count.unwrap() < 20_000, "{kind:?}: {path}");
+                *found.pointer_mut(&format!("/{path}")).unwrap() = whole.pointer(&format!("/{path}")).unwrap().clone();
+                assert_eq!(found, whole, "{kind:?}: {path}");
+            }
+        }
     }
 }

@@ -3,10 +3,13 @@
 
 use std::sync::LazyLock;
 
+use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
+use clusterip_core::label_selector::MAX_LABELS;
 use clusterip_core::workload::TemplateAt;
 
 use super::kinds::{Kind, own_name};
 use crate::lookups::field_mask::Mask;
+use crate::lookups::snapshot::MAX_PORTS;
 
 const SERVICE: [&str; 13] = [
     "spec.clusterIP",
@@ -42,6 +45,9 @@ const POD_SPEC: [&str; 8] = [
     "os.name",
     "runtimeClassName",
 ];
+/// A port consists of its number and its protocol.
+const VALUES_OF_PORT: usize = 3;
+
 /// The fields of a kind that are used, with those that identify an object.
 pub fn of_kind(kind: &Kind) -> Mask {
     let (metadata, fields): (&[&str], &[&str]) = match own_name(kind) {
@@ -72,10 +78,20 @@ fn of_pods(template: TemplateAt) -> Vec<String> {
 }
 
 /// The fields of all kinds besides `metadata`: all others can be skipped while an object is read whose kind is not known
-/// yet.
+/// yet. Of long lists and maps that users write, no more is read than counts.
 pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let flat = [&SERVICE[..], &SERVICE_CIDR, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE];
     let flat = flat.into_iter().flatten().map(|field| (*field).to_owned());
     let pods = [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate].map(of_pods);
-    Mask::new(&flat.chain(pods.into_iter().flatten()).collect())
+    let mask = Mask::new(&flat.chain(pods.into_iter().flatten()).collect())
+        .limited("spec.externalIPs", MAX_EXTERNAL_IPS)
+        .limited("spec.ports", VALUES_OF_PORT * MAX_PORTS)
+        // A Service with a longer selector selects no Pod.
+        .limited("spec.selector", MAX_LABELS + 1);
+    let templates = [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate].map(TemplateAt::path);
+    templates.into_iter().fold(mask, |mask, template| {
+        let at = |field: &[&str]| [template, field].concat().join(".");
+        let mask = mask.limited(&at(&["spec", "nodeSelector"]), MAX_LABELS);
+        if template.is_empty() { mask } else { mask.limited(&at(&["metadata", "labels"]), MAX_LABELS) }
+    })
 });
