@@ -12,6 +12,7 @@ use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::decision::Report;
 use clusterip_core::label_selector::Labels;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::is_set_by_hand;
 use clusterip_core::settings::{Pool, Settings, Unmatched};
 use clusterip_core::workload::OS_LABEL;
@@ -97,6 +98,11 @@ pub fn as_if_created(service: &Value) -> Value {
     }
     let uid = text(service, &["metadata", "uid"]);
     ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
+}
+
+/// A message of the policy about a Service, without the name of the Service at its beginning.
+pub fn without_subject<'m>(id: &ServiceKey, message: &'m str) -> &'m str {
+    message.strip_prefix(&format!("Service {id}: ")).unwrap_or(message)
 }
 
 /// The annotation [`REASON_ANNOTATION`] of a Service object.

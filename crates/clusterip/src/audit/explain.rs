@@ -28,7 +28,7 @@ use serde_json::Value;
 use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
 use super::services::{self, PlacedService};
 use super::{AuditInput, external, service_findings};
-use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason};
+use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason, without_subject};
 use crate::text::joined;
 
 /// The explanation of one Service. `-o json` prints this.
@@ -222,9 +222,7 @@ fn moves(
 
 /// The reason that the policy gives, without the name of the Service.
 fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
-    let subject = format!("Service {}/{}: ", namespace(service), name(service));
-    let reason = placement.verdict.reason().unwrap_or(otherwise);
-    reason.strip_prefix(&subject).unwrap_or(reason)
+    without_subject(&ServiceKey::of(service), placement.verdict.reason().unwrap_or(otherwise))
 }
 
 /// Records what a decision looks up, except addresses and blocks.

@@ -24,6 +24,7 @@ use super::AuditInput;
 use super::model::{
     self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State, WithheldReason,
 };
+use crate::service_placement::without_subject;
 use crate::text::joined;
 use crate::usage::Usage;
 
@@ -231,8 +232,11 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
         findings.push(external_finding(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
     };
     if let Some(reason) = &one.refused.record {
-        let message =
-            format!("{} is recorded, and the policy refuses it: {}", joined(&one.recorded, ","), bare(one, reason));
+        let message = format!(
+            "{} is recorded, and the policy refuses it: {}",
+            joined(&one.recorded, ","),
+            without_subject(&one.id, reason)
+        );
         let remedy = format!(
             "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
              another address, if it should have one"
@@ -242,8 +246,11 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
     match &one.refused.claims {
         Some(reason) => {
-            let message =
-                format!("{} is claimed, and the policy refuses it: {}", joined(&claimed, ","), bare(one, reason));
+            let message = format!(
+                "{} is claimed, and the policy refuses it: {}",
+                joined(&claimed, ","),
+                without_subject(&one.id, reason)
+            );
             let remedy = "remove the claim: the policy did not see it, or it is older than the pool";
             found(Kind::RefusedExternal, claimed, message, remedy);
         }
@@ -367,12 +374,6 @@ fn external_finding(
         addresses,
         ..Finding::new(kind, format!("Service {namespace}/{name}: {message}"), remedy)
     }
-}
-
-/// A message of the policy without the name of the Service, which the finding has already.
-fn bare<'r>(one: &ExternalPlacement, reason: &'r str) -> &'r str {
-    let subject = format!("Service {}/{}: ", one.id.namespace, one.id.name);
-    reason.strip_prefix(&subject).unwrap_or(reason)
 }
 
 fn pool_name(settings: &ExternalSettings, address: IpAddr) -> Option<String> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::model::{self, Finding, Kind};
 use super::services::PlacedService;
-use crate::service_placement::{Fit, Placement, Skip, fits};
+use crate::service_placement::{Fit, Placement, Skip, fits, without_subject};
 use crate::text::joined;
 use crate::usage::Usage;
 
@@ -46,8 +46,7 @@ pub(crate) fn of_service(
         ..service_finding(kind, placed, message, remedy)
     };
     if let Some(reason) = placement.denial() {
-        // The policy's message names the Service itself.
-        let reason = reason.strip_prefix(&format!("{}: ", subject(placed))).unwrap_or(reason);
+        let reason = without_subject(&placed.id, reason);
         let message = format!("it would be denied if it were created now: {reason}");
         let remedy = "correct what the policy refuses before the Service is created again";
         findings.push(about_service(Kind::Denied, message, remedy));
@@ -297,17 +296,12 @@ fn service_finding(kind: Kind, placed: &PlacedService, message: String, remedy: 
     Finding {
         namespace: Some(placed.id.namespace.clone()),
         name: Some(placed.id.name.clone()),
-        ..Finding::new(kind, format!("{}: {message}", subject(placed)), remedy)
+        ..Finding::new(kind, format!("Service {}: {message}", placed.id), remedy)
     }
 }
 
 fn pool_finding(kind: Kind, pool: &Pool, message: String, remedy: &str) -> Finding {
     Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, remedy) }
-}
-
-/// The name of the Service as the policy writes it in messages.
-fn subject(placed: &PlacedService) -> String {
-    format!("Service {}/{}", placed.id.namespace, placed.id.name)
 }
 
 /// For each address, such as `172.21.0.5 lies in pool linux (172.21.0.0/24)`.

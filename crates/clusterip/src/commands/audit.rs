@@ -246,7 +246,7 @@ impl AuditArguments {
             Output::Name => audit_parts::names(audit),
             Output::Json => serde_json::to_string_pretty(audit)? + "\n",
             Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
-            Output::Junit => pipeline_reports::junit(audit),
+            Output::Junit => pipeline_reports::junit(audit)?,
             Output::Markdown => pipeline_reports::markdown(audit),
         })
     }

@@ -51,9 +51,9 @@ impl Leadership {
 
 /// Lets a controller work only while this process leads and the settings have work for it.
 pub(crate) struct Gate {
-    settings: watch::Receiver<Arc<LiveSettings>>,
-    leadership: watch::Receiver<Leadership>,
-    has_work: fn(&LiveSettings) -> bool,
+    pub(crate) settings: watch::Receiver<Arc<LiveSettings>>,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) has_work: fn(&LiveSettings) -> bool,
 }
 
 /// What has changed while a [`Gate`] was open.
@@ -67,14 +67,6 @@ pub(crate) enum GateChange {
 }
 
 impl Gate {
-    pub(crate) fn new(
-        settings: watch::Receiver<Arc<LiveSettings>>,
-        leadership: watch::Receiver<Leadership>,
-        has_work: fn(&LiveSettings) -> bool,
-    ) -> Self {
-        Self { settings, leadership, has_work }
-    }
-
     /// Waits until the gate is open, and returns the settings. `None` if it never opens again, because the task that
     /// publishes the settings or the leadership has ended. Then the last value must not count for ever.
     pub(crate) async fn opened(&mut self) -> Option<Arc<LiveSettings>> {

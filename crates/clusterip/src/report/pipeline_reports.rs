@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use askama::Template;
 use clusterip_cluster::terminal::harmless;
 
 use super::audit_parts::{
@@ -13,41 +14,22 @@ use crate::audit::model::{Audit, Finding};
 use crate::text::rounded;
 use crate::usage::Usage;
 
+#[derive(Template)]
+#[template(path = "junit.xml", escape = "none")]
+struct Junit<'a> {
+    /// The name of each kind, what its findings are about, and its findings.
+    cases: Vec<(String, String, Vec<&'a Finding>)>,
+    failures: usize,
+    notes: &'a [String],
+}
+
 /// A test case for each kind of finding that the audit looked for. It fails if there is a finding of its kind.
-pub fn junit(audit: &Audit) -> String {
-    let (mut cases, mut tests, mut failures) = (String::new(), 0, 0);
-    for kind in examined(audit) {
-        let findings: Vec<&Finding> = audit.findings.iter().filter(|finding| finding.kind == kind).collect();
-        let name = xml(&kind_name(kind));
-        tests += 1;
-        if findings.is_empty() {
-            // `write!` to a `String` never fails.
-            let _ = writeln!(cases, "    <testcase classname=\"clusterip.audit\" name=\"{name}\"/>");
-            continue;
-        }
-        failures += 1;
-        let message = xml(&format!("{} ({})", kind_help(kind), findings.len()));
-        let _ = writeln!(cases, "    <testcase classname=\"clusterip.audit\" name=\"{name}\">");
-        let _ = writeln!(cases, "      <failure type=\"{name}\" message=\"{message}\">");
-        for finding in findings {
-            let _ = writeln!(cases, "{}", xml(&finding.message));
-            let _ = writeln!(cases, "  =&gt; {}", xml(&finding.remedy));
-        }
-        cases.push_str("      </failure>\n    </testcase>\n");
-    }
-    let counts = format!("name=\"clusterip audit\" tests=\"{tests}\" failures=\"{failures}\"");
-    let mut report = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  <testsuite {counts} errors=\"0\">\n{cases}"
-    );
-    if !audit.notes.is_empty() {
-        report.push_str("    <system-out>\n");
-        for note in &audit.notes {
-            let _ = writeln!(report, "note: {}", xml(note));
-        }
-        report.push_str("    </system-out>\n");
-    }
-    report.push_str("  </testsuite>\n</testsuites>\n");
-    report
+pub fn junit(audit: &Audit) -> Result<String, askama::Error> {
+    let findings = |kind| audit.findings.iter().filter(|finding| finding.kind == kind).collect::<Vec<_>>();
+    let cases = examined(audit).map(|kind| (xml(&kind_name(kind)), xml(&kind_help(kind)), findings(kind)));
+    let cases: Vec<_> = cases.collect();
+    let failures = cases.iter().filter(|(.., findings)| !findings.is_empty()).count();
+    Junit { cases, failures, notes: &audit.notes }.render()
 }
 
 /// The text on one line as XML, for elements and attributes. XML can't contain most control characters, not even

@@ -376,7 +376,7 @@ impl Controller {
         // Services.
         let (is_undecided, waiting) = {
             let brakes = self.reconciler.brakes.lock();
-            (brakes.is_undecided(), brakes.waiting())
+            (brakes.is_undecided(), brakes.waiting.len())
         };
         if carried_out.as_ref() == Some(&hash) || !self.reconciler.allowed.any || is_undecided {
             return;

@@ -84,7 +84,16 @@ impl WebhookServer {
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
         let time = TimeLimits { head: limits.head, drain: limits.drain };
-        let app = Arc::new(AppState::new(backend, limits, connections.clone(), certificate.asks_for_clients()));
+        let app = Arc::new(AppState {
+            backend,
+            connections: connections.clone(),
+            clients_only: certificate.asks_for_clients(),
+            reviews: Threads::start("reviews", 0, limits.places()),
+            large_reviews: Threads::start("large-reviews", 0, limits.large_places()),
+            bodies: Memory::new(limits.bodies),
+            stopping: AtomicBool::new(false),
+            limits,
+        });
         let stopping = async {
             shutdown.await;
             app.stopping.store(true, Ordering::Release);
@@ -127,21 +136,6 @@ struct AppState {
     large_reviews: Threads,
     bodies: Arc<Memory>,
     stopping: AtomicBool,
-}
-
-impl AppState {
-    fn new(backend: Backend, limits: Limits, connections: ConnectionLimiter, clients_only: bool) -> Self {
-        Self {
-            backend,
-            connections,
-            clients_only,
-            reviews: Threads::start("reviews", 0, limits.places()),
-            large_reviews: Threads::start("large-reviews", 0, limits.large_places()),
-            bodies: Memory::new(limits.bodies),
-            stopping: AtomicBool::new(false),
-            limits,
-        }
-    }
 }
 
 fn router(app: Arc<AppState>) -> Router {

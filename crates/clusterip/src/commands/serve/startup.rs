@@ -182,7 +182,7 @@ impl<'a> Startup<'a> {
     }
 
     fn gate(&self, election: &Election, has_work: fn(&LiveSettings) -> bool) -> Gate {
-        Gate::new(self.settings.clone(), election.leadership.clone(), has_work)
+        Gate { settings: self.settings.clone(), leadership: election.leadership.clone(), has_work }
     }
 
     /// Gives Nodes their pod CIDRs, with a client of its own.

@@ -63,7 +63,7 @@ pub struct Brakes {
     /// The last move of each Service in its cooldown.
     moved: HashMap<ServiceKey, LastMove>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
-    waiting: BTreeMap<ServiceKey, Why>,
+    pub waiting: BTreeMap<ServiceKey, Why>,
     /// Whether it is not known yet of any namespace which Services new settings would move.
     is_all_undecided: bool,
     /// The namespaces of which that is not known yet.
@@ -166,14 +166,6 @@ impl Brakes {
     /// Stops the wait of a Service that is in place or gone.
     pub fn stop_waiting(&mut self, id: &ServiceKey) {
         self.waiting.remove(id);
-    }
-
-    pub fn waiting_services(&self) -> impl Iterator<Item = &ServiceKey> {
-        self.waiting.keys()
-    }
-
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 }
 
@@ -329,7 +321,7 @@ mod tests {
         brakes.settings_changed(some("shop", 30), 30);
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.stop_waiting(&id(3));
-        assert_eq!(brakes.waiting(), 29);
+        assert_eq!(brakes.waiting.len(), 29);
         assert_eq!(brakes.take(&id(30), AskedBy::Controller, Instant::now()), Ok(()), "misplaced later");
     }
 
@@ -341,7 +333,7 @@ mod tests {
         assert_eq!(brakes.settings_changed(would_move, 21), 1);
         assert_eq!(brakes.take(&id(100), AskedBy::Controller, Instant::now()), Err(Brake::Settings(Why::Ready)));
         assert_eq!(brakes.take(&id(3), AskedBy::Controller, Instant::now()), Ok(()));
-        assert_eq!(brakes.waiting(), 1);
+        assert_eq!(brakes.waiting.len(), 1);
     }
 
     #[test]

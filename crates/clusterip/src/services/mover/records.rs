@@ -51,7 +51,7 @@ pub struct RecordError {
 #[derive(Clone)]
 pub struct Records {
     api: Api<ControllerRevision>,
-    namespace: String,
+    pub(super) namespace: String,
 }
 
 impl Records {
@@ -98,10 +98,6 @@ impl Records {
         let service = in_service_annotation(&journal.namespace, &journal.name);
         record["metadata"]["annotations"] = json!({SERVICE_ANNOTATION: service});
         (format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace), record)
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        &self.namespace
     }
 
     fn journal(&self, found: ControllerRevision) -> Result<Journal, RecordError> {

@@ -53,7 +53,7 @@ impl Run<'_> {
         if let Some(reason) = method::without_room(&self.list(&quotas).await?.1) {
             return prevented(reason);
         }
-        let server = self.shared.records.namespace();
+        let server = &self.shared.records.namespace;
         let grace = i64::from(options.grace_period);
         let plan = Plan::new(&self.id.namespace, self.uid, server, &options.cluster_domain, grace);
         match self.refusal_of_new(service, to, &plan).await {

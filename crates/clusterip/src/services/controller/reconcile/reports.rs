@@ -181,7 +181,7 @@ impl Reconciler {
     /// The Services about which something is noted: a finding, an unfinished move, a request, or a wait for consent.
     pub fn noted(&self) -> BTreeSet<ServiceKey> {
         let mut noted: BTreeSet<ServiceKey> = self.requests.services().into_iter().collect();
-        noted.extend(self.brakes.lock().waiting_services().cloned());
+        noted.extend(self.brakes.lock().waiting.keys().cloned());
         noted.extend(self.mover.unfinished().services());
         let found = self.found.lock();
         noted.extend(found.misplaced.keys().chain(found.unmatched.keys()).chain(found.failures.keys()).cloned());
