@@ -61,7 +61,9 @@ const LIST_TRIES: usize = 3;
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the controller tries to record which settings are carried out.
 const RECORD_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the controller looks for Services that the control plane no longer keeps from moving.
+/// How often the controller looks for Services that the control plane no longer keeps from moving, and after addresses
+/// have become free at those that wait for one. With each Service that is deleted, a tenant makes all of them be
+/// evaluated.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the cluster, and moves misplaced Services.
@@ -199,6 +201,9 @@ impl Controller {
                 }
                 _ = look_interval.tick(), if leads => {
                     self.reconciler.free_of_callers().into_iter().for_each(|id| turns.push(id));
+                    if self.changes.take_freed() {
+                        self.reconciler.waiting_for_addresses().into_iter().for_each(|id| turns.push(id));
+                    }
                 }
             }
         }
@@ -250,13 +255,10 @@ impl Controller {
         false
     }
 
-    /// Begins to find the Services that changes concern. Services that wait for a free address are queued at once.
+    /// Begins to find the Services that changes concern.
     fn begin_searches(&self, turns: &mut ServiceQueue, searches: &mut JoinSet<Found>) {
         let stores = self.reconciler.evaluator.stores();
-        let (begun, freed) = self.changes.take(stores.snapshot());
-        if freed {
-            self.reconciler.waiting_for_addresses().into_iter().for_each(|id| turns.push(id));
-        }
+        let begun = self.changes.take(stores.snapshot());
         let whole: BTreeSet<&str> = begun.iter().filter_map(Search::whole_namespace).collect();
         if !whole.is_empty() {
             // The search does not find Services that are gone.

@@ -114,9 +114,14 @@ impl Changes {
         *self.lock() = Collected::default();
     }
 
-    /// Takes the changes of each namespace of which none are being handled, and whether an address may have become
-    /// free. Each search needs a call of [`Self::done`] at its end.
-    pub fn take(&self, snapshot: &RwLock<Snapshot>) -> (Vec<Search>, bool) {
+    /// Whether an address may have become free since the last call.
+    pub fn take_freed(&self) -> bool {
+        std::mem::take(&mut self.lock().freed)
+    }
+
+    /// Takes the changes of each namespace of which none are being handled. Each search needs a call of [`Self::done`]
+    /// at its end.
+    pub fn take(&self, snapshot: &RwLock<Snapshot>) -> Vec<Search> {
         let of_cluster = self.lock().namespaces.remove("");
         if let Some(of_cluster) = of_cluster {
             // A Node concerns only namespaces with Pods.
@@ -133,10 +138,9 @@ impl Changes {
             }
         }
         let mut collected = self.lock();
-        let Collected { namespaces, taken, freed } = &mut *collected;
+        let Collected { namespaces, taken, .. } = &mut *collected;
         let free = namespaces.extract_if(.., |namespace, _| taken.insert(namespace.clone()));
-        let searches = free.map(|(namespace, changed)| Search { namespace, changed, after: String::new() }).collect();
-        (searches, std::mem::take(freed))
+        free.map(|(namespace, changed)| Search { namespace, changed, after: String::new() }).collect()
     }
 
     /// Notes that the changes of a namespace have been handled.
@@ -276,7 +280,7 @@ mod tests {
         /// The Services that the changes concern, and the number of steps in which they are found.
         fn found(&self) -> (Vec<String>, usize) {
             let (mut found, mut steps) = (Vec::new(), 0);
-            for search in self.changes.take(&self.snapshot).0 {
+            for search in self.changes.take(&self.snapshot) {
                 let namespace = search.namespace.clone();
                 let mut rest = Some(search);
                 while let Some(search) = rest {
@@ -405,7 +409,7 @@ mod tests {
         };
         let address = of_cluster("networking.k8s.io/v1", "IPAddress", "10.0.0.9", "");
         let check = |name: &str, expected: &[&str], freed: bool| {
-            assert_eq!(cluster.changes.lock().freed, freed, "{name}");
+            assert_eq!(cluster.changes.take_freed(), freed, "{name}");
             assert_eq!(cluster.found().0, expected, "{name}");
         };
         cluster.write(&service("shop", "web", "10.0.0.1", "web"));
@@ -427,17 +431,17 @@ mod tests {
         cluster.write(&of_cluster("node.k8s.io/v1", "RuntimeClass", "wasm", "1"));
         check("a RuntimeClass", &["blue/web", "shop/web"], false);
         cluster.delete(&service("shop", "web", "10.0.0.1", "web"));
-        assert!(cluster.changes.lock().freed, "without IPAddress objects, only the Service tells it");
+        assert!(cluster.changes.take_freed(), "without IPAddress objects, only the Service tells it");
     }
 
     #[tokio::test]
     async fn changes_of_a_namespace_wait_until_those_before_have_been_handled() {
         let cluster = Cluster::default();
         cluster.write(&service("mallory", "web", "10.0.0.1", "web"));
-        assert_eq!(cluster.changes.take(&cluster.snapshot).0.len(), 1);
+        assert_eq!(cluster.changes.take(&cluster.snapshot).len(), 1);
         cluster.write(&deployment("mallory", "web", "linux"));
         cluster.write(&service("shop", "web", "10.0.0.2", "web"));
-        let others = cluster.changes.take(&cluster.snapshot).0;
+        let others = cluster.changes.take(&cluster.snapshot);
         assert_eq!(others.iter().map(|it| it.namespace.as_str()).collect::<Vec<_>>(), ["shop"]);
         cluster.changes.added().await;
         cluster.changes.done("mallory");
