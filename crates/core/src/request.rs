@@ -82,7 +82,13 @@ impl Request {
         };
         let itself = request.text_of("subResource")?.is_none() && operation != Operation::Other;
         let about = match kind.filter(|_| itself) {
-            Some("Service") => About::Service(Box::new(change(&request, operation, "a Service", Service::read)?)),
+            Some("Service") => {
+                let mut change = change(&request, operation, "a Service", Service::read)?;
+                if let Some(stored) = &change.old {
+                    change.object.complete(stored);
+                }
+                About::Service(Box::new(change))
+            }
             Some("Node") => About::Node(change(&request, operation, "a Node", Node::read)?),
             _ => About::Other,
         };

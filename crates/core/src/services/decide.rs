@@ -23,7 +23,7 @@ pub(crate) fn decide(
     let mut case = Case { request, settings, outside: outside.as_ref(), cluster, namespace, decision };
     let triage = triage(request, settings);
     if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
-        case.decision.disown = service.cluster_ip.is_none();
+        case.decision.disown = !service.names_cluster_ip;
     }
     let verdict = match triage {
         Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),
@@ -77,7 +77,7 @@ impl Settings {
 ///
 /// The cases follow the rules of the API server: an update can set an address only if the Service leaves `type:
 /// ExternalName`, and a second address only if the Service has exactly one. The API server refuses any other change of
-/// an address. A `PUT` without `clusterIP` keeps the Service's address.
+/// an address. A `PUT` without `clusterIP` keeps the Service's address, and may add a second one.
 pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     let leave = |why: &str| Triage::Leave(why.to_owned());
     let About::Service(change) = &request.about else {
@@ -99,21 +99,17 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     let new = service.addresses();
     // An ExternalName Service has no address, even if the object still contains one.
     let had = old.as_ref().filter(|old| !old.external_name).map(Service::addresses).unwrap_or_default();
-    // Server-side apply with an empty `clusterIP` keeps the list, and the API server then fills in the field.
-    let keeps = !new.is_empty() && new.iter().all(|address| had.contains(address));
-    if service.cluster_ip.is_none() && !service.cluster_ips.is_empty() && !keeps {
-        return leave("clusterIPs without clusterIP: the API server refuses it");
-    }
+    let names_none = service.cluster_ip.is_none() && service.cluster_ips.is_empty();
     match (request.operation, old) {
-        (Operation::Create, _) if service.cluster_ip.is_none() => Triage::Allocate(service),
+        (Operation::Create, _) if names_none => Triage::Allocate(service),
         (Operation::Create, _) => Triage::Check(service, new),
         (Operation::Update, Some(old)) => {
-            if old.external_name && service.cluster_ip.is_none() {
+            if old.external_name && names_none {
                 return Triage::Allocate(service);
             }
             if let [address] = new[..]
                 && had == [address]
-                && service.asks_for_more_than(old)
+                && service.gets_second_address(old)
             {
                 return Triage::AllocateSecond(service, address);
             }

@@ -33,6 +33,8 @@ pub struct Service {
     pub annotations: AnnotationMap,
     /// Whether `spec.type` is `ExternalName`.
     pub external_name: bool,
+    /// Whether `spec.type` is `NodePort`.
+    pub node_port: bool,
     /// Whether `spec.type` is `LoadBalancer`.
     pub load_balancer: bool,
     /// `spec.loadBalancerClass`
@@ -47,12 +49,16 @@ pub struct Service {
     pub selector: Labels,
     /// `spec.clusterIP`, as written; `None` if absent or empty.
     pub cluster_ip: Option<String>,
+    /// Whether the request itself names `spec.clusterIP`, see [`Self::complete`].
+    pub names_cluster_ip: bool,
     /// `spec.clusterIPs`, as written, without empty items.
     pub cluster_ips: Vec<String>,
     /// `spec.ipFamilies`
     pub families: Vec<Family>,
     /// `spec.ipFamilyPolicy`
     pub family_policy: FamilyPolicy,
+    /// Whether the request itself names `spec.ipFamilyPolicy`, see [`Self::complete`].
+    pub names_family_policy: bool,
 }
 
 impl Service {
@@ -70,28 +76,32 @@ impl Service {
             None => Vec::new(),
         };
         let family_policy = match spec.get("ipFamilyPolicy")? {
-            None => FamilyPolicy::SingleStack,
+            None => None,
             Some(policy) => match policy.text()? {
-                "" | "SingleStack" => FamilyPolicy::SingleStack,
-                "PreferDualStack" => FamilyPolicy::PreferDualStack,
-                "RequireDualStack" => FamilyPolicy::RequireDualStack,
+                "" => None,
+                "SingleStack" => Some(FamilyPolicy::SingleStack),
+                "PreferDualStack" => Some(FamilyPolicy::PreferDualStack),
+                "RequireDualStack" => Some(FamilyPolicy::RequireDualStack),
                 _ => return Err(policy.mismatch("SingleStack, PreferDualStack or RequireDualStack")),
             },
         };
         let kind = spec.text_of("type")?;
+        let cluster_ip = spec.text_of("clusterIP")?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Ok(Self {
             name: owned(metadata.text_of("name")?).unwrap_or_default(),
             labels: metadata.first_of("labels", MAX_LABELS)?,
             annotations: metadata.map_of("annotations")?.into(),
             external_name: kind == Some("ExternalName"),
+            node_port: kind == Some("NodePort"),
             load_balancer: kind == Some("LoadBalancer"),
             load_balancer_class: owned(spec.text_of("loadBalancerClass")?),
             load_balancer_ip: owned(spec.text_of("loadBalancerIP")?),
             external_ips: spec.texts_of("externalIPs")?.into_iter().map(str::to_owned).collect(),
             deleting: metadata.get("deletionTimestamp")?.is_some(),
             selector: spec.map_of("selector")?,
-            cluster_ip: owned(spec.text_of("clusterIP")?),
+            cluster_ip: owned(cluster_ip),
+            names_cluster_ip: cluster_ip.is_some(),
             cluster_ips: spec
                 .texts_of("clusterIPs")?
                 .into_iter()
@@ -99,8 +109,27 @@ impl Service {
                 .map(str::to_owned)
                 .collect(),
             families,
-            family_policy,
+            family_policy: family_policy.unwrap_or_default(),
+            names_family_policy: family_policy.is_some(),
         })
+    }
+
+    /// Takes over from the stored Service what an update leaves out and the API server then fills in, after its webhooks
+    /// have answered: the addresses, with `patchAllocatedValues` in its pkg/registry/core/service/storage/storage.go,
+    /// and the policy, with `initIPFamilyFields` in alloc.go there.
+    pub(crate) fn complete(&mut self, stored: &Self) {
+        if !self.names_family_policy {
+            self.family_policy = stored.family_policy;
+        }
+        if self.external_name || stored.external_name {
+            return;
+        }
+        if !self.names_cluster_ip {
+            self.cluster_ip.clone_from(&stored.cluster_ip);
+        }
+        if self.cluster_ips.is_empty() {
+            self.cluster_ips.clone_from(&stored.cluster_ips);
+        }
     }
 
     /// Whether the Service requests no address (`clusterIP: None`).
@@ -122,9 +151,17 @@ impl Service {
         addresses
     }
 
-    /// Whether the Service requests a second address and `old` did not, or requests it more strictly than `old`.
-    pub fn asks_for_more_than(&self, old: &Self) -> bool {
-        self.family_policy > old.family_policy || self.families.len() > old.families.len().max(1)
+    /// Whether the API server adds a second address to a Service that had one before this update, as `allocateUpdate` in
+    /// its pkg/registry/core/service/storage/alloc.go does: the policy asks for one, and the update is not one of a
+    /// `PreferDualStack` Service that changes nothing about addresses.
+    pub(crate) fn gets_second_address(&self, old: &Self) -> bool {
+        let prefers = FamilyPolicy::PreferDualStack;
+        let has_same_type = (self.node_port, self.load_balancer) == (old.node_port, old.load_balancer);
+        let stays = self.names_family_policy
+            && (self.family_policy, old.family_policy) == (prefers, prefers)
+            && has_same_type
+            && self.families == old.families;
+        self.family_policy != FamilyPolicy::SingleStack && !stays
     }
 }
 

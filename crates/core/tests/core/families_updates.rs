@@ -127,7 +127,7 @@ fn update_gets_no_second_address_if_none_is_requested_or_possible() {
             ),
             pool: BOTH,
             cluster_ranges: CLUSTER_V4_V6,
-            expected: unchanged(UNREQUESTED, (None, None), &[]),
+            expected: unchanged("no new address", (None, None), &[]),
         },
     ]);
 }

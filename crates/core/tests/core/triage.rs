@@ -95,7 +95,6 @@ fn request_for_another_object_or_exempt_service_is_left() {
 #[test]
 fn service_that_needs_no_address_is_left() {
     let create = |spec: Value| created(service(spec));
-    let unpaired = "leave: clusterIPs without clusterIP: the API server refuses it";
     check(&[
         Case { name: "headless", request: create(json!({"clusterIP": "None"})), expected: "leave: headless" },
         Case {
@@ -122,32 +121,6 @@ fn service_that_needs_no_address_is_left() {
             name: "update to ExternalName",
             request: updated(service(json!({"clusterIP": "10.0.0.7"})), service(json!({"type": "ExternalName"}))),
             expected: "leave: type ExternalName has no address",
-        },
-        Case {
-            name: "clusterIPs without clusterIP",
-            request: create(json!({"clusterIPs": ["10.0.0.7"]})),
-            expected: unpaired,
-        },
-        Case {
-            name: "clusterIPs beside an empty clusterIP",
-            request: create(json!({"clusterIP": "", "clusterIPs": ["10.0.0.7"]})),
-            expected: unpaired,
-        },
-        Case {
-            name: "an empty clusterIP applied to a Service that has one",
-            request: updated(
-                service(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]})),
-                service(json!({"clusterIP": "", "clusterIPs": ["10.0.0.7"]})),
-            ),
-            expected: "keep",
-        },
-        Case {
-            name: "the same with another list",
-            request: updated(
-                service(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]})),
-                service(json!({"clusterIP": "", "clusterIPs": ["10.0.0.8"]})),
-            ),
-            expected: unpaired,
         },
     ]);
 }
@@ -190,6 +163,34 @@ fn new_address_of_a_request_is_checked() {
             name: "created with an address in both fields",
             request: create(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]})),
             expected: "check 10.0.0.7",
+        },
+        Case {
+            name: "created with clusterIPs, without clusterIP",
+            request: create(json!({"clusterIPs": ["10.0.0.7"]})),
+            expected: "check 10.0.0.7",
+        },
+        Case {
+            name: "created with clusterIPs, and an empty clusterIP",
+            request: create(json!({"clusterIP": "", "clusterIPs": ["10.0.0.7"]})),
+            expected: "check 10.0.0.7",
+        },
+        Case {
+            name: "updated with another list, without clusterIP",
+            request: update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIPs": ["10.0.0.8"]})),
+            expected: "check 10.0.0.8",
+        },
+        Case {
+            name: "updated with a second address, without clusterIP",
+            request: update(
+                json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"], "ipFamilyPolicy": "SingleStack"}),
+                json!({"clusterIPs": ["10.0.0.7", "fd00::8"], "ipFamilyPolicy": "RequireDualStack"}),
+            ),
+            expected: "check fd00::8",
+        },
+        Case {
+            name: "updated with clusterIPs from ExternalName, without clusterIP",
+            request: update(json!({"type": "ExternalName"}), json!({"clusterIPs": ["10.0.0.8"]})),
+            expected: "check 10.0.0.8",
         },
         Case {
             name: "created with two addresses",

@@ -85,6 +85,53 @@ fn update_to_dual_stack_gets_a_second_address() {
             expected: "allocate beside 10.0.0.7",
         },
         Case {
+            name: "RequireDualStack in a PUT without addresses",
+            request: update(single(), json!({"ipFamilyPolicy": "RequireDualStack"})),
+            expected: "allocate beside 10.0.0.7",
+        },
+        Case {
+            name: "PreferDualStack in a PUT with empty addresses",
+            request: update(
+                single(),
+                json!({"clusterIP": "", "clusterIPs": [], "ipFamilyPolicy": "PreferDualStack"}),
+            ),
+            expected: "allocate beside 10.0.0.7",
+        },
+        Case {
+            name: "a PUT without a policy keeps RequireDualStack",
+            request: update(has(json!({"ipFamilyPolicy": "RequireDualStack"})), json!({})),
+            expected: "allocate beside 10.0.0.7",
+        },
+        Case {
+            name: "PreferDualStack before, and no policy now",
+            request: update(has(json!({"ipFamilyPolicy": "PreferDualStack"})), has(json!({}))),
+            expected: "allocate beside 10.0.0.7",
+        },
+        Case {
+            name: "PreferDualStack, and another type",
+            request: update(
+                has(json!({"ipFamilyPolicy": "PreferDualStack"})),
+                has(json!({"ipFamilyPolicy": "PreferDualStack", "type": "NodePort"})),
+            ),
+            expected: "allocate beside 10.0.0.7",
+        },
+        Case {
+            name: "PreferDualStack, and its family is not named any more",
+            request: update(
+                has(json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]})),
+                has(json!({"ipFamilyPolicy": "PreferDualStack"})),
+            ),
+            expected: "allocate beside 10.0.0.7",
+        },
+        Case {
+            name: "two addresses, and a PUT without any",
+            request: update(
+                has(json!({"clusterIPs": ["10.0.0.7", "fd00::7"], "ipFamilyPolicy": "RequireDualStack"})),
+                json!({"ipFamilyPolicy": "RequireDualStack"}),
+            ),
+            expected: no_new,
+        },
+        Case {
             name: "the family of its address is named",
             request: update(has(json!({})), has(json!({"ipFamilies": ["IPv4"]}))),
             expected: no_new,
@@ -142,6 +189,14 @@ fn any_other_update_is_left() {
         Case {
             name: "the type changes",
             request: update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "10.0.0.7", "type": "NodePort"})),
+            expected: no_new,
+        },
+        Case {
+            name: "the same list without clusterIP",
+            request: update(
+                json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]}),
+                json!({"clusterIP": "", "clusterIPs": ["10.0.0.7"]}),
+            ),
             expected: no_new,
         },
         Case {
