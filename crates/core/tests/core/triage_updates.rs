@@ -91,10 +91,7 @@ fn update_to_dual_stack_gets_a_second_address() {
         },
         Case {
             name: "PreferDualStack in a PUT with empty addresses",
-            request: update(
-                single(),
-                json!({"clusterIP": "", "clusterIPs": [], "ipFamilyPolicy": "PreferDualStack"}),
-            ),
+            request: update(single(), json!({"clusterIP": "", "clusterIPs": [], "ipFamilyPolicy": "PreferDualStack"})),
             expected: "allocate beside 10.0.0.7",
         },
         Case {
