@@ -49,7 +49,7 @@ pub struct Service {
     pub selector: Labels,
     /// `spec.clusterIP`, as written; `None` if absent or empty.
     pub cluster_ip: Option<String>,
-    /// Whether the request itself names `spec.clusterIP`, see [`Self::complete`].
+    /// Whether the request itself names `spec.clusterIP`: an update may leave it out, and has that of the stored Service then.
     pub names_cluster_ip: bool,
     /// `spec.clusterIPs`, as written, without empty items.
     pub cluster_ips: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Service {
     pub families: Vec<Family>,
     /// `spec.ipFamilyPolicy`
     pub family_policy: FamilyPolicy,
-    /// Whether the request itself names `spec.ipFamilyPolicy`, see [`Self::complete`].
+    /// Whether the request itself names `spec.ipFamilyPolicy`: an update may leave it out, and has that of the stored Service then.
     pub names_family_policy: bool,
 }
 
