@@ -11,9 +11,9 @@ use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::decision::Report;
-use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{Cluster, LazyNamespace};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::is_set_by_hand;
+use clusterip_core::services::{Service, first_mismatch, is_set_by_hand};
 use clusterip_core::settings::{Pool, Settings, Unmatched};
 use clusterip_core::workload::OS_LABEL;
 use clusterip_core::{Decision, Verdict};
@@ -22,7 +22,7 @@ use serde_json::Value;
 /// Why the policy is not asked where a Service belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// The Service has no address, or is left alone: it is exempt, is being deleted, or is `default/kubernetes`.
+    /// The Service has no address, or is left alone: it is exempt, or is `default/kubernetes`.
     Unmanaged,
     /// The Service looks as if its move had begun and not ended.
     HalfMoved,
@@ -34,10 +34,11 @@ pub enum Fit {
     /// They lie where they belong.
     InPlace,
     /// They lie in another pool than the one of the operating system that the settings assume. The Service stays,
-    /// because its evidence may change as workloads come and go. A pool that excludes the Service by its namespace or
-    /// labels is no such pool.
+    /// because its evidence may change as workloads come and go. A pool that does not admit the Service is no such
+    /// pool.
     NotWhereAssumed,
-    /// No pool is for the Service, but its address lies in a pool: it is misplaced too.
+    /// No pool is for the Service, but its address lies in a pool: it is misplaced too. The same holds if the pool that
+    /// the Service belongs to is unknown, and it lies in a pool that does not admit it.
     Unmatched,
     /// The Service belongs elsewhere.
     Misplaced,
@@ -54,6 +55,8 @@ pub struct Placement {
     pub by_hand: Option<bool>,
     /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
+    /// Whether the addresses lie in pools, and all these pools admit the Service, by its namespace and its labels.
+    pub is_admitted: bool,
     /// The pool that the Service belongs to; `None` if no pool matches it, or if the policy names none.
     pub pool: Option<String>,
     /// Why the Service belongs there: the evidence, as text. Without a pool, the evidence that was found.
@@ -72,8 +75,7 @@ pub fn skip_reason(settings: &Settings, service: &Value) -> Option<Skip> {
     let (namespace, name) = (namespace(service), name(service));
     let unmanaged = addresses(service).is_empty()
         || text(service, &["spec", "type"]) == "ExternalName"
-        || settings.exemption(namespace, name).is_some()
-        || service.pointer("/metadata/deletionTimestamp").is_some();
+        || settings.exemption(namespace, name).is_some();
     unmanaged.then_some(Skip::Unmanaged)
 }
 
@@ -112,24 +114,25 @@ pub fn noted_reason(service: &Value) -> Option<&str> {
 
 impl Placement {
     /// Compares the decision about [`as_if_created`] with where the Service lies.
-    pub fn of(settings: &Settings, service: &Value, decision: &Decision) -> Self {
+    pub fn of(settings: &Settings, service: &Value, decision: &Decision, cluster: &dyn Cluster) -> Self {
         let addresses = addresses(service);
         let lies_in = pools_of(settings, &addresses);
+        let is_excluded = || excludes_any(&lies_in, service, cluster);
+        let is_admitted = !lies_in.is_empty() && !is_excluded();
         let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
         let evidence = decision.evidence.clone().unwrap_or_default();
         let fit = match pool {
-            None if decision.unmatched && !lies_in.is_empty() => Fit::Unmatched,
+            None if !lies_in.is_empty() && (decision.unmatched || !is_admitted) => Fit::Unmatched,
             None => Fit::InPlace,
             Some(_) if addresses.iter().all(|address| fits(settings, pool, *address)) => Fit::InPlace,
             // An operating system that is only assumed moves no Service out of a pool that might be the right one.
-            Some(pool) if might_be_right(&lies_in, service) && is_assumed(settings, pool, &evidence) => {
-                Fit::NotWhereAssumed
-            }
+            Some(pool) if is_admitted && is_assumed(settings, pool, &evidence) => Fit::NotWhereAssumed,
             Some(_) => Fit::Misplaced,
         };
         Self {
             fit,
             lies_in: lies_in.into_iter().map(|pool| pool.name.clone()).collect(),
+            is_admitted,
             addresses,
             by_hand: is_set_by_hand(service),
             pool: pool.map(|pool| pool.name.clone()),
@@ -137,6 +140,12 @@ impl Placement {
             mixed: evidence.mixed,
             verdict: decision.verdict.clone(),
         }
+    }
+
+    /// Why the Service belongs to its pool, or to none.
+    pub fn why(&self, id: &ServiceKey) -> &str {
+        let denial = || self.denial().map(|message| without_subject(id, message));
+        self.evidence.as_deref().or_else(denial).unwrap_or("nothing is known of its nodes")
     }
 
     /// Why the Service would be denied if it were created now; `None` if it would not.
@@ -165,12 +174,11 @@ pub fn merge(settings: &Settings, pool: Option<&Pool>, from: &[IpAddr], new: &[I
     from.iter().map(target).collect()
 }
 
-/// Whether the pools are those of a Service whose nodes have another operating system than the assumed one.
-pub fn might_be_right(pools: &[&Pool], service: &Value) -> bool {
-    let of_service = service.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    let labels: Labels =
-        of_service.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
-    !pools.is_empty() && !pools.iter().any(|pool| pool.matches.scope.excludes(namespace(service), &labels))
+/// Whether one of the pools does not admit the Service. What can't be looked up excludes nothing.
+fn excludes_any(pools: &[&Pool], service: &Value, cluster: &dyn Cluster) -> bool {
+    let read = Service::read(service, "").unwrap_or_default();
+    let namespace = LazyNamespace::new(namespace(service), cluster);
+    pools.iter().any(|pool| matches!(first_mismatch(&pool.matches.scope, &read, &namespace), Ok(Some(_))))
 }
 
 /// Whether the evidence is assumed. Only the OS is ever assumed, so that counts only if a pool up to this one asks

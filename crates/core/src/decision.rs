@@ -22,7 +22,7 @@ pub struct Decision {
     pub verdict: Verdict,
     /// The name of the Service's pool, if a pool was looked for.
     pub pool: Option<String>,
-    /// Whether a pool was looked for, and none matches the Service.
+    /// Whether a pool was looked for, and none matches the Service, or its annotation names none that it may have.
     pub unmatched: bool,
     /// The evidence about nodes, if it was needed.
     pub evidence: Option<Report>,

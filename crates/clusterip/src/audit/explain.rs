@@ -21,6 +21,7 @@ use clusterip_core::settings::{Lookups, Pool, Settings};
 use clusterip_core::workload::WorkloadKind;
 use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use clusterip_failover::claims::Owner;
+use clusterip_moves::temporary::is_being_deleted;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -122,7 +123,7 @@ fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
     let recording = RecordingCluster { cluster: &cluster, asked: RefCell::default() };
     let decision = decide_value(&request, settings, InUse::default(), &recording);
     let decision = input.settings.worded(decision);
-    let placement = Placement::of(settings, service, &decision);
+    let placement = Placement::of(settings, service, &decision, &cluster);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
     let placed = PlacedService { id: stored.key().clone(), service: Arc::clone(stored), placement: as_if_free };
@@ -200,6 +201,9 @@ fn moves(
             }
             if Move::of(service) == Some(Move::Never) {
                 return format!("does not move it: annotation {MOVE_ANNOTATION}: never");
+            }
+            if is_being_deleted(service) {
+                return "does not move it: it is being deleted".to_owned();
             }
             let Some(new) = decision.allocated() else {
                 return format!("does not move it: {}", reason(service, placement, "its pool has no address for it"));

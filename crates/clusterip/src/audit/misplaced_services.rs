@@ -6,6 +6,7 @@ use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::annotations::Move;
+use clusterip_moves::temporary::is_being_deleted;
 use serde::Serialize;
 
 use super::model::{Finding, Kind};
@@ -66,7 +67,8 @@ impl MisplacedService {
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
         let service = placed.service.value();
-        let moves = placement.by_hand != Some(true) && Move::of(&service) != Some(Move::Never);
+        let moves =
+            placement.by_hand != Some(true) && Move::of(&service) != Some(Move::Never) && !is_being_deleted(&service);
         Some(Self { finding, lies_in: placement.lies_in.clone(), moves })
     }
 }

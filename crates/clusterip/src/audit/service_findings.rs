@@ -8,6 +8,7 @@ use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOV
 use clusterip_core::address::{Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
+use clusterip_moves::temporary::is_being_deleted;
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -38,7 +39,12 @@ pub(crate) fn of_service(
         Err(Skip::Unmanaged) => return,
         Err(Skip::HalfMoved) => return findings.push(half_moved(placed, refused)),
     };
-    findings.extend(misplaced(settings, placed, (called, refused), placement));
+    let misplaced = misplaced(settings, placed, (called, refused), placement);
+    if is_being_deleted(&placed.service.value()) {
+        let remedy = "nothing moves it, because it is being deleted: find out why its finalizers stay".to_owned();
+        return findings.extend(misplaced.map(|found| Finding { remedy, ..found }));
+    }
+    findings.extend(misplaced);
     let about_service = |kind, message, remedy: &str| Finding {
         addresses: placement.addresses.clone(),
         pool: placement.pool.clone(),
@@ -127,7 +133,7 @@ fn misplaced(
         (Fit::Unmatched, _) => {
             let wrong: Vec<IpAddr> =
                 placement.addresses.iter().copied().filter(|address| settings.pool_of(*address).is_some()).collect();
-            let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
+            let why = placement.why(&placed.id);
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
             let last = if placement.verdict.is_allocated() && by_hand != Some(true) {

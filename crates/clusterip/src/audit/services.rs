@@ -95,7 +95,7 @@ pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, servi
     }
     let cluster = StoredCluster::with_free_addresses(snapshot, service);
     let decision = decide_value(&as_if_created(service), settings, InUse::default(), &cluster);
-    Ok(Placement::of(settings, service, &decision))
+    Ok(Placement::of(settings, service, &decision, &cluster))
 }
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster.

@@ -172,6 +172,7 @@ clusterip_misplaced_nodes{{reason="outside"}} 0
 clusterip_misplaced_nodes{{reason="shared"}} 2
 clusterip_misplaced_nodes{{reason="withheld"}} 0
 clusterip_misplaced_nodes{{reason="wrong_pool"}} 0
+clusterip_misplaced_services{{reason="being_deleted"}} 0
 clusterip_misplaced_services{{reason="brake"}} 0
 clusterip_misplaced_services{{reason="by_hand"}} 5
 clusterip_misplaced_services{{reason="control_plane"}} 0

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_cluster::lookups::stored_cluster::Subject;
+use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
@@ -16,12 +16,13 @@ use clusterip_core::settings::{Pool, Settings};
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
+use clusterip_moves::temporary::is_being_deleted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::endpoints;
-use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge, might_be_right, skip_reason};
+use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::StayReason;
 
 /// Which misplaced Services may be moved.
@@ -149,10 +150,11 @@ pub fn inspect(
         None => {}
     }
     let decision = ask(evaluator, service, true)?.decision;
-    let placement = Placement::of(settings, service, &decision);
+    let cluster = StoredCluster::new(evaluator.stores().snapshot(), service);
+    let placement = Placement::of(settings, service, &decision, &cluster);
     let pool = match placement.fit {
         Fit::Unmatched => None,
-        Fit::Misplaced => placement.pool,
+        Fit::Misplaced => placement.pool.clone(),
         Fit::InPlace | Fit::NotWhereAssumed => return Ok(Inspection::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
@@ -164,7 +166,6 @@ pub fn inspect(
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let endpoints = endpoints::stored(evaluator.stores(), settings, service);
-    let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
     let new = decision.allocated().unwrap_or_default();
     let place = pool.as_deref().and_then(|name| settings.pool(name));
     let to = merge(settings, place, &placement.addresses, new);
@@ -174,7 +175,9 @@ pub fn inspect(
         _ => Impact::Plain,
     };
     let interrupts = impact == Impact::Plain && endpoints.reachable > 0;
-    let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
+    let verdict = if is_being_deleted(service) {
+        report(StayReason::BeingDeleted, "it is being deleted, and a finalizer keeps it".to_owned())
+    } else if !allowed.any && asked_by != AskedBy::Administrator {
         report(StayReason::Never, "this server moves nothing".to_owned())
     } else if annotation == Some(Move::Never) {
         report(StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
@@ -189,20 +192,21 @@ pub fn inspect(
         report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
     } else if pool.is_none() && !placement.verdict.is_allocated() {
         report(StayReason::Unmatched, "the settings name no place for it".to_owned())
-    } else if pool.is_none() && is_only_assumed(&decision, &lies_in, service) {
+    } else if pool.is_none() && placement.is_admitted && has_assumed_os(&decision) {
         report(StayReason::Unmatched, "only the setting assumeOS says so".to_owned())
     } else if decision.allocated().is_none() {
         report(StayReason::PoolFull, decision.verdict.reason().unwrap_or_default().to_owned())
     } else {
         Verdict::Move
     };
+    let id = ServiceKey::new(namespace, name);
     Ok(Inspection::Misplaced(Box::new(Misplaced {
-        id: ServiceKey::new(namespace, name),
+        evidence: placement.why(&id).to_owned(),
+        id,
         uid: text(service, &["metadata", "uid"]).to_owned(),
         lies_in: placement.lies_in,
         from: placement.addresses,
         pool,
-        evidence: placement.evidence.unwrap_or_else(|| "nothing is known of its nodes".to_owned()),
         asked_by,
         impact,
         verdict,
@@ -215,9 +219,9 @@ fn reachable(endpoints: usize) -> String {
     format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
 }
 
-/// Whether a Service that no pool matches lies in a pool that might be the right one, once its workloads are back.
-fn is_only_assumed(decision: &Decision, lies_in: &[&Pool], service: &Value) -> bool {
-    might_be_right(lies_in, service) && decision.evidence.as_ref().is_some_and(Report::has_assumed_os)
+/// Whether the setting assumeOS decides about a Service. Once its workloads are back, another pool may match it.
+fn has_assumed_os(decision: &Decision) -> bool {
+    decision.evidence.as_ref().is_some_and(Report::has_assumed_os)
 }
 
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
@@ -309,4 +313,105 @@ pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     let mut was = service.clone();
     was["spec"] = spec.into();
     was
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use clusterip_cluster::live_settings::check_settings;
+    use clusterip_cluster::reservations::ledger::Ledger;
+    use clusterip_cluster::watch::stores::Stores;
+    use kube::{Client, Config};
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::server_metrics::ServerMetrics;
+
+    /// An evaluator with these settings of Services, in a cluster with these Service ranges and no objects.
+    fn evaluator(services: Value, ranges: &[&str]) -> Evaluator {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // No server listens at this address.
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let metrics = ServerMetrics::new();
+        let ranges: Vec<String> = ranges.iter().map(|&range| range.to_owned()).collect();
+        let live = check_settings(json!({"services": services}), &ranges.into()).unwrap();
+        // The settings stay readable after the sender is gone.
+        let settings = watch::channel(Arc::new(live)).1;
+        let stores = Stores::new(client, metrics.cluster.clone(), |_| (), |_| ());
+        Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation)
+    }
+
+    fn service(address: &str, annotations: Value) -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "u", "annotations": annotations},
+            "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]},
+        })
+    }
+
+    #[tokio::test]
+    async fn service_in_a_pool_that_is_not_for_it_is_misplaced_whatever_the_policy_says() {
+        let evaluator = evaluator(
+            json!({"explicit": "deny", "pools": [
+                {"name": "blue", "cidrs": ["10.3.0.0/16"], "match": {"namespaces": ["blue"]}},
+                {"name": "gold", "cidrs": ["10.4.0.0/16"], "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}},
+                {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+                {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
+            ]}),
+            &["10.0.0.0/8"],
+        );
+        let pool = |name: &str| json!({"clusterip-policy/pool": name});
+        let deleted = |mut service: Value| {
+            service["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            service
+        };
+        struct Case {
+            name: &'static str,
+            service: Value,
+            /// `None` if it is in place, otherwise why it stays, or that it moves.
+            expected: Option<&'static str>,
+        }
+        let case = |name, service, expected| Case { name, service, expected };
+        let windows = || json!({"clusterip-policy/os": "windows"});
+        let cases = [
+            case("in its pool", service("10.2.0.7", json!({})), None),
+            case("in its pool, being deleted", deleted(service("10.2.0.7", json!({}))), None),
+            case("outside of all pools, and asks for an unknown one", service("10.9.0.7", pool("nope")), None),
+            case("in a pool, and asks for an unknown one", service("10.2.0.7", pool("nope")), Some("unmatched")),
+            case(
+                "in the pool of others, and asks for an unknown one",
+                service("10.3.0.7", pool("nope")),
+                Some("unmatched"),
+            ),
+            case("asks for the pool of others", service("10.2.0.7", pool("blue")), Some("unmatched")),
+            case("in the pool of others, and asks for it", service("10.3.0.7", pool("blue")), Some("unmatched")),
+            case("in the pool of others", service("10.3.0.7", json!({})), Some("moves")),
+            case("in a pool for other namespaces by their labels", service("10.4.0.7", json!({})), Some("moves")),
+            case("in another pool, and only assumed to be wrong", service("10.1.0.7", json!({})), None),
+            case("in another pool", service("10.2.0.7", windows()), Some("moves")),
+            case("in another pool, being deleted", deleted(service("10.2.0.7", windows())), Some("being_deleted")),
+            case("denied and deleted", deleted(service("10.3.0.7", pool("nope"))), Some("being_deleted")),
+        ];
+        let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
+        // It is unknown here which Services the control plane calls.
+        let request = MoveRequest {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: "u".to_owned(),
+            control_plane: true,
+            seamless: None,
+        };
+        for Case { name, service, expected } in cases {
+            let found = match inspect(&evaluator, &service, allowed, Some(&request)).unwrap() {
+                Inspection::Misplaced(found) => Some(match found.verdict {
+                    Verdict::Move => "moves",
+                    Verdict::Report { reason, .. } => reason.as_str(),
+                }),
+                _ => None,
+            };
+            assert_eq!(found, expected, "{name}");
+        }
+    }
 }

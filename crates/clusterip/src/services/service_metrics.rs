@@ -45,8 +45,10 @@ label_values! {
         /// A brake of the controller stops the move for now.
         Brake = "brake",
         ControlPlane = "control_plane",
-        /// No pool matches the Service, and the settings name no other place for it.
+        /// No pool matches the Service, and the settings name no other place for it, or deny it.
         Unmatched = "unmatched",
+        /// The Service is being deleted, and a finalizer keeps it.
+        BeingDeleted = "being_deleted",
         /// The Service looks half moved, but no move of it is recorded.
         NotRecorded = "not_recorded",
         /// The Service is so large that its move would take too much memory.

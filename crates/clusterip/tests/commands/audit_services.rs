@@ -137,15 +137,54 @@ fn service_without_a_pool_is_found_only_if_its_address_is_in_one() {
     );
 }
 
+/// A finalizer may keep a Service that is being deleted.
 #[test]
-fn exempt_deleted_and_headless_services_are_not_found() {
-    let deleted = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+fn deleted_service_is_found_only_if_it_is_misplaced() {
+    let deleted = |annotations: Value| json!({"metadata": {"annotations": annotations, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let (os, nope) = (json!({"clusterip-policy/os": "windows"}), json!({"clusterip-policy/pool": "nope"}));
+    check(
+        "audit-found-deleted",
+        vec![
+            Case {
+                name: "in its pool",
+                service: service("web", "172.21.1.3", deleted(os.clone())),
+                expected: vec![],
+            },
+            Case {
+                name: "in another pool",
+                service: service("web", "172.21.0.70", deleted(os)),
+                expected: vec![format!(
+                    "misplaced | 172.21.0.70 | windows | {}",
+                    windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+                )],
+            },
+            Case {
+                name: "in a pool, and would be denied",
+                service: service("web", "172.21.0.70", deleted(nope)),
+                expected: vec![
+                    "unmatched | 172.21.0.70 | linux | Service shop/web: 172.21.0.70 lies in pool linux (172.21.0.0/24), \
+                     and no pool matches it: annotation clusterip-policy/pool names pool \"nope\", which is unknown: \
+                     known are windows, linux"
+                        .to_owned(),
+                ],
+            },
+        ],
+    );
+    let folder = Folder::new("audit-explained-deleted");
+    let web = service("web", "172.21.0.70", deleted(json!({"clusterip-policy/os": "windows"})));
+    let told = audit(&folder, vec![cluster(), web], &["--service", "shop/web", "-o", "json"]).json();
+    assert_eq!(told["move"], "does not move it: it is being deleted", "{told}");
+    let remedy = "nothing moves it, because it is being deleted: find out why its finalizers stay";
+    assert_eq!(told["findings"][0]["remedy"], remedy, "{told}");
+}
+
+#[test]
+fn exempt_and_headless_services_are_not_found() {
     let exempt = json!({"metadata": {"namespace": "kube-system", "annotations": {"clusterip-policy/os": "windows"}}});
     check(
         "audit-found-none",
         vec![
             Case { name: "exempt", service: service("web", "172.21.0.70", exempt), expected: vec![] },
-            Case { name: "being deleted", service: service("web", "172.21.0.70", deleted), expected: vec![] },
             Case { name: "headless", service: service("web", "None", on("windows")), expected: vec![] },
         ],
     );

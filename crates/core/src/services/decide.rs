@@ -305,9 +305,13 @@ impl<'a> Case<'a> {
 
     /// Chooses the pool, and records pool and evidence for the answer.
     fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
-        let choice = choose(service, self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
+        let choice = choose(service, self.namespace, self.settings, self.cluster, &mut self.decision.warnings);
+        self.decision.unmatched = match &choice {
+            Ok(choice) => choice.pool.is_none(),
+            Err(refusal) => !matches!(refusal, PoolRefusal::Lookup { .. }),
+        };
+        let choice = choice?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
-        self.decision.unmatched = choice.pool.is_none();
         self.decision.evidence = choice.report();
         Ok(choice)
     }

@@ -12,5 +12,4 @@ pub use decide::{Triage, triage};
 pub(crate) use decide::{decide, explain};
 pub(crate) use object::second;
 pub use object::{ADDRESS_FIELDS, FamilyPolicy, MANAGER, Service, addresses, is_set_by_hand, may_be_set_by_hand};
-pub use pool::Picker;
-pub(crate) use pool::first_mismatch;
+pub use pool::{Picker, first_mismatch};

@@ -120,15 +120,6 @@ pub struct AdmissionScope {
     pub service_selector: LabelSelector,
 }
 
-impl AdmissionScope {
-    /// Whether the conditions exclude a Service of this namespace with these labels. The selector for namespaces is not
-    /// considered: this needs no labels of the namespace.
-    pub fn excludes(&self, namespace: &str, labels: &Labels) -> bool {
-        let is_other = !self.namespaces.is_empty() && !self.namespaces.iter().any(|name| name == namespace);
-        is_other || !self.service_selector.matches(labels)
-    }
-}
-
 /// How workloads are looked up. This changes the cost of an answer, never the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lookups {
