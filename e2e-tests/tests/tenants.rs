@@ -14,6 +14,7 @@ mod hidden_services;
 mod large_objects;
 mod long_selectors;
 mod many_objects;
+mod resumed_moves;
 mod settings_brake;
 mod shown_addresses;
 mod support;

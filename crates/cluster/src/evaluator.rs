@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clusterip_core::address::Family;
 use clusterip_core::request::Request;
+use clusterip_core::services::Picker;
 use clusterip_core::{Decision, InUse};
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
@@ -113,6 +115,21 @@ impl Evaluator {
     /// nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject))
+    }
+
+    /// Reserves a free address of each of these families that no pool contains, as the policy gives them to a Service that
+    /// no pool matches. They stay reserved until they are seen. `None` if there are none, or if that is unknown.
+    pub fn reserve_outside(&self, families: &[Family], subject: &Subject) -> Option<Vec<IpAddr>> {
+        let live = self.settings();
+        let (settings, claims) = (&live.settings, self.claims.as_ref());
+        let cluster = StoredCluster::reserving(self.stores.snapshot(), subject.clone(), settings, &self.ledger, claims);
+        let (namespace, name) = subject.owner.id();
+        let (outside, key) = (settings.outside_of_pools(), format!("{namespace}/{name}"));
+        let mut picker = Picker::new(&cluster, settings.order, &key, (namespace, name));
+        let picked = families.iter().map(|family| picker.pick(&settings.candidates(&outside, *family)));
+        let picked = picked.collect::<Result<Option<Vec<IpAddr>>, _>>().ok()??;
+        cluster.commit(&picked, settings);
+        Some(picked)
     }
 
     fn evaluate_unguarded(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {

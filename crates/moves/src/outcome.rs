@@ -32,11 +32,12 @@ pub enum Outcome {
         /// What prevented the move.
         notes: Vec<String>,
     },
-    /// Neither new addresses nor the old ones were available, so the API server picked some.
+    /// Neither new addresses nor the old ones were available, so the Service has addresses that no pool contains. Only
+    /// where the settings leave the choice to Kubernetes, the API server may have picked some.
     Elsewhere {
         /// The old addresses.
         from: Vec<IpAddr>,
-        /// The addresses that the API server picked.
+        /// The addresses that it has instead.
         to: Vec<IpAddr>,
         /// Why the move was ordered.
         why: String,
@@ -154,7 +155,12 @@ impl fmt::Display for Outcome {
             Self::Kept { from, why, notes } => write!(f, "kept {}{}{}", shown(from), because(why), but(notes)),
             Self::Elsewhere { from, to, why, notes } => {
                 let (from, to) = (shown(from), shown(to));
-                write!(f, "moved from {from} to {to}, which the API server picked{}{}", because(why), but(notes))
+                write!(
+                    f,
+                    "moved from {from} to {to}, because neither a new address nor the old one is available{}{}",
+                    because(why),
+                    but(notes)
+                )
             }
             Self::Overtaken { from, now, why } => {
                 let (from, now) = (shown(from), shown(now));

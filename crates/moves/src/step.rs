@@ -220,9 +220,12 @@ fn renew_reason(service: &mut Value, journal: &Journal, to: &[IpAddr]) {
 /// The fields of a spec that name external addresses.
 const EXTERNAL_FIELDS: [&str; 2] = ["externalIPs", "loadBalancerIP"];
 
-/// Whether the spec of a Service names external addresses.
-pub fn has_external(service: &Value) -> bool {
-    EXTERNAL_FIELDS.iter().any(|field| service.get("spec").and_then(|spec| spec.get(*field)).is_some())
+/// The Service without the external addresses of its spec; `None` if it has none.
+pub fn without_external(service: &Value) -> Option<Value> {
+    let mut service = service.clone();
+    let spec = service.get_mut("spec")?.as_object_mut()?;
+    let removed = EXTERNAL_FIELDS.iter().filter(|field| spec.remove(**field).is_some()).count();
+    (removed > 0).then_some(service)
 }
 
 fn drop_ports(spec: &mut Map<String, Value>, without: &[u64]) {

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use axum::http::{Method, Request};
 use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
+use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Unmoved};
+use clusterip_moves::step::TargetAddresses;
 use futures::future::{BoxFuture, ready};
 use kube::Client;
 use serde_json::{Map, Value, json};
@@ -45,7 +47,11 @@ impl Targets for These {
         Box::pin(ready(self.0.iter().any(|target| target == addresses)))
     }
 
-    fn check_with_policy<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+    fn last_resort<'a>(&'a self, _: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>> {
+        Box::pin(ready(Some(TargetAddresses::AnyFree)))
+    }
+
+    fn check_update<'a>(&'a self, _: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
 

@@ -9,13 +9,15 @@ use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
+use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::settings::{Explicit, Pool, Settings, Unmatched};
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
+use clusterip_moves::step::TargetAddresses;
 use clusterip_moves::temporary::is_being_deleted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -269,22 +271,39 @@ pub enum NoTarget {
 pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
     let Ok(evaluation) = ask(evaluator, service, true) else { return false };
     let (namespace, name) = (namespace(service), name(service));
-    let is_open = |pool: &Pool, address: &IpAddr| {
-        pool.reservation(*address).is_none_or(|reservation| reservation.is_for(namespace, name))
+    let is_open = |pool: &Pool, address: &IpAddr| match pool.reservation(*address) {
+        Some(reservation) => reservation.is_for(namespace, name),
+        None => !pool.exclude.iter().any(|excluded| excluded.contains(address)),
     };
     place(&evaluation).is_some_and(|(settings, pool)| {
         addresses.iter().all(|address| fits(settings, pool, *address) && pool.is_none_or(|pool| is_open(pool, address)))
     })
 }
 
-/// Asks the policy about a Service as it would be written, with all its addresses.
-pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
-    let uid = text(service, &["metadata", "uid"]);
-    let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
-    let owner = Owner::new(namespace(service), name(service), "");
-    let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let decision = evaluator.evaluate(&request, &subject).map_err(|error| error.to_string())?.decision;
+/// Asks the policy about an update of a Service.
+pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Result<(), String> {
+    let uid = text(after, &["metadata", "uid"]);
+    let request = ServiceRequest { uid, username: "clusterip", object: after, old: Some(before), dry_run: true };
+    let owner = Owner::new(namespace(after), name(after), "");
+    let subject = Subject { owner, own: addresses(after), dry_run: true };
+    let decision = evaluator.evaluate(&request.to_value(), &subject).map_err(|error| error.to_string())?.decision;
     decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
+}
+
+/// Reserves addresses of these families for a Service that can have neither addresses of its pool nor its old ones:
+/// addresses that no pool contains. If there are none, the API server may pick, but only where the settings isolate no
+/// Services: it may pick an address of any pool.
+pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) -> Option<TargetAddresses> {
+    let owner = Owner::new(namespace(service), name(service), "");
+    let subject = Subject { owner, own: Vec::new(), dry_run: false };
+    if let Some(outside) = evaluator.reserve_outside(families, &subject) {
+        return Some(TargetAddresses::These(outside));
+    }
+    let live = evaluator.settings();
+    let settings = &live.settings;
+    let isolates = settings.unmatched != Unmatched::Unmanaged || settings.explicit == Explicit::Deny;
+    let is_exempt = settings.exemption(namespace(service), name(service)).is_some();
+    (!isolates || is_exempt).then_some(TargetAddresses::AnyFree)
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
@@ -412,6 +431,83 @@ mod tests {
                 _ => None,
             };
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn last_resort_is_no_address_of_a_pool() {
+        struct Case {
+            name: &'static str,
+            services: Value,
+            ranges: &'static [&'static str],
+            families: &'static [Family],
+            /// `any` if the API server picks.
+            expected: Option<&'static str>,
+        }
+        let rest = json!([{"name": "most", "cidrs": ["10.0.0.0/25", "10.0.0.128/26", "10.0.0.192/27"]}]);
+        let all = json!([{"name": "all", "cidrs": ["10.0.0.0/24"]}]);
+        let both: &[&str] = &["10.0.0.0/24", "fd00::/120"];
+        let case = |name, services, expected| Case { name, services, ranges: both, families: &[Family::V4], expected };
+        let cases = [
+            case("outside", json!({"explicit": "deny", "pools": rest}), Some("10.0.0.224/27")),
+            case("outside, without isolation", json!({"pools": rest}), Some("10.0.0.224/27")),
+            case("outside is nothing", json!({"explicit": "deny", "pools": all}), None),
+            case("outside is nothing, without isolation", json!({"pools": all}), Some("any")),
+            case("unmatched: unmanaged", json!({"explicit": "deny", "unmatched": "unmanaged", "pools": all}), None),
+            case("unmatched: outside", json!({"unmatched": "outside", "pools": all}), None),
+            case("exempt", json!({"explicit": "deny", "exemptNamespaces": ["shop"], "pools": all}), Some("any")),
+            Case {
+                families: &[Family::V6, Family::V4],
+                ..case("both families", json!({"explicit": "deny", "pools": rest}), Some("fd00::/120,10.0.0.224/27"))
+            },
+            Case {
+                families: &[Family::V4, Family::V6],
+                ..case("one family has none", json!({"explicit": "deny", "pools": all}), None)
+            },
+            Case { ranges: &[], ..case("unknown ranges", json!({"explicit": "deny", "pools": rest}), None) },
+        ];
+        for Case { name, services, ranges, families, expected } in cases {
+            let evaluator = evaluator(services, ranges);
+            let found = last_resort(&evaluator, &service("10.0.0.1", json!({})), families);
+            let found = found.map(|found| match found {
+                TargetAddresses::AnyFree => "any".to_owned(),
+                TargetAddresses::These(addresses) => {
+                    let is_in = |range: &str, address| range.parse::<ipnet::IpNet>().unwrap().contains(address);
+                    let ranges = ["10.0.0.224/27", "fd00::/120"];
+                    let range = |address| ranges.into_iter().find(|range| is_in(range, address)).unwrap_or("a pool");
+                    addresses.iter().map(range).collect::<Vec<_>>().join(",")
+                }
+            });
+            assert_eq!(found.as_deref(), expected, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn recorded_address_fits_only_if_the_policy_still_gives_it() {
+        let evaluator = evaluator(
+            json!({"explicit": "deny", "pools": [
+                {"name": "blue", "cidrs": ["10.3.0.0/16"], "match": {"namespaces": ["blue"]}},
+                {"name": "rest", "cidrs": ["10.2.0.0/16"], "exclude": ["10.2.9.0/24"], "reservations": [
+                    {"address": "10.2.0.8", "namespace": "shop", "name": "web"},
+                    {"address": "10.2.0.9", "namespace": "shop", "name": "other"},
+                ]},
+            ]}),
+            &["10.0.0.0/8"],
+        );
+        let rows = [
+            ("10.2.0.7", json!({}), true),
+            ("10.2.0.8", json!({}), true),
+            ("10.2.0.9", json!({}), false),
+            ("10.2.9.1", json!({}), false),
+            ("10.3.0.7", json!({}), false),
+            ("10.9.0.7", json!({}), false),
+            ("10.2.0.7", json!({"clusterip-policy/pool": "nope"}), false),
+            ("10.3.0.7", json!({"clusterip-policy/pool": "blue"}), false),
+        ];
+        for (address, annotations, expected) in rows {
+            let was = service("10.3.0.1", annotations.clone());
+            let fits = may_have(&evaluator, &was, &[address.parse().unwrap()]);
+            assert_eq!(fits, expected, "{address} {annotations}");
         }
     }
 }

@@ -12,7 +12,7 @@
 //! - Unless the order says so, no plain move begins while an endpoint can be reached at the present addresses. The API
 //!   server is asked directly before the first write to the Service.
 //! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
-//!   nothing if nothing is left to do. Before it restores an address or an external address, it asks the policy.
+//!   nothing if nothing is left to do. Before it restores a new address or an external address, it asks the policy.
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
@@ -21,8 +21,9 @@
 //!
 //! # Caveats
 //! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
-//!   next address that [`Targets`] has, otherwise the old one, otherwise one that the API server picks. A node port
-//!   is waited for, and then replaced. The [`Outcome`] says so.
+//!   next address that [`Targets`] has, otherwise the old one, otherwise one that no pool contains. The API server
+//!   picks one only where the settings isolate no Services, because it may pick one of any pool. If nothing is left, the
+//!   record stays, and the move is tried again. A node port is waited for, and then replaced. The [`Outcome`] says so.
 //! - JSON is sent back as it came. A typed client would drop the fields that it does not know.
 //!
 //! # Modules

@@ -19,7 +19,8 @@ label_values! {
         Moved = "moved",
         /// The Service has its old address again, because no other was available.
         Kept = "kept",
-        /// The Service has an address that the API server picked, because not even the old one was available.
+        /// The Service has an address of no pool, or one that the API server picked, because not even the old one was
+        /// available.
         Unmanaged = "unmanaged",
         /// A user changed the Service during the move; the change was kept.
         UserChanged = "user_changed",

@@ -235,7 +235,7 @@ impl Settings {
 
     /// The addresses of the Service ranges that no pool contains, as a pool without a name. As in Kubernetes, the
     /// static band of each range is used last.
-    pub(crate) fn outside_of_pools(&self) -> Pool {
+    pub fn outside_of_pools(&self) -> Pool {
         let mut exclude = Vec::new();
         self.pools.iter().for_each(|pool| exclude.extend_from_slice(&pool.cidrs));
         Pool { cidrs: self.service_cidrs.clone(), exclude, bands: true, ..Pool::default() }

@@ -126,9 +126,10 @@ impl Run<'_> {
         };
         let body = step::assigned(service, journal, &attempt.target, &attempt.without);
         if resumed
-            && let Err(error) = targets.check_with_policy(&body).await
-            && attempt.after_policy_refusal(journal, step::has_external(&body), &error)
+            && let Some(bare) = step::without_external(&body)
+            && let Err(reason) = targets.check_update(&bare, &body).await
         {
+            attempt.leave_out_external(&reason);
             return Ok(None);
         }
         let refusal = match self.put("", &body).await {
@@ -142,20 +143,20 @@ impl Run<'_> {
         {
             return Err(Refusal::Conflict);
         }
-        let patience = self.shared.limits.ports;
+        let (patience, service) = (self.shared.limits.ports, self.label());
         let Some(attempt) = &mut self.attempt else { return Err(refusal) };
         let another = match &refusal {
             Refusal::Address { which, reason } => attempt.after_address(journal, *which, reason, targets).await,
-            Refusal::Refused(reason) => attempt.after_refusal(journal, reason),
+            Refusal::Refused(reason) => attempt.after_refusal(journal, reason, targets).await,
             Refusal::Port { which, reason } => attempt.after_port(*which, reason, patience),
             _ => return Err(refusal),
         };
-        tracing::debug!(service = %self.label(), %refusal, another, "the address was refused");
+        tracing::debug!(service, %refusal, another, "the address was refused");
         match (another, refusal) {
             (true, _) => Ok(None),
+            (false, Refusal::Port { reason, .. }) => Err(Refusal::Trouble(reason)),
             // Nothing else can be tried now. The move stays recorded, and is tried again later, at growing intervals.
-            (false, refusal @ Refusal::Refused(_)) => Err(refusal),
-            (false, refusal) => Err(Refusal::Trouble(refusal.to_string())),
+            (false, _) => Err(Refusal::Refused(attempt.notes.join("; "))),
         }
     }
 
@@ -240,7 +241,7 @@ impl Run<'_> {
     /// How the move ends if the Service stays as it is.
     fn ending(&self, service: &Value, journal: &Journal) -> Outcome {
         let (to, notes) = match &self.attempt {
-            Some(attempt) => (attempt.addresses(), attempt.notes.as_slice()),
+            Some(attempt) => (attempt.wanted(), attempt.notes.as_slice()),
             None => (journal.to.as_slice(), [].as_slice()),
         };
         step::ending(service, journal, to, &[notes, self.progress.notes()].concat())

@@ -9,7 +9,7 @@ use clusterip_cluster::evaluator::{Evaluation, Evaluator};
 use clusterip_cluster::lookups::snapshot::StoredEndpoints;
 use clusterip_cluster::object::namespace;
 use clusterip_cluster::watch::stores::Stores;
-use clusterip_core::address::parse_address;
+use clusterip_core::address::{Family, parse_address};
 use clusterip_core::annotations::Moving;
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
@@ -33,9 +33,13 @@ pub trait Targets: Send + Sync {
     /// Whether the policy still gives the Service these addresses, which are the target of a recorded move.
     fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool>;
 
-    /// Asks the policy about the Service as a resumed move would restore it, with its addresses and external
-    /// addresses. The settings may have changed since the move began.
-    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
+    /// Addresses of these families for the Service if it can have neither new addresses nor its old ones; `None` if there
+    /// are none.
+    fn last_resort<'a>(&'a self, families: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>>;
+
+    /// Asks the policy about an update of the Service that restores its external addresses. The settings may have
+    /// changed since the move began.
+    fn check_update<'a>(&'a self, before: &'a Value, after: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 
     /// Whether the Service, as it was before its move, can be reached at its addresses, if it has these EndpointSlices.
     fn is_reachable(&self, slices: &[Value]) -> bool;
@@ -94,10 +98,17 @@ impl Targets for Alternatives {
         Box::pin(async move { ask.await.unwrap_or_default() })
     }
 
-    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>> {
-        let (evaluator, service) = (self.evaluator.clone(), service.clone());
+    fn last_resort<'a>(&'a self, families: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>> {
+        let (evaluator, service, families) = (self.evaluator.clone(), self.service.clone(), families.to_vec());
         let namespace = namespace(&service).to_owned();
-        let ask = background::run(&namespace, move || misplaced::check_with_policy(&evaluator, &service));
+        let ask = background::run(&namespace, move || misplaced::last_resort(&evaluator, &service, &families));
+        Box::pin(async move { ask.await.ok().flatten() })
+    }
+
+    fn check_update<'a>(&'a self, before: &'a Value, after: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        let (evaluator, before, after) = (self.evaluator.clone(), before.clone(), after.clone());
+        let namespace = namespace(&after).to_owned();
+        let ask = background::run(&namespace, move || misplaced::check_update(&evaluator, &before, &after));
         Box::pin(async move { ask.await.map_err(|error| error.to_string())? })
     }
 
@@ -157,12 +168,24 @@ fn is_of_another(stores: &Stores, key: &ServiceKey, address: IpAddr) -> bool {
     })
 }
 
-/// How many targets are tried while the Service has no address.
+/// How many targets that the policy gives are tried while the Service has no address. Twice as many are tried in all.
 const MAX_TARGETS: usize = 5;
+
+/// Where a target comes from, in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The policy gives it to the Service.
+    Policy,
+    /// The Service had it before its move, and so may have it again, whatever the policy says now.
+    Old,
+    /// See [`Targets::last_resort`].
+    LastResort,
+}
 
 /// The current attempt to give a Service an address, and what earlier attempts found out.
 pub(super) struct Attempt {
     pub(super) target: TargetAddresses,
+    source: Source,
     refused: Vec<IpAddr>,
     tried: usize,
     /// What went wrong so far, as text for the outcome.
@@ -174,11 +197,6 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    fn new(target: TargetAddresses, refused: Vec<IpAddr>) -> Self {
-        let notes = refused.iter().map(|address| format!("{address} is taken")).collect();
-        Self { target, refused, tried: 0, notes, waiting: None, without: Without::default() }
-    }
-
     /// The first attempt: at the addresses in the journal, if this process `ordered` them or the policy still gives
     /// them to the Service; otherwise at another target, and without one at the old addresses.
     pub(super) async fn first(
@@ -190,15 +208,21 @@ impl Attempt {
         let to = journal.to.as_slice();
         let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to).await);
         let found = if trusted { Some(to.to_vec()) } else { next_target(targets, &[], &journal.from).await };
-        let target = match found {
-            Some(to) => TargetAddresses::These(to),
-            None => Self::old(journal, &[]),
+        let (source, target) = match found {
+            Some(to) => (Source::Policy, to),
+            None => (Source::Old, journal.from.clone()),
         };
-        let mut attempt = Self::new(target, refused.to_vec());
+        let mut notes: Vec<String> = refused.iter().map(|address| format!("{address} is taken")).collect();
         if !trusted && !to.is_empty() {
-            attempt.notes.push(format!("the policy does not give it {} any more", shown(to)));
+            notes.push(format!("the policy does not give it {} any more", shown(to)));
         }
-        attempt
+        let (target, refused) = (TargetAddresses::These(target), refused.to_vec());
+        Self { target, source, refused, tried: 0, notes, waiting: None, without: Without::default() }
+    }
+
+    /// The addresses of this attempt; empty if they are a last resort, with which the move ends elsewhere.
+    pub(super) fn wanted(&self) -> &[IpAddr] {
+        if self.source == Source::LastResort { &[] } else { self.addresses() }
     }
 
     /// The addresses of this attempt; empty if the API server picks them.
@@ -209,12 +233,29 @@ impl Attempt {
         }
     }
 
-    /// The old addresses; any address if there are no old ones, or if one of them was refused.
-    fn old(journal: &Journal, refused: &[IpAddr]) -> TargetAddresses {
-        match journal.from.is_empty() || journal.from.iter().any(|address| refused.contains(address)) {
-            true => TargetAddresses::AnyFree,
-            false => TargetAddresses::These(journal.from.clone()),
+    /// Goes on to the old addresses, unless one of them was refused. Otherwise goes on to the last resort in place of
+    /// those that were. Returns `false` if there is nothing left to try.
+    async fn fall_back(&mut self, journal: &Journal, targets: &dyn Targets) -> bool {
+        let mut next = journal.from.clone();
+        let mut lost: Vec<&mut IpAddr> = next.iter_mut().filter(|address| self.refused.contains(*address)).collect();
+        if self.source == Source::Policy && lost.is_empty() {
+            (self.source, self.target) = (Source::Old, TargetAddresses::These(next));
+            return true;
         }
+        let families: Vec<Family> = lost.iter().map(|address| Family::of(**address)).collect();
+        self.target = match targets.last_resort(&families).await {
+            Some(TargetAddresses::These(new)) => {
+                lost.iter_mut().zip(new).for_each(|(old, new)| **old = new);
+                TargetAddresses::These(next)
+            }
+            Some(TargetAddresses::AnyFree) => TargetAddresses::AnyFree,
+            None => {
+                self.notes.push("no address outside of all pools is free".to_owned());
+                return false;
+            }
+        };
+        self.source = Source::LastResort;
+        true
     }
 
     /// Goes on to the next target after an address was refused. Returns `false` if there is nothing left to try.
@@ -225,47 +266,43 @@ impl Attempt {
         reason: &str,
         targets: &dyn Targets,
     ) -> bool {
-        let TargetAddresses::These(tried) = &self.target else { return false };
+        let TargetAddresses::These(tried) = &self.target else {
+            self.notes.push(reason.to_owned());
+            return false;
+        };
         self.notes.push(format!("{} is not available: {reason}", shown(tried)));
         // If the second address is refused, the API server keeps the first one allocated for about a minute, so both
-        // are lost. The address that a single-stack Service kept is not allocated again, and so never refused.
-        let stays = |address: &IpAddr| {
-            journal.release_method == ReleaseMethod::SingleStack && journal.from.first() == Some(address)
-        };
+        // are lost.
         let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
-        self.refused.extend(lost.iter().filter(|address| !stays(address)));
+        self.refused.extend(lost.iter().filter(|address| !stays(journal, address)));
         self.tried += 1;
-        let next =
-            if self.tried < MAX_TARGETS { next_target(targets, &self.refused, &journal.from).await } else { None };
-        self.target = match next {
-            Some(next) => TargetAddresses::These(next),
-            None if *tried == journal.from => TargetAddresses::AnyFree,
-            None => Self::old(journal, &self.refused),
-        };
-        true
-    }
-
-    /// Goes on to the old addresses after the new ones were forbidden. Returns `false` if there is nothing left to
-    /// try.
-    pub(super) fn after_refusal(&mut self, journal: &Journal, reason: &str) -> bool {
-        let TargetAddresses::These(tried) = &self.target else { return false };
-        self.notes.push(format!("{} was refused: {reason}", shown(tried)));
-        self.target = match *tried == journal.from {
-            true => TargetAddresses::AnyFree,
-            false => Self::old(journal, &self.refused),
-        };
-        true
-    }
-
-    /// Goes on without the external addresses after the policy refused the Service, and if that was refused too, to
-    /// the old addresses. Returns `false` if there is nothing left to try.
-    pub(super) fn after_policy_refusal(&mut self, journal: &Journal, has_external: bool, reason: &str) -> bool {
-        if has_external && !self.without.external {
-            self.without.external = true;
-            self.notes.push(format!("its external addresses were not restored: {reason}"));
+        if self.tried < MAX_TARGETS
+            && let Some(next) = next_target(targets, &self.refused, &journal.from).await
+        {
+            (self.source, self.target) = (Source::Policy, TargetAddresses::These(next));
             return true;
         }
-        self.after_refusal(journal, reason)
+        self.tried < 2 * MAX_TARGETS && self.fall_back(journal, targets).await
+    }
+
+    /// Goes on to other addresses after the API server has refused the Service with these. Returns `false` if there is
+    /// nothing left to try.
+    pub(super) async fn after_refusal(&mut self, journal: &Journal, reason: &str, targets: &dyn Targets) -> bool {
+        let TargetAddresses::These(tried) = &self.target else {
+            self.notes.push(reason.to_owned());
+            return false;
+        };
+        self.notes.push(format!("{} was refused: {reason}", shown(tried)));
+        if self.source == Source::Old {
+            self.refused.extend(tried.iter().filter(|address| !stays(journal, address)));
+        }
+        self.source != Source::LastResort && self.fall_back(journal, targets).await
+    }
+
+    /// Goes on without the external addresses, which the policy refused.
+    pub(super) fn leave_out_external(&mut self, reason: &str) {
+        self.without.external = true;
+        self.notes.push(format!("its external addresses were not restored: {reason}"));
     }
 
     /// Gives up a node port that was waited for long enough. Returns `false` if the wait goes on, or if the answer
@@ -286,6 +323,11 @@ impl Attempt {
     }
 }
 
+/// Whether the Service keeps this address throughout its move. It is not allocated again, and so never refused.
+fn stays(journal: &Journal, address: &IpAddr) -> bool {
+    journal.release_method == ReleaseMethod::SingleStack && journal.from.first() == Some(address)
+}
+
 /// The next target that can be used: with the same address families, and without a refused address.
 pub(super) async fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
     let next = targets.another(refused).await?;
@@ -296,4 +338,167 @@ pub(super) async fn next_target(targets: &dyn Targets, refused: &[IpAddr], from:
 /// Whether both lists have the same address families, in the same order.
 pub(super) fn same_families(one: &[IpAddr], other: &[IpAddr]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_ipv4() == other.is_ipv4())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_moves::step::beginning;
+    use futures::future::ready;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Targets that are known in advance.
+    struct Known {
+        another: &'static [&'static str],
+        fits: bool,
+        last_resort: Option<&'static [&'static str]>,
+    }
+
+    fn parsed(addresses: &[&str]) -> Vec<IpAddr> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    impl Targets for Known {
+        fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
+            let mut another = parsed(self.another).into_iter();
+            Box::pin(ready(another.find(|address| !refused.contains(address)).map(|address| vec![address])))
+        }
+
+        fn fits<'a>(&'a self, _: &'a [IpAddr]) -> BoxFuture<'a, bool> {
+            Box::pin(ready(self.fits))
+        }
+
+        fn last_resort<'a>(&'a self, _: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>> {
+            let any = |addresses: &[&str]| match addresses {
+                [] => TargetAddresses::AnyFree,
+                _ => TargetAddresses::These(parsed(addresses)),
+            };
+            Box::pin(ready(self.last_resort.map(any)))
+        }
+
+        fn check_update<'a>(&'a self, _: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+            Box::pin(ready(Ok(())))
+        }
+
+        fn is_reachable(&self, _: &[Value]) -> bool {
+            false
+        }
+
+        fn may_show(&self, _: &Map<String, Value>) -> bool {
+            false
+        }
+
+        fn of_others<'a>(&'a self, _: &'a Value, _: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>> {
+            Box::pin(ready(Vec::new()))
+        }
+    }
+
+    #[tokio::test]
+    async fn api_server_picks_an_address_only_as_the_last_resort() {
+        struct Case {
+            name: &'static str,
+            from: &'static [&'static str],
+            to: &'static [&'static str],
+            targets: Known,
+            /// What the API server answers to each attempt: that an address is taken, or the first one, or another
+            /// refusal.
+            answers: &'static str,
+            /// The addresses of each attempt; empty if the API server picks them.
+            expected: &'static [&'static str],
+        }
+        let outside: Option<&'static [&'static str]> = Some(&["10.9.0.1"]);
+        let known = |another, last_resort| Known { another, fits: true, last_resort };
+        let base = |name, targets, answers, expected| Case {
+            name,
+            from: &["10.0.0.1"],
+            to: &["10.1.0.1"],
+            targets,
+            answers,
+            expected,
+        };
+        let both: &[&str] = &["10.0.0.1", "fd00::1"];
+        let cases = [
+            base("refused", known(&[], outside), "rrr", &["10.1.0.1", "10.0.0.1", "10.9.0.1"]),
+            base(
+                "all are taken",
+                known(&["10.1.0.2"], outside),
+                "tttt",
+                &["10.1.0.1", "10.1.0.2", "10.0.0.1", "10.9.0.1", "10.9.0.1"],
+            ),
+            base(
+                "the old one is taken, and its pool is free again",
+                known(&["10.0.0.1"], outside),
+                "tt",
+                &["10.1.0.1", "10.0.0.1", "10.9.0.1"],
+            ),
+            base("nothing is left", known(&[], None), "tt", &["10.1.0.1", "10.0.0.1"]),
+            base("the settings isolate nothing", known(&[], Some(&[])), "ttt", &["10.1.0.1", "10.0.0.1", ""]),
+            base(
+                "the policy gives it no address",
+                Known { another: &[], fits: false, last_resort: outside },
+                "tr",
+                &["10.0.0.1", "10.9.0.1"],
+            ),
+            base(
+                "the policy gives it another address",
+                Known { another: &["10.1.0.2"], fits: false, last_resort: outside },
+                "r",
+                &["10.1.0.2", "10.0.0.1"],
+            ),
+            Case {
+                from: both,
+                to: &["10.0.0.1", "fd01::1"],
+                ..base(
+                    "only the second address moves",
+                    known(&[], Some(&["fd09::1"])),
+                    "rrr",
+                    &["10.0.0.1,fd01::1", "10.0.0.1,fd00::1", "10.0.0.1,fd09::1"],
+                )
+            },
+            Case {
+                from: both,
+                to: &["10.1.0.1", "fd01::1"],
+                ..base(
+                    "both addresses move",
+                    known(&[], Some(&["10.9.0.1", "fd09::1"])),
+                    "tt",
+                    &["10.1.0.1,fd01::1", "10.0.0.1,fd00::1", "10.9.0.1,fd09::1"],
+                )
+            },
+            Case {
+                from: both,
+                to: &["10.1.0.1", "fd01::1"],
+                ..base(
+                    "the first of both old addresses is taken",
+                    known(&[], Some(&["10.9.0.1"])),
+                    "rf",
+                    &["10.1.0.1,fd01::1", "10.0.0.1,fd00::1", "10.9.0.1,fd00::1"],
+                )
+            },
+        ];
+        for Case { name, from, to, targets, answers, expected } in cases {
+            let service = json!({"spec": {"clusterIP": from.first(), "clusterIPs": from}});
+            let journal = beginning(&service, &parsed(to), "");
+            let mut attempt = Attempt::first(&journal, None, &[], &targets).await;
+            let text =
+                |attempt: &Attempt| attempt.addresses().iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
+            let mut tried = vec![text(&attempt)];
+            for answer in answers.chars() {
+                let goes_on = match answer {
+                    't' => attempt.after_address(&journal, None, "taken", &targets).await,
+                    'f' => {
+                        let first = attempt.addresses().first().copied();
+                        attempt.after_address(&journal, first, "taken", &targets).await
+                    }
+                    _ => attempt.after_refusal(&journal, "refused", &targets).await,
+                };
+                tried.extend(goes_on.then(|| text(&attempt)));
+            }
+            assert_eq!(tried, expected, "{name}");
+            let is_last_resort = attempt.source == Source::LastResort;
+            assert_eq!(attempt.wanted().is_empty(), is_last_resort, "{name}: the outcome");
+        }
+    }
 }
