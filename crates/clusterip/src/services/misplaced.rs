@@ -394,6 +394,13 @@ mod tests {
         }
         let case = |name, service, expected| Case { name, service, expected };
         let windows = || json!({"clusterip-policy/os": "windows"});
+        // The look-up of its workloads fails.
+        evaluator.stores().snapshot().write().unwrap().remove_api("apps/v1", "Deployment");
+        let selecting = |address| {
+            let mut service = service(address, json!({}));
+            service["spec"]["selector"] = json!({"app": "web"});
+            service
+        };
         let cases = [
             case("in its pool", service("10.2.0.7", json!({})), None),
             case("in its pool, being deleted", deleted(service("10.2.0.7", json!({}))), None),
@@ -412,6 +419,9 @@ mod tests {
             case("in another pool", service("10.2.0.7", windows()), Some("moves")),
             case("in another pool, being deleted", deleted(service("10.2.0.7", windows())), Some("being_deleted")),
             case("denied and deleted", deleted(service("10.3.0.7", pool("nope"))), Some("being_deleted")),
+            case("unknown evidence, in a pool", selecting("10.2.0.7"), None),
+            case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some("unmatched")),
+            case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some("unmatched")),
         ];
         let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
         // It is unknown here which Services the control plane calls.
