@@ -279,7 +279,10 @@ fn protected_services() -> Vec<Row> {
                 send(&place.client, Method::DELETE, &path(&place.namespace, "web"), None).await;
                 place.workload("windows").await;
             },
-            &["linux"],
+            &[
+                "linux",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: it is being deleted, and a finalizer keeps it",
+            ],
         ),
     ]
 }
