@@ -10,6 +10,7 @@ mod flipped_workloads;
 mod forged_claims;
 mod forged_journals;
 mod forged_servers;
+mod large_moves;
 mod large_objects;
 mod long_selectors;
 mod many_objects;
