@@ -157,7 +157,8 @@ mod tests {
         assert_eq!([queue.take(), queue.take()], [large("c", 0), None]);
         queue.done(&id("a", 0));
         assert_eq!([queue.take(), queue.take()], [large("d", 0), None]);
-        (queue.done(&id("c", 0)), queue.done(&id("d", 0)));
+        queue.done(&id("c", 0));
+        queue.done(&id("d", 0));
         assert_eq!([queue.take(), queue.take()], [large("b", 1), large("a", 1)], "the namespaces take turns");
         queue.clear();
         queue.done(&id("a", 1));
