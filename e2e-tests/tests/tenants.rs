@@ -11,6 +11,7 @@ mod forged_claims;
 mod forged_journals;
 mod forged_servers;
 mod hidden_services;
+mod large_moves;
 mod large_objects;
 mod long_selectors;
 mod many_objects;

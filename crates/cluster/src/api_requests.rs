@@ -1,7 +1,8 @@
 //! Gives each request to the API server a time limit, and each page of a list a maximum size. Makes each answer UTF-8.
-//! Names the URL in errors of the connection and the server in refusals.
+//! Names the URL in errors of the connection and the server in refusals. Reads an answer up to a maximum size.
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::task::{Context, Poll};
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::{Request, Response, StatusCode, Uri};
-use futures::{StreamExt, stream};
+use futures::{AsyncReadExt, StreamExt, stream};
+use kube::Client;
 use kube::client::{AuthError, Body as RequestBody};
 use kube::core::Status;
 use thiserror::Error;
@@ -176,6 +178,31 @@ where
             refusal_named(response, &server).await
         })
     }
+}
+
+/// An answer has more bytes than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the answer has more than {0} bytes")]
+struct AnswerTooLarge(usize);
+
+/// Sends a request, and reads its answer, which may have at most `most` bytes. Tenants can write objects of 1.5 MB, and
+/// an object that is read into values takes many times its bytes.
+///
+/// # Errors
+/// As requests of the client, and one that [`is_answer_too_large`] recognizes.
+pub async fn request_at_most(client: &Client, request: Request<Vec<u8>>, most: usize) -> kube::Result<Vec<u8>> {
+    let (mut answer, mut bytes) = (client.request_stream(request).await?.take(most as u64 + 1), Vec::new());
+    let failed = |error: io::Error| kube::Error::Service(error.into_inner().unwrap_or_else(|| "unreadable".into()));
+    answer.read_to_end(&mut bytes).await.map_err(failed)?;
+    if bytes.len() > most {
+        return Err(kube::Error::Service(AnswerTooLarge(most).into()));
+    }
+    Ok(bytes)
+}
+
+/// Whether [`request_at_most`] gave up an answer because of its size.
+pub fn is_answer_too_large(error: &kube::Error) -> bool {
+    causes(error).any(<dyn std::error::Error>::is::<AnswerTooLarge>)
 }
 
 /// The largest body that is compared with [`EXPECTS_HTTPS`], in bytes.

@@ -15,7 +15,7 @@ use tower::layer::layer_fn;
 
 use crate::api_error::{error_chain, error_message};
 use crate::api_requests::Bounded;
-pub use crate::api_requests::RequestTimeout;
+pub use crate::api_requests::{RequestTimeout, is_answer_too_large, request_at_most};
 use crate::api_server::ApiServer;
 pub use crate::error_text::without_user_info;
 

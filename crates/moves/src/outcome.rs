@@ -5,9 +5,36 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
-/// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
-/// a server.
-pub const MAX_SERVICE_BYTES: usize = 256 << 10;
+/// How large a Service is that moves, in bytes of JSON. A move takes many times the memory, so few large Services move at
+/// once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Size {
+    /// As most Services are.
+    Usual,
+    /// As large as a Service may be that moves.
+    Large,
+}
+
+impl Size {
+    /// The size of a Service with so many bytes; `None` if it is too large to move.
+    pub fn of(bytes: usize) -> Option<Self> {
+        [Self::Usual, Self::Large].into_iter().find(|size| bytes <= size.most())
+    }
+
+    /// The most bytes of a Service of this size.
+    pub const fn most(self) -> usize {
+        match self {
+            Self::Usual => 16 << 10,
+            Self::Large => 256 << 10,
+        }
+    }
+
+    /// The most bytes of an answer that a move of such a Service reads. A record contains the spec twice, and the API
+    /// server notes which fields the move writes.
+    pub const fn most_read(self) -> usize {
+        2 * self.most() + Self::Usual.most()
+    }
+}
 
 /// How a move ended. The Service has an address, and nothing of the move is left on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,10 +113,7 @@ pub enum Unmoved {
     /// The Service shows no trace of a move.
     NotMoving,
     /// The Service is so large that its move would take too much memory.
-    TooLarge {
-        /// The size as JSON, in bytes.
-        bytes: usize,
-    },
+    TooLarge,
     /// A move of the Service is recorded, but has not begun. Its first write got no answer, and may still arrive.
     NotBegun,
     /// A seamless move was asked for, and can't be prepared. Its temporary Services are deleted.
@@ -122,10 +146,7 @@ impl Outcome {
             Self::Unmoved(unmoved) => {
                 matches!(
                     unmoved,
-                    Unmoved::NoTarget { .. }
-                        | Unmoved::TooLarge { .. }
-                        | Unmoved::NotPrepared { .. }
-                        | Unmoved::NotRecorded
+                    Unmoved::NoTarget { .. } | Unmoved::TooLarge | Unmoved::NotPrepared { .. } | Unmoved::NotRecorded
                 )
             }
             _ => true,
@@ -191,11 +212,11 @@ impl fmt::Display for Unmoved {
             Self::There => f.write_str("it already has that address"),
             Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
             Self::NotMoving => f.write_str("no move of it is in progress"),
-            Self::TooLarge { bytes } => {
+            Self::TooLarge => {
+                let most = Size::Large.most();
                 write!(
                     f,
-                    "it has {bytes} bytes, and Services of more than {MAX_SERVICE_BYTES} are not moved: delete it and \
-                     create it again"
+                    "it has more than {most} bytes, and such Services are not moved: delete it and create it again"
                 )
             }
             Self::NotBegun => f.write_str("its recorded move has not begun"),
@@ -236,9 +257,16 @@ pub enum Refusal {
     /// The request failed for now, and can be tried again. Unless the API server has answered, it may have been
     /// carried out.
     Trouble(String),
+    /// The answer is larger than [`Size::most_read`]. The request may have been carried out.
+    TooLarge(String),
 }
 
 impl Refusal {
+    /// Whether the request may have been carried out, or may still be.
+    pub fn is_uncertain(&self) -> bool {
+        matches!(self, Self::Trouble(_) | Self::TooLarge(_))
+    }
+
     /// Interprets an answer of the API server. It has no codes for addresses and ports that are taken, only messages.
     pub fn answer(code: u16, message: &str) -> Self {
         const ADDRESS: &str = "failed to allocate IP ";
@@ -275,7 +303,7 @@ impl std::fmt::Display for Refusal {
             Self::Gone => f.write_str("it is gone"),
             Self::Conflict => f.write_str("another client changed it at every try"),
             Self::Address { reason, .. } | Self::Port { reason, .. } => f.write_str(reason),
-            Self::Refused(reason) | Self::Trouble(reason) => f.write_str(reason),
+            Self::Refused(reason) | Self::Trouble(reason) | Self::TooLarge(reason) => f.write_str(reason),
         }
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! A set of owned fields is a tree. A node is in the set if it has no children, or has the child `.`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clusterip_core::services::MANAGER;
 use serde_json::{Map, Value, json};
 
@@ -37,15 +39,21 @@ pub(crate) fn merged_spec(original: &Fields, released: &Fields, now: &Fields) ->
 
 /// The present ports, each with the fields that the release removed. A port is known by its protocol and number.
 fn ports(original: &[Value], released: &[Value], now: &[Value]) -> Vec<Value> {
-    let same = |one: &Value, other: &Value| ["protocol", "port"].iter().all(|key| one.get(key) == other.get(key));
-    let find = |ports: &[Value], port: &Value| {
-        ports.iter().find(|other| same(other, port)).and_then(Value::as_object).cloned()
-    };
-    let merge = |port: &Value| match (find(original, port), find(released, port), port.as_object()) {
-        (Some(original), Some(released), Some(now)) => merged_spec(&original, &released, now).into(),
+    let (original, released) = (by_number(original), by_number(released));
+    let merge = |port: &Value| match (original.get(&number(port)), released.get(&number(port)), port.as_object()) {
+        (Some(original), Some(released), Some(now)) => merged_spec(original, released, now).into(),
         _ => port.clone(),
     };
     now.iter().map(merge).collect()
+}
+
+fn number(port: &Value) -> (Option<&str>, Option<u64>) {
+    (port.get("protocol").and_then(Value::as_str), port.get("port").and_then(Value::as_u64))
+}
+
+/// A Service may have thousands of ports. If two have the same number, the first one counts.
+fn by_number(ports: &[Value]) -> BTreeMap<(Option<&str>, Option<u64>), &Fields> {
+    ports.iter().rev().filter_map(|port| Some((number(port), port.as_object()?))).collect()
 }
 
 /// The entries of `metadata.managedFields` that a Service should have after a move.
@@ -56,25 +64,27 @@ fn ports(original: &[Value], released: &[Value], now: &[Value]) -> Vec<Value> {
 /// Service, the result equals `original` exactly.
 pub(crate) fn owners(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
     let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.iter().partition(|entry| is_ours(entry));
-    let taken = ours.into_iter().fold(Fields::new(), |all, entry| union(&all, &fields(entry)));
+    let taken = tree(ours);
+    let current: BTreeMap<_, &Fields> = others.iter().rev().map(|other| (key(other), *other)).collect();
+    let known: BTreeSet<_> = original.iter().map(key).collect();
     let kept = original.iter().filter_map(|entry| {
-        let before = fields(entry);
-        let current = others.iter().find(|other| key(other) == key(entry));
-        let left = current.map(|current| fields(current)).unwrap_or_default();
-        let owned = union(&left, &intersection(&before, &taken));
-        let current: &Fields = current.unwrap_or(&entry);
+        let before = tree([entry]);
+        let current = current.get(&key(entry)).copied();
+        let mut owned = tree(current);
+        add(&mut owned, &intersection(&before, &taken));
+        let current = current.unwrap_or(entry);
         if owned.is_empty() {
             return None;
         }
-        if owned == union(&before, &before) && current.get("time") == entry.get("time") {
+        if owned == before && current.get("time") == entry.get("time") {
             return Some(entry.clone());
         }
         let mut entry = current.clone();
         entry.insert("fieldsV1".into(), owned.into());
         Some(entry)
     });
-    let new = others.iter().filter(|other| original.iter().all(|entry| key(entry) != key(other)));
-    kept.chain(new.map(|entry| (*entry).clone())).collect()
+    let new = others.into_iter().filter(|other| !known.contains(&key(other)));
+    kept.chain(new.cloned()).collect()
 }
 
 fn is_ours(entry: &Fields) -> bool {
@@ -82,25 +92,30 @@ fn is_ours(entry: &Fields) -> bool {
 }
 
 /// The fields that tell one entry from another.
-fn key(entry: &Fields) -> [Option<&Value>; 4] {
-    ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field))
+fn key(entry: &Fields) -> [Option<&str>; 4] {
+    ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field)?.as_str())
 }
 
-fn fields(entry: &Fields) -> Fields {
-    entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default()
+/// The set of the fields that any of these entries owns.
+fn tree<'e>(entries: impl IntoIterator<Item = &'e Fields>) -> Fields {
+    let mut tree = Fields::new();
+    let sets = entries.into_iter().filter_map(|entry| entry.get("fieldsV1")?.as_object());
+    sets.for_each(|set| add(&mut tree, set));
+    tree
 }
 
-fn union(a: &Fields, b: &Fields) -> Fields {
-    let mut both = Fields::new();
-    for (name, child) in a.iter().chain(b).filter(|(name, _)| *name != ".") {
-        let child = child.as_object().cloned().unwrap_or_default();
-        let node = match both.get(name).and_then(Value::as_object) {
-            Some(other) => node(is_member(other) || is_member(&child), union(other, &child)),
-            None => node(is_member(&child), union(&child, &Fields::new())),
-        };
-        both.extend(node.map(|node| (name.clone(), node)));
+/// Adds the fields of one set to another.
+fn add(all: &mut Fields, more: &Fields) {
+    for (name, child) in more.iter().filter(|(name, _)| *name != ".") {
+        let child = child.as_object();
+        let is_new = !all.contains_key(name);
+        let Some(node) = all.entry(name.clone()).or_insert_with(|| json!({})).as_object_mut() else { continue };
+        let member = child.is_none_or(is_member) || !is_new && is_member(node);
+        child.into_iter().for_each(|child| add(node, child));
+        if member && !node.is_empty() {
+            node.insert(".".into(), json!({}));
+        }
     }
-    both
 }
 
 fn intersection(a: &Fields, b: &Fields) -> Fields {

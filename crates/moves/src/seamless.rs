@@ -382,9 +382,9 @@ impl Progress {
             }
             Err(refusal) => refusal,
         };
-        let is_unanswered = matches!(refusal, Refusal::Trouble(_));
+        let is_unanswered = refusal.is_uncertain();
         match (step, refusal) {
-            (SeamlessStep::Create(Role::Trigger), Refusal::Trouble(_)) => {}
+            (SeamlessStep::Create(Role::Trigger), _) if is_unanswered => {}
             // Another client has changed the object, or deleted it.
             (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
             (_, Refusal::Conflict) => {}

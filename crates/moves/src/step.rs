@@ -341,11 +341,14 @@ fn is_load_balancer(service: &Value) -> bool {
 
 /// The Service as a request contains it, without field owners, which only the API server knows.
 pub(crate) fn bare(service: &Value) -> Value {
-    let mut service = service.clone();
-    if let Some(metadata) = service.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
-    service
+    let without = |object: Option<&Map<String, Value>>, field: &str| -> Map<String, Value> {
+        let left = object.into_iter().flatten().filter(|(name, _)| *name != field);
+        left.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let mut bare = without(service.as_object(), "metadata");
+    let metadata = service.get("metadata").and_then(Value::as_object);
+    bare.insert("metadata".into(), without(metadata, "managedFields").into());
+    bare.into()
 }
 
 fn spec(service: &Value) -> Map<String, Value> {

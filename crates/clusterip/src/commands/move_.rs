@@ -21,6 +21,7 @@ use clusterip_core::settings::Settings;
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
+use tokio::sync::Mutex;
 
 mod jobs;
 mod list;
@@ -206,7 +207,7 @@ impl MoveArguments {
         if let Some(options) = &seamless {
             notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
         }
-        let run = Run { client, deployed, source, reconciler, seamless };
+        let run = Run { client, deployed, source, reconciler, seamless, large: Mutex::default() };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }

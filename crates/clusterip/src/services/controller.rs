@@ -25,6 +25,7 @@ use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::panics;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::outcome::Size;
 use futures::StreamExt;
 use futures::channel::mpsc as queue;
 use kube::Client;
@@ -166,12 +167,13 @@ impl Controller {
                 (id, next) = joined(jobs) => {
                     let again = turns.done(&id);
                     match next {
+                        Next::AsLarge if leads => turns.push_sized(id, Size::Large),
                         _ if again && leads => turns.push(id),
                         Next::After(pause) => {
                             // The receiver lives as long as this loop.
                             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + pause });
                         }
-                        Next::Change => {}
+                        Next::Change | Next::AsLarge => {}
                     }
                 }
                 Some(id) = requests.next(), if leads => turns.push(id),
@@ -227,11 +229,11 @@ impl Controller {
 
     /// Starts to reconcile the Services whose turn it is.
     fn take_turns(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
-        while let Some(id) = turns.take() {
+        while let Some((id, size)) = turns.take() {
             let reconciler = Arc::clone(&self.reconciler);
             jobs.spawn(async move {
                 // A panic must not stop the other Services. This one is looked at again later.
-                let look = panics::catch_polls(reconciler.reconcile(&id)).await;
+                let look = panics::catch_polls(reconciler.reconcile(&id, size)).await;
                 (id, look.unwrap_or(Next::After(PAUSE_AFTER_PANIC)))
             });
         }

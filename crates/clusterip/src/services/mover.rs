@@ -30,12 +30,14 @@
 //! [`Mover`] is on top. `plain_run` and `seamless_run` carry out the steps that [`clusterip_moves`] decides, with the
 //! requests of `run`. `records` stores the journals, and [`targets`] chooses target addresses.
 
+use std::sync::Arc;
+
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::may_be_set_by_hand;
 use clusterip_moves::journal::Journal;
-use clusterip_moves::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
+use clusterip_moves::outcome::{Outcome, Size, Unmoved, shown};
 use clusterip_moves::step;
 use kube::Client;
 use serde_json::Value;
@@ -64,7 +66,15 @@ impl Mover {
     /// A mover with the given limits.
     pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
         let records = Records::new(client.clone(), namespace);
-        Self(Shared { client, records, limits, unfinished: UnfinishedMoves::default() })
+        Self(Shared { client, records, limits, size: Size::Large, unfinished: UnfinishedMoves::default() })
+    }
+
+    /// This mover for Services up to this size.
+    #[must_use]
+    pub fn up_to(&self, size: Size) -> Self {
+        let mut shared = self.0.clone();
+        (shared.size, shared.records.size) = (size, size);
+        Self(shared)
     }
 
     /// The moves that other leaders left, and the seamless moves of this process that have not ended.
@@ -144,9 +154,8 @@ impl Run<'_> {
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Err(Stop::Unmoved(unmoved));
             }
-            let bytes = service.to_string().len();
-            if bytes > MAX_SERVICE_BYTES {
-                return Err(Stop::Unmoved(Unmoved::TooLarge { bytes }));
+            if service.to_string().len() > self.shared.size.most() {
+                return Err(Stop::Unmoved(Unmoved::TooLarge));
             }
             let from = addresses(&service);
             if !same_families(&from, &to) {
@@ -165,7 +174,7 @@ impl Run<'_> {
             } else {
                 let plan = self.plan_method(&service, &to, order).await?;
                 self.ordered = Some(to.clone());
-                if let Some((released, journal)) = self.release(&service, &to, (order, plan), targets).await? {
+                if let Some((released, journal)) = self.release(service, &to, (order, plan), targets).await? {
                     return Ok(self.finish(released, &journal, targets).await?);
                 }
             }
@@ -187,7 +196,7 @@ impl Run<'_> {
             None => {
                 // Addresses that another run ordered are checked by the policy before they are restored.
                 self.ordered = None;
-                self.record().await?
+                self.record().await?.map(Arc::new)
             }
         };
         match recorded {

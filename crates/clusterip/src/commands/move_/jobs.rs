@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::style;
@@ -16,8 +17,7 @@ use clusterip_failover::leases::{Identity, Role, Timing};
 use futures::StreamExt;
 use futures::future::{self, Either};
 use kube::Client;
-use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{Interrupt, MoveArguments};
@@ -27,12 +27,12 @@ use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::moves::{Ended, NotMoved};
 use crate::services::controller::hand_over;
-use crate::services::controller::reconcile::Reconciler;
+use crate::services::controller::reconcile::{Movable, Reconciler};
 use crate::services::controller::requests::MoveRequest;
 use crate::services::misplaced::Misplaced;
 use crate::text::joined;
-use clusterip_moves::journal::{Journal, SeamlessOptions};
-use clusterip_moves::outcome::{Outcome, Unmoved};
+use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 
 /// How often the records of the moves are looked up until the server has deleted them.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,19 +46,22 @@ pub(super) struct Run {
     pub(super) reconciler: Arc<Reconciler>,
     /// The options of seamless moves; `None` for plain moves.
     pub(super) seamless: Option<SeamlessOptions>,
+    /// Whose turn it is among the large Services.
+    pub(super) large: Mutex<()>,
 }
 
 /// A Service that is going to move.
 pub(super) enum Job {
     /// Moves the Service to addresses that are reserved for it.
     Move {
-        live: Box<Value>,
         misplaced: Box<Misplaced>,
+        size: Size,
         to: Vec<IpAddr>,
         evaluation: Box<Evaluation>,
     },
     Finish {
-        journal: Box<Journal>,
+        id: ServiceKey,
+        uid: String,
         from: Vec<IpAddr>,
     },
 }
@@ -67,14 +70,14 @@ impl Job {
     pub(super) fn id(&self) -> ServiceKey {
         match self {
             Self::Move { misplaced, .. } => misplaced.id.clone(),
-            Self::Finish { journal, .. } => ServiceKey::new(journal.namespace.clone(), journal.name.clone()),
+            Self::Finish { id, .. } => id.clone(),
         }
     }
 
     fn uid(&self) -> &str {
         match self {
             Self::Move { misplaced, .. } => &misplaced.uid,
-            Self::Finish { journal, .. } => &journal.uid,
+            Self::Finish { uid, .. } => uid,
         }
     }
 }
@@ -258,7 +261,7 @@ impl Run {
         let id = job.id();
         let (from, uid) = match &job {
             Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
-            Job::Finish { journal, from } => (from.clone(), journal.uid.clone()),
+            Job::Finish { uid, from, .. } => (from.clone(), uid.clone()),
         };
         // Addresses that this process has reserved for the Service would get in the server's way.
         drop(job);
@@ -267,14 +270,29 @@ impl Run {
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
 
-    /// Moves a Service: returns what happened, or why the Service was not moved.
+    /// Moves a Service: returns what happened, or why the Service was not moved. Large Services move one at a time.
     async fn move_it(&self, job: Job) -> Result<String, String> {
         let finishes = matches!(job, Job::Finish { .. });
+        let _turn = match job {
+            Job::Move { size: Size::Usual, .. } => None,
+            Job::Move { .. } | Job::Finish { .. } => Some(self.large.lock().await),
+        };
         let ended = match job {
-            Job::Move { live, misplaced, to, evaluation } => {
-                self.reconciler.carry_out(*live, &misplaced, to, evaluation, self.seamless.clone()).await
+            Job::Move { misplaced, size, to, evaluation } => {
+                let live = match self.reconciler.movable(&misplaced.id, &misplaced, Size::Large).await {
+                    Ok(Movable::Yes(live)) => *live,
+                    Ok(_) => return Err("it was changed after it was listed".to_owned()),
+                    Err(error) => return Err(error_message(&error)),
+                };
+                let order = (to, evaluation, self.seamless.clone());
+                self.reconciler.carry_out(live, &misplaced, order, size).await
             }
-            Job::Finish { journal, .. } => self.reconciler.finish(&journal).await,
+            Job::Finish { uid, .. } => {
+                match self.reconciler.mover.records().get(&uid).await.map_err(|error| error.to_string())? {
+                    Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
+                    None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
+                }
+            }
         };
         match ended {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),

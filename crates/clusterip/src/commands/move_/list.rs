@@ -19,7 +19,7 @@ use crate::services::endpoints;
 use crate::services::misplaced::{self, Inspection, Verdict};
 use crate::services::service_metrics::StayReason;
 use clusterip_moves::method::{Method, WhyPlain, method};
-use clusterip_moves::outcome::Unmoved;
+use clusterip_moves::outcome::{Size, Unmoved};
 
 impl MoveArguments {
     /// The misplaced Services in order, and the moves that are possible.
@@ -79,9 +79,9 @@ impl MoveArguments {
                     reconciler.mover.records().get(&uid).await?.filter(|journal| journal.seamless.is_some())
             {
                 // It has moved, and its temporary Services are not deleted yet.
-                let (from, why) = (journal.from.clone(), "a seamless move of it has not ended".to_owned());
+                let (from, why) = (journal.from, "a seamless move of it has not ended".to_owned());
                 rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
-                jobs.push(Job::Finish { journal: Box::new(journal), from });
+                jobs.push(Job::Finish { id, uid, from });
             }
         }
         Ok((rows, jobs))
@@ -115,18 +115,19 @@ async fn row(
         Inspection::InPlace => return Ok(None),
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
-            let Some(journal) = reconciler.mover.records().get(text(&service, &["metadata", "uid"])).await? else {
+            let uid = text(&service, &["metadata", "uid"]).to_owned();
+            if reconciler.mover.records().get(&uid).await?.is_none() {
                 row.stays = Some(Unmoved::NotRecorded.to_string());
                 return Ok(Some((row, None)));
-            };
+            }
             row.to = Some(Vec::new());
-            let job = Job::Finish { journal: Box::new(journal), from: addresses(&service) };
+            let job = Job::Finish { id: id.clone(), uid, from: addresses(&service) };
             return Ok(Some((row, Some(job))));
         }
         Inspection::Misplaced(misplaced) => misplaced,
     };
     row.why = misplaced.why();
-    match (reconciler.movable(id, &misplaced).await, &misplaced.verdict) {
+    match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.verdict) {
         // The Service was changed a moment ago: its author is working on it.
         (Ok(Movable::Changed), _) => return Ok(None),
         (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
@@ -134,15 +135,20 @@ async fn row(
             row.stuck = true;
             row.stays = Some(format!("it can't be read: {}", error_message(&error)));
         }
-        (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
+        (Ok(Movable::Yes(_) | Movable::Larger(_)), Verdict::Report { reason, detail }) => {
             row.stuck = *reason == StayReason::PoolFull;
             row.stays = Some(detail.clone());
+        }
+        (Ok(Movable::Larger(_)), Verdict::Move) => {
+            row.stuck = true;
+            row.stays = Some(Unmoved::TooLarge.to_string());
         }
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
         (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
             Ok((to, evaluation)) => {
+                let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
                 row.to = Some(to.clone());
-                return Ok(Some((row, Some(Job::Move { live, misplaced, to, evaluation }))));
+                return Ok(Some((row, Some(Job::Move { misplaced, size, to, evaluation }))));
             }
             Err(reason) => {
                 row.stuck = true;

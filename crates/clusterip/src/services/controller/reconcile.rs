@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::background;
+use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::object::{service_path, text};
@@ -16,7 +17,8 @@ use http::Request;
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::{Mutex as OneAtATime, watch};
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::watch;
 
 mod left_moves;
 mod reports;
@@ -33,7 +35,7 @@ use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, 
 use crate::services::mover::Mover;
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
 use clusterip_moves::journal::SeamlessOptions;
-use clusterip_moves::outcome::{MAX_SERVICE_BYTES, Unmoved};
+use clusterip_moves::outcome::{Size, Unmoved};
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
@@ -60,6 +62,8 @@ pub enum Next {
     /// When something changes that affects the Service.
     Change,
     After(Duration),
+    /// When the Service has one of the places for large Services.
+    AsLarge,
 }
 
 impl Next {
@@ -68,6 +72,7 @@ impl Next {
         match self {
             Self::Change => Self::After(pause),
             Self::After(own) => Self::After(own.min(pause)),
+            Self::AsLarge => Self::AsLarge,
         }
     }
 }
@@ -83,6 +88,8 @@ pub enum Movable {
     /// The Service is not as the stores showed it.
     Changed,
     SetByHand,
+    /// The Service is larger than those that move now. Contains its size; `None` if it is too large to move.
+    Larger(Option<Size>),
 }
 
 pub struct Reconciler {
@@ -101,8 +108,6 @@ pub struct Reconciler {
     agreement: Option<watch::Receiver<Agreement>>,
     pub brakes: Mutex<Brakes>,
     found: Mutex<Found>,
-    /// The namespaces with a Service that is being read from the API server.
-    reads: Mutex<BTreeMap<String, Arc<OneAtATime<()>>>>,
 }
 
 /// What is known of Services that are not in place.
@@ -126,7 +131,6 @@ struct Large {
     /// The Service as the stores showed it.
     record: Weak<StoredService>,
     at: Instant,
-    bytes: usize,
 }
 
 impl Reconciler {
@@ -151,7 +155,6 @@ impl Reconciler {
             agreement: None,
             brakes: Mutex::default(),
             found: Mutex::default(),
-            reads: Mutex::default(),
         }
     }
 
@@ -212,17 +215,17 @@ impl Reconciler {
     }
 
     /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
-    /// moves or reports it.
-    pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey) -> Next {
-        match self.finish_left(id).await {
-            AfterLeft::Reconcile => self.reconcile_stored(id).await,
-            AfterLeft::LookAgain(rest) => self.reconcile_stored(id).await.within(rest),
+    /// moves or reports it. A Service that is larger than `size` does not move.
+    pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey, size: Size) -> Next {
+        match self.finish_left(id, size).await {
+            AfterLeft::Reconcile => self.reconcile_stored(id, size).await,
+            AfterLeft::LookAgain(rest) => self.reconcile_stored(id, size).await.within(rest),
             AfterLeft::TryAgain(next) => next,
         }
     }
 
     /// Looks at a Service as the stores show it, and moves or reports it.
-    async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
+    async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey, size: Size) -> Next {
         let Some(record) = self.evaluator.stores().stored_service(id) else {
             self.clear_findings(id);
             self.found.lock().large.remove(id);
@@ -244,8 +247,10 @@ impl Reconciler {
                 self.remove_request_and_annotation(id, &service).await
             }
             Ok(Inspection::HalfMoved) => {
-                let next = self.half_moved(id, &service).await;
-                self.answer_request(id).await;
+                let next = self.half_moved(id, &service, size).await;
+                if next != Next::AsLarge {
+                    self.answer_request(id).await;
+                }
                 next
             }
             Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
@@ -255,7 +260,7 @@ impl Reconciler {
             {
                 Next::After(DISAGREEMENT)
             }
-            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &record, &service, *misplaced).await,
+            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, (&record, &service), *misplaced, size).await,
             Err(error) => {
                 let error = error.to_string();
                 tracing::error!(namespace = id.namespace, name = id.name, error, "no decision about a Service");
@@ -274,9 +279,9 @@ impl Reconciler {
     async fn misplaced(
         self: &Arc<Self>,
         id: &ServiceKey,
-        record: &Arc<StoredService>,
-        service: &Value,
+        (record, service): (&Arc<StoredService>, &Value),
         misplaced: Misplaced,
+        size: Size,
     ) -> Next {
         match misplaced.pool {
             Some(_) => self.found.lock().unmatched.remove(id),
@@ -292,12 +297,12 @@ impl Reconciler {
         let stays = match &misplaced.verdict {
             _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
             Verdict::Report { reason, detail } => Some((*reason, detail.clone())),
-            Verdict::Move => self.known_size(id, record).map(too_large),
+            Verdict::Move => self.is_known_as_large(id, record).then(too_large),
         };
         if let Some((reason, detail)) = stays {
             // The stores may still show the annotation of the author after it has been answered and removed.
             if misplaced.asked_by == AskedBy::Author
-                && matches!(self.movable(id, &misplaced).await, Ok(Movable::Changed))
+                && matches!(self.movable(id, &misplaced, Size::Large).await, Ok(Movable::Changed))
             {
                 return Next::After(STALE);
             }
@@ -309,7 +314,7 @@ impl Reconciler {
         }
         // The Service is read from the API server only now: with one write, a tenant can change the pools of many
         // Services.
-        let read = self.movable(id, &misplaced).await;
+        let read = self.movable(id, &misplaced, size).await;
         let live = match read {
             Ok(Movable::Yes(live)) => live,
             not_movable => {
@@ -318,22 +323,19 @@ impl Reconciler {
                     Ok(Movable::SetByHand) => {
                         self.report_stay(id, service, &misplaced, StayReason::ByHand, BY_HAND).await
                     }
+                    // The stores do not know how large the Service is.
+                    Ok(Movable::Larger(None)) => {
+                        let large = Large { record: Arc::downgrade(record), at: Instant::now() };
+                        self.found.lock().large.insert(id.clone(), large);
+                        let (reason, detail) = too_large();
+                        self.report_stay(id, service, &misplaced, reason, &detail).await
+                    }
+                    Ok(Movable::Larger(Some(_))) => Next::AsLarge,
                     Err(error) => unreadable(id, &error),
                     Ok(_) => Next::After(STALE),
                 };
             }
         };
-        // The stores do not know how large the Service is.
-        let bytes = live.to_string().len();
-        if bytes > MAX_SERVICE_BYTES {
-            self.brakes.lock().take_back(id);
-            self.found
-                .lock()
-                .large
-                .insert(id.clone(), Large { record: Arc::downgrade(record), at: Instant::now(), bytes });
-            let (reason, detail) = too_large(bytes);
-            return self.report_stay(id, service, &misplaced, reason, &detail).await;
-        }
         // Addresses are reserved only now, so that none are reserved for a Service that has to wait.
         let (to, evaluation) = match self.reserve_targets(service.clone()).await {
             Ok(reserved) => reserved,
@@ -353,8 +355,12 @@ impl Reconciler {
         self.remember(id, StayReason::Moving, &misplaced.why());
         let request = self.requests.consider(id, &misplaced.uid);
         let seamless = requests::seamless_options(request, self.seamless.as_ref());
-        let ended = self.carry_out(*live, &misplaced, to, evaluation, seamless).await;
-        let next = self.next_after(id, &ended);
+        let order = (to, evaluation, seamless);
+        let ended = self.carry_out(*live, &misplaced, order, size).await;
+        let next = self.next_after(id, &ended, size);
+        if next == Next::AsLarge {
+            return next;
+        }
         let next = self.resume_later(&misplaced.uid, next);
         self.remove_request_and_annotation(id, service).await;
         next
@@ -367,17 +373,15 @@ impl Reconciler {
             return Next::Change;
         }
         for _ in 0..ANSWER_TRIES {
-            let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
-            if Move::of(&live) != Some(Move::Now) {
-                return Next::Change;
-            }
-            if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-                annotations.remove(MOVE_ANNOTATION);
-            }
-            let request =
-                serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
-            let Ok(Ok(request)) = request else { return Next::Change };
-            match self.client.request::<Value>(request).await {
+            let live = match self.live(id).await {
+                Ok(Some(live)) => live,
+                Err(error) if is_answer_too_large(&error) => return Next::Change,
+                Ok(None) | Err(_) => return Next::After(UNFINISHED),
+            };
+            let Some(body) = without_move_now(&live) else { return Next::Change };
+            let request = Request::put(service_path(&id.namespace, &id.name)).body(body);
+            let Ok(request) = request else { return Next::Change };
+            match self.client.request_text(request).await {
                 Ok(_) => return Next::Change,
                 // Another client has changed the Service. If the annotation stayed, it would be answered again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -400,18 +404,11 @@ impl Reconciler {
         }
     }
 
-    /// Reads a Service from the API server. A Service may have megabytes, so the Services of a namespace are read one
-    /// after the other.
-    async fn live(&self, id: &ServiceKey) -> Result<Option<Value>, kube::Error> {
-        let turn = {
-            let mut reads = self.reads.lock();
-            reads.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(reads.entry(id.namespace.clone()).or_default())
-        };
-        let _turn = turn.lock().await;
+    /// Reads a Service from the API server, as text: the values of a large Service take many times the memory.
+    async fn live(&self, id: &ServiceKey) -> Result<Option<Vec<u8>>, kube::Error> {
         let request =
             Request::get(service_path(&id.namespace, &id.name)).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        match self.client.request::<Value>(request).await {
+        match request_at_most(&self.client, request, Size::Large.most_read()).await {
             Ok(service) => Ok(Some(service)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(error),
@@ -419,13 +416,53 @@ impl Reconciler {
     }
 }
 
-fn too_large(bytes: usize) -> (StayReason, String) {
-    (StayReason::TooLarge, Unmoved::TooLarge { bytes }.to_string())
+fn too_large() -> (StayReason, String) {
+    (StayReason::TooLarge, Unmoved::TooLarge.to_string())
+}
+
+/// The Service with this text, without the annotation with which its author asks for a move; `None` if it has no such
+/// annotation. All other fields stay text.
+fn without_move_now(service: &[u8]) -> Option<Vec<u8>> {
+    type Fields = BTreeMap<String, Box<RawValue>>;
+    let mut service: Fields = serde_json::from_slice(service).ok()?;
+    let mut metadata: Fields = serde_json::from_str(service.get("metadata")?.get()).ok()?;
+    let mut annotations: BTreeMap<String, String> = serde_json::from_str(metadata.get("annotations")?.get()).ok()?;
+    Move::parse(&annotations.remove(MOVE_ANNOTATION)?).filter(|asked| *asked == Move::Now)?;
+    metadata.insert("annotations".to_owned(), to_raw_value(&annotations).ok()?);
+    service.insert("metadata".to_owned(), to_raw_value(&metadata).ok()?);
+    serde_json::to_vec(&service).ok()
 }
 
 /// What follows if a Service can't be read: it is tried again. An answer that can't be read is the same next time, unless
 /// the Service changes, which the watch reports.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
-    Next::After(if matches!(error, kube::Error::SerdeError(_)) { WATCHED } else { UNFINISHED })
+    let stays = matches!(error, kube::Error::SerdeError(_)) || is_answer_too_large(error);
+    Next::After(if stays { WATCHED } else { UNFINISHED })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn annotation_that_asks_for_a_move_is_removed_alone() {
+        let service = |annotations: Value| {
+            let metadata = json!({"name": "web", "annotations": annotations, "managedFields": [{"manager": "é"}]});
+            json!({"kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}})
+        };
+        let other = json!({"example.com/text": "a \" \u{1} é"});
+        for (name, value, is_removed) in [("now", "now", true), ("another value", "never", false)] {
+            let mut annotations = other.clone();
+            annotations[MOVE_ANNOTATION] = value.into();
+            let left = without_move_now(service(annotations).to_string().as_bytes());
+            let left = left.map(|left| serde_json::from_slice::<Value>(&left).unwrap());
+            assert_eq!(left, is_removed.then(|| service(other.clone())), "{name}");
+        }
+        assert_eq!(without_move_now(service(other).to_string().as_bytes()), None);
+        assert_eq!(without_move_now(b"{}"), None);
+    }
 }

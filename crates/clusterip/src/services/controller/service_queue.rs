@@ -1,31 +1,42 @@
 //! The Services that wait to be reconciled, and those that are being reconciled. The namespaces take turns, so that none
-//! keeps others waiting.
+//! keeps others waiting. A Service that turns out to be large when its move begins gives its place back, and waits for one
+//! of the few places for large Services. So the moves at once take little memory, however large their Services are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::fair_queue::{FairQueue, Places, Requester};
 use clusterip_core::service_key::ServiceKey;
+use clusterip_moves::outcome::Size;
 
 /// How many Services are looked at or moved at once.
 const MAX_RUNNING: usize = 64;
 /// How many Services of one namespace are looked at or moved at once.
 const MAX_RUNNING_PER_NAMESPACE: usize = 16;
+/// How many large Services are looked at or moved at once, besides the others.
+const MAX_LARGE: usize = 2;
+/// How many large Services of one namespace are looked at or moved at once.
+const MAX_LARGE_PER_NAMESPACE: usize = 1;
 
 /// The Services that wait for a place, and those that have one. A Service has at most one place at a time.
 #[derive(Debug)]
 pub struct ServiceQueue {
-    queue: FairQueue<ServiceKey>,
+    usual: FairQueue<ServiceKey>,
+    large: FairQueue<ServiceKey>,
     queued: BTreeSet<ServiceKey>,
-    /// The Services that have a place, and whether each was pushed again and needs another turn.
-    running: BTreeMap<ServiceKey, bool>,
+    /// The Services that have a place, with its size, and whether each was pushed again and needs another turn.
+    running: BTreeMap<ServiceKey, (Size, bool)>,
 }
 
 impl Default for ServiceQueue {
     fn default() -> Self {
-        let queue =
-            FairQueue::new(Places { all: MAX_RUNNING, of_peer: MAX_RUNNING, of_namespace: MAX_RUNNING_PER_NAMESPACE });
-        Self { queue, queued: BTreeSet::new(), running: BTreeMap::new() }
+        let queue = |all, of_namespace| FairQueue::new(Places { all, of_peer: all, of_namespace });
+        Self {
+            usual: queue(MAX_RUNNING, MAX_RUNNING_PER_NAMESPACE),
+            large: queue(MAX_LARGE, MAX_LARGE_PER_NAMESPACE),
+            queued: BTreeSet::new(),
+            running: BTreeMap::new(),
+        }
     }
 }
 
@@ -33,26 +44,33 @@ impl ServiceQueue {
     /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
     /// only marked, and [`Self::done`] reports that.
     pub fn push(&mut self, id: ServiceKey) {
-        if let Some(again) = self.running.get_mut(&id) {
+        self.push_sized(id, Size::Usual);
+    }
+
+    /// As [`Self::push`], for a Service that may be of this size.
+    pub fn push_sized(&mut self, id: ServiceKey, size: Size) {
+        if let Some((_, again)) = self.running.get_mut(&id) {
             *again = true;
         } else if self.queued.insert(id.clone()) {
-            self.queue.push(Requester::own(&id.namespace), id);
+            self.places(size).push(Requester::own(&id.namespace), id);
         }
     }
 
-    /// Takes the next Service. Returns `None` if no place is free, or if no waiting Service may take one.
-    pub fn take(&mut self) -> Option<ServiceKey> {
-        let (_, id) = self.queue.take(Instant::now())?;
+    /// Takes the next Service, with the size up to which it may move now. Returns `None` if no place is free, or if no
+    /// waiting Service may take one.
+    pub fn take(&mut self) -> Option<(ServiceKey, Size)> {
+        let take = |size| Some((self.places(size).take(Instant::now())?.1, size));
+        let (id, size) = [Size::Large, Size::Usual].into_iter().find_map(take)?;
         self.queued.remove(&id);
-        self.running.insert(id.clone(), false);
-        Some(id)
+        self.running.insert(id.clone(), (size, false));
+        Some((id, size))
     }
 
     /// Gives back the place of a Service. Returns whether the Service was pushed meanwhile.
     pub fn done(&mut self, id: &ServiceKey) -> bool {
-        let Some(again) = self.running.remove(id) else { return false };
+        let Some((size, again)) = self.running.remove(id) else { return false };
         // The evaluations of a Service wait for their turn on threads that count the processor time.
-        self.queue.done(&Requester::own(&id.namespace), Duration::ZERO, Instant::now());
+        self.places(size).done(&Requester::own(&id.namespace), Duration::ZERO, Instant::now());
         again
     }
 
@@ -63,8 +81,16 @@ impl ServiceQueue {
 
     /// Removes the Services that wait. Services at work stay.
     pub fn clear(&mut self) {
-        self.queue.clear();
+        self.usual.clear();
+        self.large.clear();
         self.queued.clear();
+    }
+
+    fn places(&mut self, size: Size) -> &mut FairQueue<ServiceKey> {
+        match size {
+            Size::Usual => &mut self.usual,
+            Size::Large => &mut self.large,
+        }
     }
 }
 
@@ -77,7 +103,7 @@ mod tests {
     }
 
     fn taken(queue: &mut ServiceQueue) -> Vec<ServiceKey> {
-        std::iter::from_fn(|| queue.take()).collect()
+        std::iter::from_fn(|| queue.take()).map(|(id, _)| id).collect()
     }
 
     #[test]
@@ -113,6 +139,30 @@ mod tests {
             queue.done(id);
         }
         assert_eq!(taken(&mut queue).len(), 100 - MAX_RUNNING);
+    }
+
+    #[test]
+    fn large_services_take_turns_and_keep_no_other_waiting() {
+        let mut queue = ServiceQueue::default();
+        for namespace in ["a", "b", "c", "d"] {
+            (0..20).for_each(|number| queue.push_sized(id(namespace, number), Size::Large));
+        }
+        let large = |namespace, number| Some((id(namespace, number), Size::Large));
+        assert_eq!([queue.take(), queue.take(), queue.take()], [large("a", 0), large("b", 0), None], "of all");
+        queue.push(id("a", 20));
+        assert_eq!(queue.take(), Some((id("a", 20), Size::Usual)), "at once, though 78 large ones wait longer");
+        assert!(!queue.done(&id("a", 20)));
+        assert_eq!(queue.take(), None, "its place was another one");
+        queue.done(&id("b", 0));
+        assert_eq!([queue.take(), queue.take()], [large("c", 0), None]);
+        queue.done(&id("a", 0));
+        assert_eq!([queue.take(), queue.take()], [large("d", 0), None]);
+        queue.done(&id("c", 0));
+        queue.done(&id("d", 0));
+        assert_eq!([queue.take(), queue.take()], [large("b", 1), large("a", 1)], "the namespaces take turns");
+        queue.clear();
+        queue.done(&id("a", 1));
+        assert_eq!(queue.take(), None);
     }
 
     #[test]

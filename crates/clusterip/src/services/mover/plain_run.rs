@@ -2,6 +2,7 @@
 //! rest.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_moves::journal::{Journal, Plan};
@@ -12,6 +13,7 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::records::text_of;
 use super::run::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
 use super::targets::{Attempt, Targets};
 
@@ -23,37 +25,40 @@ impl Run<'_> {
     /// Service as it is now, and the journal; `None` if the Service was changed meanwhile, and must be read again.
     pub(super) async fn release(
         &mut self,
-        service: &Value,
+        service: Value,
         to: &[IpAddr],
         (order, plan): (&MoveOrder, Option<Plan>),
         targets: &dyn Targets,
-    ) -> Result<Option<(Value, Journal)>, Stop> {
-        let mut journal = step::beginning(service, to, &order.why);
+    ) -> Result<Option<(Value, Arc<Journal>)>, Stop> {
+        let mut journal = step::beginning(&service, to, &order.why);
         journal.reason.clone_from(&order.reason);
         journal.seamless = plan;
-        let body = step::released(service, &journal);
-        match self.put("?dryRun=All", &body).await {
+        let body = text_of(step::released(&service, &journal));
+        // Each copy of the Service that is kept during a request counts for all Services that move at once.
+        let service = journal.seamless.is_some().then_some(service);
+        match self.put("?dryRun=All", body.clone()).await {
             Ok(tried) => {
                 journal.recorded_at = Timestamp::now().as_second();
                 journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
             }
             Err(refusal) => return Ok(self.unreleased(&refusal).await?),
         }
+        let journal = Arc::new(journal);
         if let Err(refusal) = self.record_journal(&journal).await {
             return Ok(self.unreleased(&refusal).await?);
         }
-        if journal.seamless.is_some() {
+        if let Some(service) = service {
             self.progress = Progress::of_first_run();
-            return Ok(Some((service.clone(), journal)));
+            return Ok(Some((service, journal)));
         }
         // The endpoints may have become ready since the Service was looked at. Only here no other request is between.
         if !order.interrupts && self.is_reachable(targets).await? {
             return Err(Stop::Unmoved(Unmoved::Reachable));
         }
-        match self.put("", &body).await {
+        match self.put("", body).await {
             Ok(written) => Ok(Some((written, journal))),
             Err(refusal) => {
-                self.uncertain |= matches!(refusal, Refusal::Trouble(_));
+                self.uncertain |= refusal.is_uncertain();
                 Ok(self.unreleased(&refusal).await?)
             }
         }
@@ -70,11 +75,11 @@ impl Run<'_> {
 
     /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service
     /// without beginning the move.
-    async fn record_journal(&mut self, journal: &Journal) -> Result<(), Refusal> {
+    async fn record_journal(&mut self, journal: &Arc<Journal>) -> Result<(), Refusal> {
         let (path, record) = self.shared.records.creation(journal);
         let mut kept = match &self.recorded {
-            Some(recorded) => Some(recorded.clone()),
-            None => match self.request(Method::POST, &path, Some(&record)).await {
+            Some(recorded) => Some(Arc::clone(recorded)),
+            None => match self.send(Method::POST, &path, record.clone()).await {
                 Err(Refusal::Conflict) => {
                     let found = self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
                     // Its record is needed until its last temporary Service is deleted.
@@ -83,12 +88,12 @@ impl Run<'_> {
                             "an earlier seamless move of it has not ended: wait for the end of its grace period";
                         return Err(Refusal::Refused(reason.to_owned()));
                     }
-                    found
+                    found.map(Arc::new)
                 }
                 created => {
-                    self.unanswered |= matches!(created, Err(Refusal::Trouble(_)));
+                    self.unanswered |= created.as_ref().is_err_and(Refusal::is_uncertain);
                     created?;
-                    Some(journal.clone())
+                    Some(Arc::clone(journal))
                 }
             },
         };
@@ -99,14 +104,14 @@ impl Run<'_> {
                 && kept.seamless == journal.seamless
                 && (journal.seamless.is_none() || kept.to == journal.to)
         };
-        if kept.as_ref().is_some_and(|kept| !serves(kept)) {
+        if kept.as_deref().is_some_and(|kept| !serves(kept)) {
             self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
             kept = None;
         }
         if kept.is_none() {
-            self.request(Method::POST, &path, Some(&record)).await?;
+            self.send(Method::POST, &path, record).await?;
         }
-        self.recorded = Some(journal.clone());
+        self.recorded = Some(Arc::clone(journal));
         Ok(())
     }
 
@@ -132,7 +137,7 @@ impl Run<'_> {
             attempt.leave_out_external(&reason);
             return Ok(None);
         }
-        let refusal = match self.put("", &body).await {
+        let refusal = match self.put("", text_of(body)).await {
             Ok(written) => return Ok(Some(written)),
             Err(refusal) => refusal,
         };
@@ -211,13 +216,13 @@ impl Run<'_> {
                 }
             }
             Step::RestoreStatus => {
-                let result = self.put("/status", &step::with_status(&service, journal)).await;
+                let result = self.put("/status", text_of(step::with_status(&service, journal))).await;
                 original.skip_status = result.is_ok();
                 ("status", result)
             }
             Step::Cleanup => {
                 original.reached = Some(self.ending(&service, journal));
-                let result = self.put("", &step::cleaned_up(&service, journal, original.keep_owners)).await;
+                let result = self.put("", text_of(step::cleaned_up(&service, journal, original.keep_owners))).await;
                 // If the API server rejects the restored owners, the present ones stay, so that the move ends.
                 if matches!(result, Err(Refusal::Refused(_))) && !original.keep_owners {
                     original.keep_owners = true;

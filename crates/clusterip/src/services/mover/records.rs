@@ -17,12 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
 use clusterip_cluster::object;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::journal::Journal;
-use clusterip_moves::outcome::Refusal;
+use clusterip_moves::outcome::{Refusal, Size};
 use clusterip_moves::temporary::Role;
+use http::Request;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Client, Error as KubeError, ResourceExt as _};
@@ -45,25 +47,37 @@ pub struct RecordError {
     pub message: String,
     /// Whether the API server did not answer, or answered that the request may be tried again.
     pub passing: bool,
+    /// Whether the record is larger than those that are read.
+    pub too_large: bool,
 }
 
 /// The records in one namespace. Cheap to clone.
 #[derive(Clone)]
 pub struct Records {
+    client: Client,
     api: Api<ControllerRevision>,
     pub(super) namespace: String,
+    /// The size of the Services whose records are read.
+    pub(super) size: Size,
 }
 
 impl Records {
     /// The records in `namespace`, the server's namespace.
     pub(super) fn new(client: Client, namespace: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+        let api = Api::namespaced(client.clone(), namespace);
+        Self { client, api, namespace: namespace.to_owned(), size: Size::Large }
     }
 
     /// The journal for the Service with this UID; `None` if no move of it is recorded.
     pub async fn get(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
-        let found = self.api.get_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
-        found.map(|found| self.journal(found)).transpose()
+        let path = format!("{}/{}", self.path(), name(uid));
+        let request = Request::get(path).body(Vec::new()).map_err(KubeError::HttpError);
+        let read = async { request_at_most(&self.client, request?, self.size.most_read()).await };
+        match read.await.and_then(|text| serde_json::from_slice(&text).map_err(KubeError::SerdeError)) {
+            Ok(found) => self.journal(found).map(Some),
+            Err(KubeError::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(self.request(&error)),
+        }
     }
 
     /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
@@ -93,11 +107,15 @@ impl Records {
     }
 
     /// The path and the body of the request that creates a record.
-    pub(super) fn creation(&self, journal: &Journal) -> (String, Value) {
+    pub(super) fn creation(&self, journal: &Journal) -> (String, Vec<u8>) {
         let mut record = own_revisions::object(&name(&journal.uid), RECORD, journal);
         let service = in_service_annotation(&journal.namespace, &journal.name);
         record["metadata"]["annotations"] = json!({SERVICE_ANNOTATION: service});
-        (format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace), record)
+        (self.path(), text_of(record))
+    }
+
+    fn path(&self) -> String {
+        format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace)
     }
 
     fn journal(&self, found: ControllerRevision) -> Result<Journal, RecordError> {
@@ -109,14 +127,15 @@ impl Records {
             Err(error) => error.to_string(),
         };
         let message = format!("ControllerRevision {}/{object} is not the record of a move: {reason}", self.namespace);
-        Err(RecordError { message, passing: false })
+        Err(RecordError { message, passing: false, too_large: false })
     }
 
     fn request(&self, error: &KubeError) -> RecordError {
-        let (namespace, reason) = (&self.namespace, error_message(error));
+        let (namespace, reason, refusal) = (&self.namespace, error_message(error), refusal_of(error));
         RecordError {
             message: format!("the records of moves in namespace {namespace} can't be read: {reason}"),
-            passing: matches!(refusal_of(error), Refusal::Trouble(_)),
+            passing: matches!(refusal, Refusal::Trouble(_)),
+            too_large: matches!(refusal, Refusal::TooLarge(_)),
         }
     }
 }
@@ -125,8 +144,14 @@ impl Records {
 pub(super) fn refusal_of(error: &kube::Error) -> Refusal {
     match error {
         kube::Error::Api(status) => Refusal::answer(status.code, &status.message),
+        error if is_answer_too_large(error) => Refusal::TooLarge(error_message(error)),
         other => Refusal::Trouble(error_message(other)),
     }
+}
+
+/// The text of an object. The values themselves take many times the memory, and are dropped before the request is sent.
+pub(super) fn text_of(object: Value) -> Vec<u8> {
+    object.to_string().into_bytes()
 }
 
 fn name(uid: &str) -> String {

@@ -2,13 +2,15 @@
 //! after errors that pass.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_cluster::connect::request_at_most;
 use clusterip_cluster::object::service_path;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
-use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};
+use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::seamless::Progress;
 use http::{Method, Request};
 use kube::Client;
@@ -83,6 +85,9 @@ pub enum MoveError {
     /// The API server did not answer, or answered with errors, for too long.
     #[error("{0}")]
     Unfinished(String),
+    /// The Service, or another object of its move, is larger than those that this mover reads.
+    #[error("{0}")]
+    TooLarge(String),
     /// The record of the move of a Service can't be read.
     #[error("{0}: {1}")]
     Record(String, RecordError),
@@ -94,7 +99,7 @@ impl MoveError {
         match self {
             Self::Unfinished(_) => true,
             Self::Record(_, reason) => reason.passing,
-            Self::Families(_) | Self::Refused { .. } => false,
+            Self::Families(_) | Self::Refused { .. } | Self::TooLarge(_) => false,
         }
     }
 }
@@ -126,6 +131,8 @@ pub(super) struct Shared {
     pub(super) client: Client,
     pub(super) records: Records,
     pub(super) limits: Limits,
+    /// The largest Services that are moved.
+    pub(super) size: Size,
     pub(super) unfinished: UnfinishedMoves,
 }
 
@@ -141,7 +148,7 @@ pub(super) struct Run<'m> {
     pub(super) refused: Vec<IpAddr>,
     pub(super) attempt: Option<Attempt>,
     /// The journal that this run recorded.
-    pub(super) recorded: Option<Journal>,
+    pub(super) recorded: Option<Arc<Journal>>,
     /// Whether a release got no answer. It may still be carried out.
     pub(super) uncertain: bool,
     /// Whether the creation of a record got no answer.
@@ -219,6 +226,9 @@ impl<'m> Run<'m> {
                 let untouched = matches!(step, "read" | "look up" | "release");
                 return Err(MoveError::Refused { service, step, reason, untouched });
             }
+            Refusal::TooLarge(_) => {
+                return Err(MoveError::TooLarge(format!("{service}: the step {step:?} was not finished: {reason}")));
+            }
             _ if self.since.elapsed() + self.pause > limit => {
                 let limit = limit.as_secs_f32();
                 let message = format!("{service}: the step {step:?} was not finished within {limit} s: {reason}");
@@ -234,24 +244,30 @@ impl<'m> Run<'m> {
 
     /// Reads an object; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>, Refusal> {
-        match self.request(Method::GET, path, None).await {
+        match self.request(Method::GET, path, Vec::new()).await {
             Ok(object) => Ok(Some(object)),
             Err(Refusal::Gone) => Ok(None),
             Err(refusal) => Err(refusal),
         }
     }
 
-    pub(super) async fn put(&self, suffix: &str, service: &Value) -> Result<Value, Refusal> {
+    pub(super) async fn put(&self, suffix: &str, service: Vec<u8>) -> Result<Value, Refusal> {
         let separator = if suffix.contains('?') { '&' } else { '?' };
         let path = format!("{}{suffix}{separator}fieldManager={MANAGER}", self.path());
-        self.request(Method::PUT, &path, Some(service)).await
+        self.request(Method::PUT, &path, service).await
     }
 
-    pub(super) async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
-        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    pub(super) async fn request(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Value, Refusal> {
+        let answer = self.send(method, path, body).await?;
+        serde_json::from_slice(&answer).map_err(|error| refusal_of(&kube::Error::SerdeError(error)))
+    }
+
+    /// Sends a request, and returns its answer as text.
+    pub(super) async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json").body(body);
         let request = request.map_err(|error| Refusal::Refused(error.to_string()))?;
-        match timeout(self.shared.limits.request, self.shared.client.request::<Value>(request)).await {
+        let most = self.shared.size.most_read();
+        match timeout(self.shared.limits.request, request_at_most(&self.shared.client, request, most)).await {
             Ok(answer) => answer.map_err(|error| refusal_of(&error)),
             Err(_) => {
                 let limit = self.shared.limits.request.as_secs_f32();
@@ -293,7 +309,7 @@ mod tests {
             passing: bool,
         }
         let text = || "shop/web".to_owned();
-        let record = |passing| MoveError::Record(text(), RecordError { message: text(), passing });
+        let record = |passing| MoveError::Record(text(), RecordError { message: text(), passing, too_large: false });
         let cases = [
             Case {
                 name: "no answer within the time limit of the move",

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::plain_run::OriginalSteps;
+use super::records::text_of;
 use super::run::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
 use super::targets::{Attempt, Targets};
 
@@ -65,13 +66,15 @@ impl Run<'_> {
     /// Why the API server refuses the temporary Service with the new addresses; `None` if it accepts the Service, or if
     /// it may accept the Service later.
     async fn refusal_of_new(&self, service: &Value, to: &[IpAddr], plan: &Plan) -> Option<String> {
-        let seen = Observed { service: Some(service.clone()), ..Observed::default() };
-        let journal = step::beginning(service, to, "");
-        let creation = request(&SeamlessStep::Create(Role::New), &seen, &journal, plan, 0);
-        let Some(Request::Create { namespace, body }) = creation else { return None };
+        let creation = || {
+            let seen = Observed { service: Some(service.clone()), ..Observed::default() };
+            let journal = step::beginning(service, to, "");
+            request(&SeamlessStep::Create(Role::New), &seen, &journal, plan, 0)
+        };
+        let Some(Request::Create { namespace, body }) = creation() else { return None };
         let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All&fieldManager={MANAGER}");
-        match self.request(HttpMethod::POST, &path, Some(&body)).await {
-            Err(Refusal::Refused(reason)) => Some(format!(
+        match self.send(HttpMethod::POST, &path, text_of(body)).await {
+            Err(Refusal::Refused(reason) | Refusal::TooLarge(reason)) => Some(format!(
                 "the API server refuses the temporary Service {namespace}/{}: {reason}; it has the label \
                  {TEMPORARY_LABEL}, and none of the labels of the Service: exempt Services with this label from the \
                  policy that refuses it, or move without --seamless",
@@ -186,23 +189,23 @@ impl Run<'_> {
         plan: &Plan,
     ) -> Result<bool, MoveError> {
         let Some(request) = request(step, seen, journal, plan, Timestamp::now().as_second()) else { return Ok(false) };
-        let answer = match &request {
+        let answer = match request {
             Request::Create { namespace, body } => {
                 let path = format!("/api/v1/namespaces/{namespace}/services?fieldManager={MANAGER}");
-                self.request(HttpMethod::POST, &path, Some(body)).await
+                self.request(HttpMethod::POST, &path, text_of(body)).await
             }
             Request::Replace { namespace, name, body, dry_run } => {
-                let dry_run = if *dry_run { "dryRun=All&" } else { "" };
-                let path = format!("{}?{dry_run}fieldManager={MANAGER}", service_path(namespace, name));
-                self.request(HttpMethod::PUT, &path, Some(body)).await
+                let dry_run = if dry_run { "dryRun=All&" } else { "" };
+                let path = format!("{}?{dry_run}fieldManager={MANAGER}", service_path(&namespace, &name));
+                self.request(HttpMethod::PUT, &path, text_of(body)).await
             }
             Request::Delete { namespace, name, uid, resource_version } => {
                 let this = json!({"preconditions": {"uid": uid, "resourceVersion": resource_version}});
-                self.request(HttpMethod::DELETE, &service_path(namespace, name), Some(&this)).await
+                self.request(HttpMethod::DELETE, &service_path(&namespace, &name), text_of(this)).await
             }
         };
         tracing::debug!(service = %self.label(), ?step, refused = ?answer.as_ref().err(), "seamless move");
-        if matches!(answer, Err(Refusal::Trouble(_))) {
+        if answer.as_ref().is_err_and(Refusal::is_uncertain) {
             self.shared.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
@@ -333,7 +336,7 @@ impl Run<'_> {
     /// The token of the next page, and the objects of a page of a list.
     async fn list(&mut self, path: &str) -> Result<(String, Vec<Value>), MoveError> {
         loop {
-            match self.request(HttpMethod::GET, path, None).await {
+            match self.request(HttpMethod::GET, path, Vec::new()).await {
                 Ok(mut page) => {
                     let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take);
                     let token = text(&page, &["metadata", "continue"]).to_owned();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clusterip_cluster::object::text;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_moves::outcome::{Outcome, Unmoved};
+use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use serde_json::Value;
 
 use super::{Next, Reconciler, UNFINISHED, unreadable};
@@ -39,7 +39,7 @@ impl Reconciler {
     }
 
     /// Finishes a move that another leader left unfinished, or a seamless move of this one.
-    pub(super) async fn finish_left(&self, id: &ServiceKey) -> AfterLeft {
+    pub(super) async fn finish_left(&self, id: &ServiceKey, size: Size) -> AfterLeft {
         let unfinished = self.mover.unfinished();
         let Some((uid, due)) = unfinished.of(id) else { return AfterLeft::Reconcile };
         if let Some(rest) = self.remaining_pause(id) {
@@ -51,17 +51,18 @@ impl Reconciler {
         if !rest.is_zero() && !is_gone {
             return AfterLeft::LookAgain(rest);
         }
-        let recorded = match self.mover.records().get(&uid).await {
+        let recorded = match self.mover.up_to(size).records().get(&uid).await {
             Ok(recorded) => recorded,
+            Err(error) if error.too_large && size < Size::Large => return AfterLeft::TryAgain(Next::AsLarge),
             Err(error) => {
                 tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
                 return AfterLeft::TryAgain(Next::After(UNFINISHED));
             }
         };
         if let Some(journal) = recorded {
-            let ended = self.finish(&journal).await;
+            let ended = self.finish(&journal, size).await;
             if ended.is_err() {
-                return AfterLeft::TryAgain(self.next_after(id, &ended));
+                return AfterLeft::TryAgain(self.next_after(id, &ended, size));
             }
             if let Some(due) = unfinished.due(&uid).filter(|_| journal.seamless.is_some()) {
                 let rest = due.saturating_duration_since(Instant::now());
@@ -91,23 +92,28 @@ impl Reconciler {
 
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
     /// is left alone, because every user who may write the Service can make it look half moved.
-    pub(super) async fn half_moved(&self, id: &ServiceKey, service: &Value) -> Next {
+    pub(super) async fn half_moved(&self, id: &ServiceKey, service: &Value, size: Size) -> Next {
         if let Some(rest) = self.remaining_pause(id) {
             return Next::After(rest);
         }
-        let live = match self.live(id).await {
+        let uid = match self.live(id).await {
             // The stores were behind.
             Ok(None) => return Next::Change,
-            Ok(Some(live)) if !looks_half_moved(&live) => return Next::Change,
-            Ok(Some(live)) => live,
+            Ok(Some(live)) if live.len() > size.most_read() => return Next::AsLarge,
+            Ok(Some(live)) => match serde_json::from_slice(&live).map_err(kube::Error::SerdeError) {
+                Ok(live) if !looks_half_moved(&live) => return Next::Change,
+                Ok(live) => text(&live, &["metadata", "uid"]).to_owned(),
+                Err(error) => return unreadable(id, &error),
+            },
             Err(error) => return unreadable(id, &error),
         };
-        match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
+        match self.mover.up_to(size).records().get(&uid).await {
             Ok(Some(journal)) => {
-                let ended = self.finish(&journal).await;
-                let next = self.next_after(id, &ended);
+                let ended = self.finish(&journal, size).await;
+                let next = self.next_after(id, &ended, size);
                 self.resume_later(&journal.uid, next)
             }
+            Err(error) if error.too_large && size < Size::Large => Next::AsLarge,
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
                 let note = outcome.to_string();

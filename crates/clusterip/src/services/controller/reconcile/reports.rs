@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_moves::outcome::{Outcome, Unmoved};
+use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use serde_json::Value;
 
+use super::retries::outgrows;
 use super::{Found, Next, REPORTED, Reconciler, WATCHED};
 use crate::leader::event_recorder::{EventContent, publish_service_event};
 use crate::services::controller::brakes::{Brake, Why};
@@ -61,8 +62,17 @@ impl Reconciler {
         Next::After(if reason == StayReason::ReadyEndpoints { WATCHED } else { REPORTED })
     }
 
-    pub(super) async fn report_outcome(&self, id: &ServiceKey, uid: &str, ended: &Result<Outcome, MoveError>) {
+    pub(super) async fn report_outcome(
+        &self,
+        id: &ServiceKey,
+        uid: &str,
+        ended: &Result<Outcome, MoveError>,
+        size: Size,
+    ) {
         let (namespace, name) = (&id.namespace, &id.name);
+        if outgrows(ended, size) {
+            return tracing::debug!(namespace, name, "the move waits for a place for large Services");
+        }
         let outcome = match ended {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -146,7 +156,13 @@ impl Reconciler {
     /// and audits show what [`ReportLimit`] keeps out of the log and the Events.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: StayReason, detail: &str) {
         let note = format!("{}; it stays: {detail}", misplaced.why());
-        if self.must_report(id, reason, &note, misplaced.asked_by != AskedBy::Controller) {
+        // The annotation of the author stays on a Service that is too large to read.
+        let is_asked = match misplaced.asked_by {
+            AskedBy::Controller => false,
+            AskedBy::Author => reason != StayReason::TooLarge,
+            AskedBy::Administrator => true,
+        };
+        if self.must_report(id, reason, &note, is_asked) {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_moves::outcome::{Outcome, Unmoved};
+use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 
-use super::{Next, REPORTED, Reconciler, SILENCE, STALE, UNFINISHED};
+use super::{Large, Next, REPORTED, Reconciler, SILENCE, STALE, UNFINISHED};
 use crate::services::misplaced::{AskedBy, Impact, Misplaced};
 use crate::services::mover::MoveError;
 use crate::services::service_metrics::StayReason;
@@ -24,8 +24,12 @@ pub(super) struct Failures {
 
 impl Reconciler {
     /// When to look at a Service again after its move ended like this.
-    pub(super) fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>) -> Next {
+    pub(super) fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>, size: Size) -> Next {
         match ended {
+            _ if outgrows(ended, size) => {
+                self.brakes.lock().take_back(id);
+                Next::AsLarge
+            }
             // The preparation itself has changed the Service, so a change is no reason to try again.
             Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
             // The next look finds the reason in the stores.
@@ -78,16 +82,15 @@ impl Reconciler {
 
     /// Whether a Service is known not to be able to move now: it is too large, or its move has just failed.
     pub fn is_stuck(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
-        self.remaining_pause(id).is_some() || self.known_size(id, record).is_some()
+        self.remaining_pause(id).is_some() || self.is_known_as_large(id, record)
     }
 
-    /// The size of a Service that is too large to move, if the Service was read less than [`REPORTED`] ago and has not
-    /// changed since. A change of a field that the stores do not keep shows only after that time.
-    pub(super) fn known_size(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Option<usize> {
+    /// Whether a Service is too large to move, was read less than [`REPORTED`] ago, and has not changed since. A change
+    /// of a field that the stores do not keep shows only after that time.
+    pub(super) fn is_known_as_large(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
         let found = self.found.lock();
-        let large = found.large.get(id)?;
-        let is_same = large.at.elapsed() < REPORTED && large.record.as_ptr() == Arc::as_ptr(record);
-        is_same.then_some(large.bytes)
+        let is_same = |large: &Large| large.at.elapsed() < REPORTED && large.record.as_ptr() == Arc::as_ptr(record);
+        found.large.get(id).is_some_and(is_same)
     }
 
     /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.
@@ -96,6 +99,16 @@ impl Reconciler {
         let rest = until.saturating_duration_since(Instant::now());
         (!rest.is_zero()).then_some(rest)
     }
+}
+
+/// Whether a move found its Service, or its record, larger than `size`, and goes on in a place for large Services.
+pub(super) fn outgrows(ended: &Result<Outcome, MoveError>, size: Size) -> bool {
+    let is_larger = match ended {
+        Ok(Outcome::Unmoved(Unmoved::TooLarge)) | Err(MoveError::TooLarge(_)) => true,
+        Err(MoveError::Record(_, error)) => error.too_large,
+        _ => false,
+    };
+    is_larger && size < Size::Large
 }
 
 /// How soon a Service is looked at again after this many consecutive failed moves.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_cluster::background;
+use clusterip_cluster::connect::is_answer_too_large;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{namespace, text};
@@ -12,7 +13,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::may_be_set_by_hand;
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
-use clusterip_moves::outcome::Outcome;
+use clusterip_moves::outcome::{Outcome, Size};
 use clusterip_moves::temporary::looks_temporary;
 use serde_json::Value;
 
@@ -31,9 +32,19 @@ impl Reconciler {
         Ok((to, Box::new(evaluation)))
     }
 
-    /// Reads a misplaced Service from the API server, and tells whether it may be moved.
-    pub async fn movable(&self, id: &ServiceKey, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
-        Ok(movable(self.live(id).await?, misplaced))
+    /// Reads a misplaced Service from the API server, and tells whether it may be moved, if it is not larger than `size`.
+    pub async fn movable(&self, id: &ServiceKey, misplaced: &Misplaced, size: Size) -> Result<Movable, kube::Error> {
+        let live = match self.live(id).await {
+            Err(error) if is_answer_too_large(&error) => return Ok(Movable::Larger(None)),
+            live => live?,
+        };
+        match live.map(|live| (Size::of(live.len()), live)) {
+            Some((own, _)) if own.is_none_or(|own| own > size) => Ok(Movable::Larger(own)),
+            live => {
+                let live = live.map(|(_, live)| serde_json::from_slice(&live)).transpose();
+                Ok(movable(live.map_err(kube::Error::SerdeError)?, misplaced))
+            }
+        }
     }
 
     /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
@@ -43,16 +54,17 @@ impl Reconciler {
         &self,
         live: Value,
         misplaced: &Misplaced,
-        to: Vec<IpAddr>,
-        evaluation: Box<Evaluation>,
-        seamless: Option<SeamlessOptions>,
+        (to, evaluation, seamless): (Vec<IpAddr>, Box<Evaluation>, Option<SeamlessOptions>),
+        size: Size,
     ) -> Result<Outcome, MoveError> {
         let reason = evaluation.decision.note.clone().filter(|note| !note.is_empty());
         evaluation.commit(&to);
         // The Service may have to go back to its old address as long as the move lasts.
         let owner = Owner::new(&misplaced.id.namespace, &misplaced.id.name, "");
         misplaced.from.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
-        let targets = Alternatives::new(&self.evaluator, &live);
+        // What the stores keep of a Service is small.
+        let stored = self.evaluator.stores().service(&misplaced.id);
+        let targets = Alternatives::new(&self.evaluator, stored.as_ref().unwrap_or(&live));
         let order = MoveOrder {
             id: misplaced.id.clone(),
             uid: misplaced.uid.clone(),
@@ -63,7 +75,7 @@ impl Reconciler {
             seamless,
             interrupts: self.allowed.ready || misplaced.asked_by != AskedBy::Controller,
         };
-        let ended = self.mover.start_from(live, &order, &targets).await;
+        let ended = self.mover.up_to(size).start_from(live, &order, &targets).await;
         // Addresses that the Service got stay reserved until the stores show them. After a failure all stay reserved
         // for a while, because the Service might have got any of them.
         let unused: Vec<IpAddr> = match &ended {
@@ -74,7 +86,7 @@ impl Reconciler {
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
-        self.report_outcome(&misplaced.id, &misplaced.uid, &ended).await;
+        self.report_outcome(&misplaced.id, &misplaced.uid, &ended, size).await;
         ended
     }
 
@@ -90,7 +102,7 @@ impl Reconciler {
             tokio::time::sleep_until(due.into()).await;
             let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
             match self.mover.records().get(uid).await.map_err(unread)? {
-                Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal).await?),
+                Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal, Size::Large).await?),
                 _ => return Ok(()),
             }
         }
@@ -98,12 +110,15 @@ impl Reconciler {
     }
 
     /// Finishes a recorded move, and reports the outcome.
-    pub async fn finish(&self, journal: &Journal) -> Result<Outcome, MoveError> {
+    pub async fn finish(&self, journal: &Journal, size: Size) -> Result<Outcome, MoveError> {
         let id = ServiceKey::new(journal.namespace.clone(), journal.name.clone());
-        let live = self.live(&id).await.ok().flatten().unwrap_or_default();
-        let targets = Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal));
-        let ended = self.mover.resume(journal, &targets).await;
-        self.report_outcome(&id, &journal.uid, &ended).await;
+        let live = self.live(&id).await.ok().flatten().filter(|live| live.len() <= size.most_read());
+        let targets = {
+            let live = live.and_then(|live| serde_json::from_slice(&live).ok()).unwrap_or_default();
+            Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal))
+        };
+        let ended = self.mover.up_to(size).resume(journal, &targets).await;
+        self.report_outcome(&id, &journal.uid, &ended, size).await;
         ended
     }
 }
