@@ -84,6 +84,27 @@ async fn created_services_get_addresses_of_both_families() {
 }
 
 #[tokio::test]
+async fn second_address_beside_one_set_by_hand_is_of_the_services_pool() {
+    let cluster = cluster().await;
+    let namespace = cluster.plane.namespace("families-by-hand").await;
+    for (name, policy, address, expected) in [
+        ("require", "RequireDualStack", "172.21.0.8", ["4 linux", "6 linux"]),
+        ("prefer", "PreferDualStack", "172.21.0.9", ["4 linux", "6 linux"]),
+        ("six-first", "RequireDualStack", "fd00:21::9", ["6 linux", "4 linux"]),
+        // With `explicit: warn`, it may stay in another pool.
+        ("elsewhere", "RequireDualStack", "172.21.1.8", ["4 windows", "6 linux"]),
+    ] {
+        let spec = json!({"clusterIP": address, "ipFamilyPolicy": policy});
+        let service = annotated(name, json!({"clusterip-policy/os": "linux"}), spec);
+        let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(
+            (made["spec"]["clusterIP"].as_str(), shape(&made)),
+            (Some(address), expected.map(str::to_owned).to_vec())
+        );
+    }
+}
+
+#[tokio::test]
 async fn second_family_is_added_and_removed() {
     let cluster = cluster().await;
     let namespace = cluster.plane.namespace("families-updates").await;
@@ -129,6 +150,13 @@ async fn second_family_is_added_and_removed() {
             name: "back",
             before: external(),
             change: json!({"spec": {"type": "ClusterIP", "externalName": null, "ipFamilyPolicy": "RequireDualStack"}}),
+            after: &["4 windows", "6 windows"],
+        },
+        Case {
+            name: "back-by-hand",
+            before: external(),
+            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.1.9",
+                "ipFamilyPolicy": "RequireDualStack"}}),
             after: &["4 windows", "6 windows"],
         },
         Case { name: "to-single", before: dual(), change: policy("SingleStack"), after: &["4 windows"] },

@@ -21,4 +21,5 @@ mod shown_addresses;
 mod support;
 mod unmatched_services;
 mod unreadable_objects;
+mod unvalidated_requests;
 mod without_an_attacker;

@@ -100,7 +100,7 @@ impl Evaluator {
     /// already.
     pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
         let settings = self.settings();
-        let shares = |address| NamespaceShare::of(&settings.settings, address);
+        let shares = |address| NamespaceShare::of(&settings.settings, address, owner.namespace());
         let released = self.ledger.reserve_chosen_by_hand(address, owner, &shares);
         if let Some(claims) = &self.claims {
             claims.release(&released);

@@ -26,6 +26,10 @@ pub struct Decision {
     pub unmatched: bool,
     /// The evidence about nodes, if it was needed.
     pub evidence: Option<Report>,
+    /// The new addresses that the author of the request set and that the Service may have. A host with a ledger
+    /// reserves no others: the API server checks an object only after its webhooks have answered, so a request that it
+    /// refuses can name any address.
+    pub chosen: Vec<IpAddr>,
     /// What happens to the Service's external addresses, if the request concerns any.
     pub external: Option<External>,
     /// Whether the Service has or gets an address that the request does not name. Then the address fields must have no
@@ -47,6 +51,7 @@ impl Decision {
             pool: None,
             unmatched: false,
             evidence: None,
+            chosen: Vec::new(),
             external: None,
             disown: false,
             note: None,
@@ -54,15 +59,14 @@ impl Decision {
         }
     }
 
-    /// The refusal of a request that can't be read.
-    pub fn unreadable(mismatch: &TypeMismatch) -> Self {
-        let message = format!("the request can't be read: {mismatch}");
-        Self::new(Verdict::Denied(Denial { code: 400, message }))
+    /// The refusal of a request about which nothing is decided.
+    pub fn denied(code: u16, message: String) -> Self {
+        Self::new(Verdict::Denied(Denial { code, message }))
     }
 
-    /// The refusal of a request about which the core panicked.
-    pub fn panicked(cause: &str) -> Self {
-        Self::new(Verdict::Denied(Denial { code: 500, message: format!("the decision failed: {cause}") }))
+    /// The refusal of a request that can't be read.
+    pub fn unreadable(mismatch: &TypeMismatch) -> Self {
+        Self::denied(400, format!("the request can't be read: {mismatch}"))
     }
 
     /// The warnings, each as long as the API server shows it.

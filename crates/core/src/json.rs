@@ -91,10 +91,11 @@ impl<'v> Located<'v> {
         }
     }
 
-    /// The strings in a field with a list; empty if the field is absent or null.
-    pub fn texts_of(&self, key: &str) -> Result<Vec<&'v str>, TypeMismatch> {
+    /// The first `most` strings in a field with a list; empty if the field is absent or null. The other items are not
+    /// read.
+    pub fn texts_of(&self, key: &str, most: usize) -> Result<Vec<&'v str>, TypeMismatch> {
         match self.get(key)? {
-            Some(at) => at.items()?.map(|item| item.text()).collect(),
+            Some(at) => at.items()?.take(most).map(|item| item.text()).collect(),
             None => Ok(Vec::new()),
         }
     }

@@ -290,7 +290,8 @@ impl Term {
             for expression in expressions.items()? {
                 read.has_any = true;
                 if expression.text_of("operator")? == Some("In") {
-                    let values = expression.texts_of("values")?.into_iter().map(str::to_owned).collect();
+                    let values = expression.texts_of("values", MAX_AFFINITY_TERMS)?;
+                    let values = values.into_iter().map(str::to_owned).collect();
                     read.one_of.push((expression.text_of("key")?.unwrap_or_default().to_owned(), values));
                 }
             }

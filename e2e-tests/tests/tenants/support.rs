@@ -27,7 +27,10 @@ pub const NARROW: &str = "172.21.9.0/26";
 pub const SETTINGS: &str = "
 services:
   pools:
-  - {name: blue, cidrs: [172.21.8.0/24], match: {namespaces: [blue]}}
+  - name: blue
+    cidrs: [172.21.8.0/24]
+    match: {namespaces: [blue]}
+    reservations: [{address: 172.21.8.99, namespace: blue, name: kept}]
   - {name: narrow, cidrs: [172.21.9.0/26], match: {namespaces: [narrow]}}
   - {name: windows, cidrs: [172.21.1.0/24], reserved: 10, match: {os: windows}}
   - {name: linux, cidrs: [172.21.0.0/24], reserved: 10, match: {os: linux}}

@@ -136,7 +136,7 @@ impl StoredCluster {
     /// Of the addresses that were reserved, keeps those in `used` reserved, and releases all others. A namespace that
     /// now has more than its share of a pool of `settings` loses its oldest reservations.
     pub fn commit(&self, used: &[IpAddr], settings: &Settings) {
-        self.end(used, &|address| NamespaceShare::of(settings, address));
+        self.end(used, &|address| NamespaceShare::of(settings, address, self.subject.owner.namespace()));
     }
 
     /// Releases everything that was reserved, for another decision with as many steps.
@@ -166,7 +166,7 @@ impl StoredCluster {
         if is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, service) {
             return Ok(true);
         }
-        let shares = |address| NamespaceShare::of(settings, address);
+        let shares = |address| NamespaceShare::of(settings, address, self.subject.owner.namespace());
         if !self.ledger.reserve_external(address, &self.subject.owner, &shares)? {
             return Ok(false);
         }

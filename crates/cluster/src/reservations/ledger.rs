@@ -64,17 +64,15 @@ pub struct NamespaceShare<'a> {
 }
 
 impl<'a> NamespaceShare<'a> {
-    /// The share of a namespace that `address` counts towards: that of its pool and family. All addresses outside of
+    /// The share of `namespace` that `address` counts towards: that of its pool and family. All addresses outside of
     /// every pool count towards one share.
-    pub fn of(settings: &'a Settings, address: IpAddr) -> Self {
+    pub fn of(settings: &'a Settings, address: IpAddr, namespace: &str) -> Self {
         let family = Family::of(address);
         if let Some(pool) = settings.pool_of(address) {
             let usable = settings.candidates(pool, family).count();
-            // No other namespace needs a pool that is for one namespace only.
-            let (max, burst) = match pool.matches.scope.namespaces.len() {
-                1 => (bounded(usable), bounded(usable)),
-                _ => part(usable),
-            };
+            // No other namespace needs a pool that is for this one only.
+            let is_own = pool.matches.scope.namespaces == [namespace];
+            let (max, burst) = if is_own { (bounded(usable), bounded(usable)) } else { part(usable) };
             return Self {
                 max,
                 burst,
@@ -187,7 +185,8 @@ impl Ledger {
         if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) || is_used() {
             return false;
         }
-        ledger.insert(address, Reservation { external, ..Reservation::new(owner, now, Chosen::ByPolicy, true) });
+        let reservation = Reservation::new(owner, now, Chosen::ByPolicy, true);
+        insert(ledger, now, address, Reservation { external, ..reservation });
         true
     }
 
@@ -213,7 +212,7 @@ impl Ledger {
                 duration,
                 ..Reservation::new(owner, now, Chosen::ByPolicy, false)
             };
-            ledger.insert(address, reservation);
+            insert(&mut ledger, now, address, reservation);
         }
     }
 
@@ -269,7 +268,7 @@ impl Ledger {
         if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
             return Vec::new();
         }
-        ledger.insert(address, Reservation::new(owner, now, Chosen::ByHand, false));
+        insert(&mut ledger, now, address, Reservation::new(owner, now, Chosen::ByHand, false));
         let mut released = release_oldest(&mut ledger, owner, address, now);
         released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
         released
@@ -356,6 +355,12 @@ impl Reservation {
     fn is_active(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < self.duration
     }
+}
+
+/// Adds a reservation, and removes all that have ended: nothing else may look at them for a long time.
+fn insert(ledger: &mut HashMap<IpAddr, Reservation>, now: Instant, address: IpAddr, reservation: Reservation) {
+    ledger.retain(|_, reservation| reservation.is_active(now));
+    ledger.insert(address, reservation);
 }
 
 /// Keeps the newest reservations of an owner, among those for addresses of the same family as `address`; external

@@ -179,7 +179,7 @@ impl<'s> NodePlacement<'s> {
 pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) -> Decision {
     let in_use = InUse { blocks: Some(allocation), external: None };
     let decision = panics::catch(|| decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster));
-    decision.unwrap_or_else(|cause| Decision::panicked(&cause))
+    decision.unwrap_or_else(|cause| Decision::denied(500, format!("the decision failed: {cause}")))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Reviews admission requests with the policy and the ledger.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,8 @@ use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::policy::response::AdmissionResponse;
-use clusterip_core::annotations::REASON_ANNOTATION;
+use clusterip_core::annotations::{REASON_ANNOTATION, cut};
+use clusterip_core::json::quote;
 use clusterip_core::settings::{Explicit, Settings};
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
@@ -56,6 +58,9 @@ impl Admission {
 
     /// Decides about a request. Without a decision, `--on-error` says what happens to the request of a Service.
     fn decide(&self, request: &Value) -> anyhow::Result<Reviewed> {
+        if let Some(message) = too_long(request) {
+            return Ok(Reviewed { decision: Decision::denied(422, message), changed: None });
+        }
         if let Some(since) = self.evaluator.stores().stale_since()
             && since.elapsed() > MAX_STALENESS
         {
@@ -79,9 +84,8 @@ impl Admission {
         let evaluation = self.evaluator.evaluate(request, &subject)?;
         let decision = evaluation.decision.clone();
         evaluation.commit(decision.allocated().unwrap_or_default());
-        if matches!(decision.verdict, Verdict::Unchanged(_)) && !dry_run {
-            let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
-            new.for_each(|address| self.evaluator.reserve_chosen_by_hand(address, &owner));
+        if decision.denial().is_none() && !dry_run {
+            decision.chosen.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
         }
         Ok(Reviewed { changed: decision.changed(object), decision })
     }
@@ -150,6 +154,7 @@ impl Admission {
     fn undecided(&self, kind: ResourceKind, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
         let kind_name = kind.as_str();
+        let (namespace, name) = (namespace.as_deref(), name.as_ref());
         tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
@@ -191,6 +196,24 @@ impl Reviewer for Admission {
     }
 }
 
+/// Kubernetes has no longer names.
+const MAX_NAME: usize = 253;
+
+/// Says which name of a request is too long, if one is. The API server checks names only after its webhooks have
+/// answered, and the ledger, the log and messages keep them.
+fn too_long(request: &Value) -> Option<String> {
+    const NAMES: [&[&str]; 6] = [
+        &["uid"],
+        &["namespace"],
+        &["name"],
+        &["object", "metadata", "namespace"],
+        &["object", "metadata", "name"],
+        &["object", "metadata", "generateName"],
+    ];
+    let path = NAMES.into_iter().find(|path| text(request, path).len() > MAX_NAME)?;
+    Some(format!("request.{}: {} has more than {MAX_NAME} bytes", path.join("."), quote(text(request, path))))
+}
+
 /// The owner of addresses that the object of a request gets.
 fn owner(request: &Value, object: &Value) -> Owner {
     let namespace = text(request, &["namespace"]);
@@ -218,19 +241,20 @@ fn lies_in_pool(settings: &Settings, decision: &Decision, addresses: &[IpAddr]) 
 /// What a line of the log says a request is about.
 struct Logged<'r> {
     /// A Node has no namespace.
-    namespace: Option<&'r str>,
-    name: String,
+    namespace: Option<Cow<'r, str>>,
+    name: Cow<'r, str>,
     operation: &'r str,
     dry_run: bool,
 }
 
 impl<'r> Logged<'r> {
     fn of(kind: ResourceKind, request: &'r Value) -> Self {
-        let generated = || format!("{}…", text(request, &["object", "metadata", "generateName"]));
-        let name = text(request, &["name"]);
+        let name_at = |path: &[&str]| cut(text(request, path), MAX_NAME + 1);
+        let generated = || format!("{}…", name_at(&["object", "metadata", "generateName"]));
+        let name = name_at(&["name"]);
         Self {
-            namespace: (kind != ResourceKind::Node).then(|| text(request, &["namespace"])),
-            name: if name.is_empty() { generated() } else { name.to_owned() },
+            namespace: (kind != ResourceKind::Node).then(|| name_at(&["namespace"])),
+            name: if name.is_empty() { generated().into() } else { name },
             operation: text(request, &["operation"]),
             dry_run: request.get("dryRun").and_then(Value::as_bool).unwrap_or_default(),
         }
@@ -240,6 +264,7 @@ impl<'r> Logged<'r> {
 /// Logs one line for each decision.
 fn log(kind: ResourceKind, request: &Value, decision: &Decision) {
     let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
+    let (namespace, name) = (namespace.as_deref(), name.as_ref());
     // For a Node, the blocks that others have set are logged; for a Service, the addresses that it gets.
     let is_node = kind == ResourceKind::Node;
     let object = request.get("object").unwrap_or(&Value::Null);

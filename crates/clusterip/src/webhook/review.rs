@@ -91,11 +91,12 @@ pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &s
     written(response).ok()
 }
 
-/// The namespace that a request is about, of which the first `part` was read. It is empty for an object of the cluster,
-/// and if the part does not say it.
-pub fn namespace_of(part: &[u8]) -> String {
+/// The namespace that a request is about, of which the first `part` was read; empty for an object of the cluster. `None`
+/// if the part does not say it: API servers write the namespace before the operation, and the name before both.
+pub fn namespace_of(part: &[u8]) -> Option<String> {
     let identity = identity(part);
-    identity.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned()
+    let namespace = identity.get("namespace").or_else(|| identity.get("operation").map(|_| &Value::Null))?;
+    Some(namespace.as_str().unwrap_or_default().to_owned())
 }
 
 /// The fields of a request that say what it is about, as far as they are in the first `part`.

@@ -283,7 +283,8 @@ async fn memory_for_bodies_is_limited() {
     let server = Running::start(backend(|_| allowed()), Limits { bodies: 100_000, ..Limits::default() }).await;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
-    let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 200_000]).await;
+    let large = review("1") + &" ".repeat(200_000);
+    let found = server.send(Method::POST, "/mutate", headers, large.into_bytes()).await;
     let expected = "busy: waiting requests may take 100000 bytes, and those of this client take most of it\n";
     assert_eq!(found, (503, expected.to_owned()));
     // The memory was returned.

@@ -14,3 +14,4 @@ mod peer_limits;
 mod serving;
 mod slow_clients;
 mod support;
+mod unvalidated_requests;

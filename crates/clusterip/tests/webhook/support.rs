@@ -169,7 +169,8 @@ impl Running {
 }
 
 pub fn review(uid: &str) -> String {
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": uid}}).to_string()
+    let request = json!({"uid": uid, "operation": "CREATE"});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
 }
 
 /// The whole answer, with these fields in addition to the usual ones of the response.

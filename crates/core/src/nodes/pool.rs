@@ -7,6 +7,7 @@ use crate::address::overlap;
 use crate::decision::{Report, in_words};
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
+use crate::services::MAX_FAMILIES;
 use crate::settings::{NodePool, NodeSettings, Settings, Withheld};
 use crate::workload::labelled;
 
@@ -79,7 +80,7 @@ impl Node {
         Ok(Self {
             name: metadata.text_of("name")?.unwrap_or_default().to_owned(),
             labels: metadata.map_of("labels")?,
-            blocks: blocks(spec.text_of("podCIDR")?.into_iter().chain(spec.texts_of("podCIDRs")?)),
+            blocks: blocks(spec.text_of("podCIDR")?.into_iter().chain(spec.texts_of("podCIDRs", MAX_FAMILIES + 1)?)),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::object::{FamilyPolicy, Second, Service, families, second};
+use super::object::{FamilyPolicy, MAX_FAMILIES, Second, Service, families, second};
 use super::pool::{Choice, Picker, PoolRefusal, choose};
 use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
@@ -10,6 +10,9 @@ use crate::decision::{Decision, Denial, MAX_LINE_LENGTH, Verdict};
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Operation, Request};
 use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
+
+/// Why a Service keeps the addresses that its author set.
+const SET_BY_HAND: &str = "set by hand";
 
 /// Decides about the ClusterIP that a request concerns. [`explain`] completes the decision.
 pub(crate) fn decide(
@@ -20,7 +23,7 @@ pub(crate) fn decide(
 ) -> Decision {
     let outside = (settings.unmatched != Unmatched::Unmanaged).then(|| settings.outside_of_pools());
     let decision = Decision::new(Verdict::Unchanged(String::new()));
-    let mut case = Case { request, settings, outside: outside.as_ref(), cluster, namespace, decision };
+    let mut case = Case { request, settings, outside: outside.as_ref(), cluster, namespace, choice: None, decision };
     let triage = triage(request, settings);
     if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
         case.decision.disown = !service.names_cluster_ip;
@@ -29,8 +32,18 @@ pub(crate) fn decide(
         Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),
         Triage::Keep(_) => Ok(Verdict::Unchanged("no new address".to_owned())),
         Triage::Allocate(service) => case.allocate(service),
-        Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
-        Triage::Check(service, addresses) => case.check(service, &addresses),
+        Triage::AllocateSecond(service, address) => {
+            case.allocate_second(service, address, "no second address requested")
+        }
+        Triage::Check(service, addresses) => match case.check(service, &addresses) {
+            Ok(None) => match service.addresses()[..] {
+                // The API server would pick the second address from any range.
+                [first] => case.allocate_second(service, first, SET_BY_HAND),
+                _ => Ok(Verdict::Unchanged(SET_BY_HAND.to_owned())),
+            },
+            Ok(Some(denial)) => Ok(Verdict::Denied(denial)),
+            Err(refusal) => Err(refusal),
+        },
     };
     let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
     Decision { verdict, ..case.decision }
@@ -57,7 +70,7 @@ pub enum Triage<'r> {
     AllocateSecond(&'r Service, IpAddr),
     /// The Service keeps its addresses.
     Keep(&'r Service),
-    /// The author of the request set these addresses.
+    /// The author of the request set these addresses. If it is a single one, the Service may request a second one.
     Check(&'r Service, Vec<IpAddr>),
 }
 
@@ -95,6 +108,9 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     }
     if service.external_name {
         return leave("type ExternalName has no address");
+    }
+    if service.cluster_ips.len() > MAX_FAMILIES {
+        return leave("the API server refuses more than two clusterIPs");
     }
     let new = service.addresses();
     // An ExternalName Service has no address, even if the object still contains one.
@@ -139,6 +155,8 @@ struct Case<'a> {
     outside: Option<&'a Pool>,
     cluster: &'a dyn Cluster,
     namespace: &'a LazyNamespace<'a>,
+    /// The pool, once it was chosen.
+    choice: Option<Result<Choice<'a>, PoolRefusal>>,
     decision: Decision,
 }
 
@@ -172,9 +190,10 @@ impl<'a> Case<'a> {
         Ok(Verdict::Allocated(addresses))
     }
 
-    fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, PoolRefusal> {
+    /// Adds a second address to the first one, if the Service requests one; `otherwise` is the reason if it does not.
+    fn allocate_second(&mut self, service: &Service, first: IpAddr, otherwise: &str) -> Result<Verdict, PoolRefusal> {
         let Some(second) = second(service, Family::of(first).other(), self.settings) else {
-            return Ok(Verdict::Unchanged("no second address requested".to_owned()));
+            return Ok(Verdict::Unchanged(otherwise.to_owned()));
         };
         let choice = self.choose(service)?;
         let pool = match self.place(&choice) {
@@ -237,8 +256,9 @@ impl<'a> Case<'a> {
         picker.pick(&self.settings.candidates(pool, family))
     }
 
-    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, PoolRefusal> {
-        let unchanged = || Ok(Verdict::Unchanged("set by hand".to_owned()));
+    /// Why the author of the request may not set these addresses; `None` if they may stay. Those that the Service may
+    /// have are noted in the decision, and the mistakes in others are warnings.
+    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Option<Denial>, PoolRefusal> {
         let reserved = addresses.iter().find_map(|address| {
             let pool = self.settings.pool_of(*address)?;
             let reservation = pool.reservation(*address)?;
@@ -252,65 +272,78 @@ impl<'a> Case<'a> {
                 self.request.subject(),
                 pool.name
             );
-            return Ok(Verdict::Denied(Denial { code: 403, message }));
+            return Ok(Some(Denial { code: 403, message }));
         }
-        if self.settings.explicit == Explicit::Allow {
-            return unchanged();
-        }
+        let settings = self.settings;
         let mut wrong: Vec<String> = Vec::new();
-        let mut placed: Vec<(IpAddr, Option<&Pool>)> = Vec::new();
         for &address in addresses {
-            if let Some(range) = self.settings.unusable_range_of(address) {
-                wrong.push(range.why.clone());
-            }
-            match self.settings.pool_of(address) {
-                _ if Some(address) == self.settings.kubernetes_address() => {
-                    wrong.push(format!("{address} is the address of default/kubernetes"));
-                }
-                Some(pool)
-                    if pool.exclude.iter().any(|excluded| excluded.contains(&address))
-                        && pool.reservation(address).is_none() =>
-                {
-                    wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
-                }
-                lies_in => placed.push((address, lies_in)),
-            }
-        }
-        if !placed.is_empty() {
-            match self.choose(service) {
-                Ok(choice) => {
-                    wrong.extend(placed.iter().filter_map(|(address, lies_in)| misplaced(*address, *lies_in, &choice)));
+            let (lies_in, before) = (settings.pool_of(address), wrong.len());
+            let mut may_have = settings.external.pool_of(address).is_none();
+            if settings.explicit == Explicit::Allow {
+                // Any address is accepted, and nothing is looked up: the fence of a pool may refuse it all the same.
+                may_have &= lies_in.is_none_or(|pool| {
+                    let scope = &pool.matches.scope;
+                    scope.namespace_selector.is_empty() && !scope.excludes(&self.request.namespace, &service.labels)
+                });
+            } else if let Err(refusal) = self.find_mistakes(service, address, lies_in, &mut wrong) {
+                if settings.explicit == Explicit::Deny {
+                    return Err(refusal);
                 }
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
-                Err(refusal) if self.settings.explicit == Explicit::Warn => {
-                    self.warn(format!("clusterIP was not checked: {refusal}"));
-                }
-                Err(refusal) => return Err(refusal),
+                wrong.push(format!("clusterIP was not checked: {refusal}"));
+                break;
+            }
+            if may_have && wrong.len() == before {
+                self.decision.chosen.push(address);
             }
         }
-        if wrong.is_empty() {
-            return unchanged();
-        }
-        if self.settings.explicit == Explicit::Deny {
+        if settings.explicit == Explicit::Deny && !wrong.is_empty() {
             let message = format!(
                 "Service {}: {}; omit clusterIP, or use an address of the Service's pool",
                 self.request.subject(),
                 wrong.join("; ")
             );
-            return Ok(Verdict::Denied(Denial { code: 403, message }));
+            return Ok(Some(Denial { code: 403, message }));
         }
         self.decision.warnings.append(&mut wrong);
-        unchanged()
+        Ok(None)
     }
 
-    /// Chooses the pool, and records pool and evidence for the answer.
+    /// Adds to `wrong` why the Service should not have an address that lies in this pool, or in none.
+    fn find_mistakes(
+        &mut self,
+        service: &Service,
+        address: IpAddr,
+        lies_in: Option<&Pool>,
+        wrong: &mut Vec<String>,
+    ) -> Result<(), PoolRefusal> {
+        wrong.extend(self.settings.unusable_range_of(address).map(|range| range.why.clone()));
+        match lies_in {
+            _ if Some(address) == self.settings.kubernetes_address() => {
+                wrong.push(format!("{address} is the address of default/kubernetes"));
+            }
+            Some(pool)
+                if pool.exclude.iter().any(|excluded| excluded.contains(&address))
+                    && pool.reservation(address).is_none() =>
+            {
+                wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
+            }
+            _ => wrong.extend(misplaced(address, lies_in, &self.choose(service)?)),
+        }
+        Ok(())
+    }
+
+    /// Chooses the pool once, and records pool and evidence for the answer.
     fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
+        if let Some(choice) = &self.choice {
+            return choice.clone();
+        }
         let choice = choose(service, self.namespace, self.settings, self.cluster, &mut self.decision.warnings);
         self.decision.unmatched = match &choice {
             Ok(choice) => choice.pool.is_none(),
             Err(refusal) => !matches!(refusal, PoolRefusal::Lookup { .. }),
         };
-        let choice = choice?;
+        let choice = self.choice.insert(choice).clone()?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
         self.decision.evidence = choice.report();
         Ok(choice)

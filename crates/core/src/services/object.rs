@@ -10,6 +10,10 @@ use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
 use crate::settings::{Pool, Settings};
 
+/// The most addresses and families of a Service. The API server refuses more, but only after its webhooks have
+/// answered, so each list is read up to the first item beyond.
+pub(crate) const MAX_FAMILIES: usize = 2;
+
 /// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FamilyPolicy {
@@ -45,13 +49,13 @@ pub struct Service {
     pub external_ips: Vec<String>,
     /// Whether the Service is being deleted: `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `spec.selector`
+    /// `spec.selector`: so much of it that a selector with more than [`MAX_LABELS`] labels still has more.
     pub selector: Labels,
     /// `spec.clusterIP`, as written; `None` if absent or empty.
     pub cluster_ip: Option<String>,
     /// Whether the request itself names `spec.clusterIP`: an update may leave it out, and has that of the stored Service then.
     pub names_cluster_ip: bool,
-    /// `spec.clusterIPs`, as written, without empty items.
+    /// `spec.clusterIPs`, as written, without empty items: the first three items.
     pub cluster_ips: Vec<String>,
     /// `spec.ipFamilies`
     pub families: Vec<Family>,
@@ -71,6 +75,7 @@ impl Service {
         let families = match spec.get("ipFamilies")? {
             Some(families) => families
                 .items()?
+                .take(MAX_FAMILIES + 1)
                 .map(|family| Family::parse(family.text()?).ok_or_else(|| family.mismatch("IPv4 or IPv6")))
                 .collect::<Result<_, _>>()?,
             None => Vec::new(),
@@ -97,13 +102,13 @@ impl Service {
             load_balancer: kind == Some("LoadBalancer"),
             load_balancer_class: owned(spec.text_of("loadBalancerClass")?),
             load_balancer_ip: owned(spec.text_of("loadBalancerIP")?),
-            external_ips: spec.texts_of("externalIPs")?.into_iter().map(str::to_owned).collect(),
+            external_ips: spec.texts_of("externalIPs", usize::MAX)?.into_iter().map(str::to_owned).collect(),
             deleting: metadata.get("deletionTimestamp")?.is_some(),
-            selector: spec.map_of("selector")?,
+            selector: spec.first_of("selector", MAX_LABELS + 1)?,
             cluster_ip: owned(cluster_ip),
             names_cluster_ip: cluster_ip.is_some(),
             cluster_ips: spec
-                .texts_of("clusterIPs")?
+                .texts_of("clusterIPs", MAX_FAMILIES + 1)?
                 .into_iter()
                 .filter(|ip| !ip.is_empty())
                 .map(str::to_owned)
@@ -165,13 +170,14 @@ impl Service {
     }
 }
 
-/// The addresses of a Service object without repetition, the primary one first.
+/// The addresses of a Service object without repetition, the primary one first. Of a list that the API server refuses,
+/// only the first three items are read.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     let spec = service.get("spec");
     let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
     let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in primary.chain(all).filter_map(|address| parse_address(address.as_str()?)) {
+    for address in primary.chain(all.take(MAX_FAMILIES + 1)).filter_map(|address| parse_address(address.as_str()?)) {
         if !addresses.contains(&address) {
             addresses.push(address);
         }

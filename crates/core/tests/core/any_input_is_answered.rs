@@ -7,7 +7,7 @@ use clusterip_core::{validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{FakeCluster, about_node, answer_of, cases, node, some_json, unchanged, updated, with_blocks};
+use crate::support::{FakeCluster, about_node, allocated, answer_of, cases, node, some_json, updated, with_blocks};
 
 /// Replaces a value somewhere in `target`, chosen by `path`, with `value`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
@@ -253,7 +253,8 @@ fn payload_is_valid_before_a_value_is_replaced() {
     let evidence: &[(&str, &str)] = &[("a", "b"), ("kubernetes.io/os", "windows")];
     let why = (Some("windows"), Some(("Pod shop/web, annotation clusterip-policy/os", evidence)));
     let answer = answer_of(&payload["request"], &payload["settings"], &rich_cluster());
-    assert_eq!(answer, unchanged("set by hand", why, &[]));
+    let given = ["10.0.0.9", "fd00::11"];
+    assert_eq!(answer, allocated(&payload["request"]["object"], &given, why, &[]));
 }
 
 #[test]

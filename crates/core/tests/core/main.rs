@@ -24,6 +24,7 @@ mod external_requested_addresses;
 mod external_stored;
 mod external_updates;
 mod families;
+mod families_set_by_hand;
 mod families_updates;
 mod known_used;
 mod node_allocation_state;

@@ -198,6 +198,11 @@ fn new_address_of_a_request_is_checked() {
             expected: "check 10.0.0.7, fd00::7",
         },
         Case {
+            name: "created with three addresses",
+            request: create(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7", "fd00::7", "10.0.0.8"]})),
+            expected: "leave: the API server refuses more than two clusterIPs",
+        },
+        Case {
             name: "created with an address that is not canonical",
             request: create(json!({"clusterIP": "fd00:0::0007"})),
             expected: "check fd00::7",

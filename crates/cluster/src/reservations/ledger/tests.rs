@@ -89,6 +89,22 @@ fn reservation_ends_when_address_is_seen_or_after_timeout() {
 }
 
 #[test]
+fn each_new_reservation_removes_those_that_have_ended() {
+    let (ledger, seconds) = ledger();
+    let add: [fn(&Ledger, IpAddr); 4] = [
+        |ledger, address| assert!(ledger.reserve(address, &web(), || false)),
+        |ledger, address| assert_eq!(ledger.reserve_external(address, &web(), &any), Ok(true)),
+        |ledger, address| ledger.reserve_claimed(address, &web(), RESERVATION_TIME),
+        |ledger, address| drop(ledger.reserve_chosen_by_hand(address, &web(), &any)),
+    ];
+    for (last, add) in (1..).zip(add) {
+        add(&ledger, ip(last));
+        assert_eq!(ledger.lock().len(), 1, "{last}");
+        seconds.fetch_add(65, Ordering::Relaxed);
+    }
+}
+
+#[test]
 fn one_service_reserves_two_addresses_per_family_and_two_external() {
     struct Case {
         last: u8,
@@ -395,23 +411,25 @@ fn address_counts_towards_its_pool_and_family() {
     let settings = Settings::from_value(&document).unwrap();
     struct Row {
         name: &'static str,
+        namespace: &'static str,
         address: &'static str,
         max: usize,
         counts: &'static [&'static str],
     }
-    let row = |name, address, max, counts| Row { name, address, max, counts };
+    let row = |name, address, max, counts| Row { name, namespace: "shop", address, max, counts };
     let all = ["10.0.0.7", "10.0.2.7", "10.0.1.7", "fd00::7", "192.0.2.17", "192.0.2.40", "fd01::1"];
     let rows = [
         row("two ranges of one family", "10.0.0.9", 100, &["10.0.0.7", "10.0.2.7"]),
         row("the other family", "fd00::70", 50, &["fd00::7"]),
         row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
         row("a pool for one namespace", "10.0.3.9", 30, &[]),
+        Row { namespace: "mallory", ..row("the same pool, for another namespace", "10.0.3.9", 8, &[]) },
         row("a pool for two namespaces", "10.0.4.9", 8, &[]),
         row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
         row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
     ];
-    for Row { name, address, max, counts } in rows {
-        let share = NamespaceShare::of(&settings, address.parse().unwrap());
+    for Row { name, namespace, address, max, counts } in rows {
+        let share = NamespaceShare::of(&settings, address.parse().unwrap(), namespace);
         let counted: Vec<&str> = all.into_iter().filter(|other| (share.counts)(other.parse().unwrap())).collect();
         assert_eq!((share.max, counted), (max, counts.to_vec()), "{name}");
     }

@@ -34,7 +34,9 @@ struct Bodies {
 
 #[derive(Debug)]
 struct Waiting {
-    requester: Requester,
+    peer: IpAddr,
+    /// The namespace that the request is about; `None` until the beginning has arrived.
+    namespace: Option<String>,
     bytes: Vec<u8>,
     /// Gets the beginning if the body is given up.
     given_up: oneshot::Sender<Vec<u8>>,
@@ -57,11 +59,10 @@ impl Memory {
     /// is given up.
     pub(super) fn begin(self: &Arc<Self>, peer: IpAddr) -> (Body, oneshot::Receiver<Vec<u8>>) {
         let (given_up, if_given_up) = oneshot::channel();
-        let requester = Requester { peer: Some(peer), namespace: String::new() };
         let mut bodies = self.bodies.lock();
         bodies.arrived += 1;
         let number = bodies.arrived;
-        bodies.waiting.insert(number, Waiting { requester, bytes: Vec::new(), given_up });
+        bodies.waiting.insert(number, Waiting { peer, namespace: None, bytes: Vec::new(), given_up });
         bodies.used += REQUEST;
         bodies.shrink(self.most);
         drop(bodies);
@@ -88,24 +89,23 @@ impl Bodies {
         if self.used <= most {
             return;
         }
-        let mut of_peers: BTreeMap<Option<IpAddr>, usize> = BTreeMap::new();
-        // What each namespace takes, and its bodies in the order of arrival.
-        let mut of_namespaces: BTreeMap<Requester, (usize, Vec<u64>)> = BTreeMap::new();
-        for (number, Waiting { requester, bytes, .. }) in &self.waiting {
-            *of_peers.entry(requester.peer).or_default() += REQUEST + bytes.len();
-            let (used, numbers) = of_namespaces.entry(requester.clone()).or_default();
+        let mut of_peers: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        // What each namespace of a client takes, and its bodies in the order of arrival.
+        let mut of_namespaces: BTreeMap<(IpAddr, Option<String>), (usize, Vec<u64>)> = BTreeMap::new();
+        for (number, Waiting { peer, namespace, bytes, .. }) in &self.waiting {
+            *of_peers.entry(*peer).or_default() += REQUEST + bytes.len();
+            let (used, numbers) = of_namespaces.entry((*peer, namespace.clone())).or_default();
             *used += REQUEST + bytes.len();
             numbers.push(*number);
         }
         while self.used > most - most / 16 {
-            let largest = of_namespaces
-                .iter_mut()
-                .max_by_key(|(requester, (used, _))| (of_peers.get(&requester.peer).copied(), *used));
-            let Some((requester, (used, numbers))) = largest else { return };
+            let largest =
+                of_namespaces.iter_mut().max_by_key(|((peer, _), (used, _))| (of_peers.get(peer).copied(), *used));
+            let Some(((peer, _), (used, numbers))) = largest else { return };
             let Some(removed) = numbers.pop().and_then(|newest| self.remove(newest)) else { return };
             let bytes = REQUEST + removed.bytes.len();
             *used -= bytes;
-            if let Some(of_peer) = of_peers.get_mut(&requester.peer) {
+            if let Some(of_peer) = of_peers.get_mut(peer) {
                 *of_peer -= bytes;
             }
             let Waiting { mut bytes, given_up, .. } = removed;
@@ -143,47 +143,60 @@ impl Body {
                 break;
             }
         }
-        self.change(Waiting::name);
-        if length <= most {
-            return Ok(());
+        let ended = self.change(|waiting| {
+            if waiting.bytes.len() < BEGINNING {
+                waiting.namespace = Some(namespace_of(&waiting.bytes).unwrap_or_default());
+            }
+            waiting.is_nameless()
+        });
+        if length > most {
+            return Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes")));
         }
-        Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes")))
+        if ended == Some(true) {
+            let message =
+                format!("the first {BEGINNING} bytes do not say what the review is about: its name is too long");
+            return Err(ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, message));
+        }
+        Ok(())
     }
 
-    /// Adds a part of the body. Only the beginning of a body with more than `most` bytes is kept.
+    /// Adds a part of the body. Only the beginning is kept of a body with more than `most` bytes, and of one whose
+    /// beginning does not name a namespace.
     fn add(&self, part: &[u8], most: usize) {
         self.change(|waiting| {
             let before = waiting.bytes.len();
             waiting.bytes.extend_from_slice(part);
-            if waiting.bytes.len() > most {
-                waiting.bytes.truncate(BEGINNING);
-                waiting.bytes.shrink_to_fit();
-            }
             // The namespace is known as soon as the beginning is there.
             if before < BEGINNING && waiting.bytes.len() >= BEGINNING {
-                waiting.name();
+                waiting.namespace = namespace_of(beginning(&waiting.bytes));
+            }
+            if waiting.bytes.len() > most || waiting.is_nameless() {
+                waiting.bytes.truncate(BEGINNING);
+                waiting.bytes.shrink_to_fit();
             }
         });
     }
 
-    /// Changes the body, if it is not given up.
-    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+    /// Changes the body, and returns what `change` returns; `None` if the body is given up.
+    fn change<R>(&self, change: impl FnOnce(&mut Waiting) -> R) -> Option<R> {
         let mut bodies = self.memory.bodies.lock();
-        let Some(waiting) = bodies.waiting.get_mut(&self.number) else { return };
+        let waiting = bodies.waiting.get_mut(&self.number)?;
         let before = waiting.bytes.len();
-        change(waiting);
+        let changed = change(waiting);
         let after = waiting.bytes.len();
         bodies.used = bodies.used - before + after;
         bodies.shrink(self.memory.most);
+        Some(changed)
     }
 
     /// The length of the body, its beginning, and its requester; all empty if the body is given up.
     pub(super) fn about(&self) -> (usize, Vec<u8>, Requester) {
         let bodies = self.memory.bodies.lock();
-        let Some(Waiting { requester, bytes, .. }) = bodies.waiting.get(&self.number) else {
+        let Some(Waiting { peer, namespace, bytes, .. }) = bodies.waiting.get(&self.number) else {
             return Default::default();
         };
-        (bytes.len(), beginning(bytes).to_vec(), requester.clone())
+        let requester = Requester { peer: Some(*peer), namespace: namespace.clone().unwrap_or_default() };
+        (bytes.len(), beginning(bytes).to_vec(), requester)
     }
 
     /// Takes the body for its review; `None` if the body is given up, or its request has ended. The body does not count
@@ -195,9 +208,9 @@ impl Body {
 }
 
 impl Waiting {
-    /// Counts the body as one of the namespace that the request is about.
-    fn name(&mut self) {
-        self.requester.namespace = namespace_of(beginning(&self.bytes));
+    /// Whether the beginning has arrived and does not say which namespace the request is about.
+    fn is_nameless(&self) -> bool {
+        self.namespace.is_none() && self.bytes.len() >= BEGINNING
     }
 }
 
@@ -278,11 +291,57 @@ mod tests {
         let memory = Memory::new(100_000);
         let mut sent = send(&memory, API_SERVER, "shop", 200_000);
         let beginning = sent.given_up.try_recv().unwrap();
-        assert_eq!((namespace_of(&beginning).as_str(), beginning.len()), ("shop", BEGINNING));
+        assert_eq!((namespace_of(&beginning).as_deref(), beginning.len()), (Some("shop"), BEGINNING));
         assert_eq!(sent.body.taker()(), None);
         let (body, _given_up) = memory.begin(IpAddr::from([10, 0, 0, 1]));
         (0..3).for_each(|_| body.add(&text("shop", 20_000), 50_000));
         let (length, beginning, requester) = body.about();
         assert_eq!((length, beginning.len(), requester.namespace.as_str()), (BEGINNING, BEGINNING, "shop"));
+    }
+
+    #[test]
+    fn bodies_that_name_no_namespace_yet_are_not_those_of_objects_of_the_cluster() {
+        let memory = Memory::new(1 << 20);
+        let mut unnamed: Vec<Sent> = (0..80).map(|_| send(&memory, API_SERVER, "shop", 100)).collect();
+        let mut nodes: Vec<Sent> = (0..4).map(|_| send(&memory, API_SERVER, "", 100_000)).collect();
+        assert!(unnamed.iter_mut().any(Sent::is_given_up), "they take more than the Nodes");
+        assert!(!nodes.iter_mut().any(Sent::is_given_up));
+    }
+
+    #[tokio::test]
+    async fn body_whose_beginning_hides_its_namespace_is_refused() {
+        struct Case {
+            name: &'static str,
+            /// The fields of the request before the others.
+            fields: String,
+            length: usize,
+            status: Option<u16>,
+        }
+        let long = "n".repeat(BEGINNING);
+        let named = r#""namespace": "shop""#;
+        let cases = [
+            Case { name: "a namespace", fields: named.into(), length: 9000, status: None },
+            Case { name: "an operation alone", fields: r#""operation": "CREATE""#.into(), length: 9000, status: None },
+            Case { name: "a small body", fields: r#""name": "web""#.into(), length: 1000, status: None },
+            Case {
+                name: "a long name",
+                fields: format!(r#""name": "{long}", {named}"#),
+                length: 9000,
+                status: Some(422),
+            },
+            Case { name: "neither", fields: r#""name": "web""#.into(), length: 9000, status: Some(422) },
+            Case { name: "too large", fields: named.into(), length: 20_000, status: Some(413) },
+        ];
+        for Case { name, fields, length, status } in cases {
+            let memory = Memory::new(1 << 20);
+            let (body, _given_up) = memory.begin(IpAddr::from([10, 0, 0, 1]));
+            let mut text = format!(r#"{{"request": {{"uid": "1", "kind": {{}}, {fields}, "#).into_bytes();
+            text.resize(length, b' ');
+            let parts: Vec<_> = text.chunks(3000).map(|part| Ok::<_, std::io::Error>(part.to_vec())).collect();
+            let read = body.read(10_000, axum::body::Body::from_stream(futures::stream::iter(parts))).await;
+            assert_eq!(read.err().map(|refusal| refusal.0.as_u16()), status, "{name}");
+            let kept = body.about().0;
+            assert!(if status == Some(422) { kept == BEGINNING } else { kept <= length }, "{name}: {kept}");
+        }
     }
 }
