@@ -224,9 +224,7 @@ impl Reconciler {
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let Some(record) = self.evaluator.stores().stored_service(id) else {
-            self.clear_findings(id);
-            self.found.lock().large.remove(id);
-            self.found.lock().reports.remove(id);
+            self.forget_service(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
@@ -234,14 +232,22 @@ impl Reconciler {
         };
         let service = record.value();
         if self.is_temporary(&service) {
-            self.clear_findings(id);
+            self.forget_service(id);
             return Next::Change;
         }
         match self.inspect(id, service.clone()).await {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
+                // The annotation that asks for the move could not be removed.
+                if let Some(rest) = self.remaining_pause(id).filter(|_| Move::of(&service) == Some(Move::Now)) {
+                    return Next::After(rest);
+                }
                 self.answer_requester(id, &service, "not moved: with the server's settings, it is in its pool").await;
-                self.remove_request_and_annotation(id, &service).await
+                let next = self.remove_request_and_annotation(id, &service).await;
+                if next == Next::Change {
+                    self.found.lock().failures.remove(id);
+                }
+                next
             }
             Ok(Inspection::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
@@ -360,31 +366,35 @@ impl Reconciler {
         next
     }
 
-    /// Deletes the request to move a Service, and removes the annotation that asks for the move from the Service.
+    /// Deletes the request to move a Service, and removes the annotation that asks for the move from the Service. If the
+    /// annotation can't be removed, that is tried again as rarely as a move that fails.
     async fn remove_request_and_annotation(&self, id: &ServiceKey, service: &Value) -> Next {
         self.answer_request(id).await;
-        if Move::of(service) != Some(Move::Now) {
-            return Next::Change;
+        if Move::of(service) == Some(Move::Now) && !self.remove_annotation(id).await {
+            return self.after_failure(id);
         }
+        Next::Change
+    }
+
+    /// Removes the annotation that asks for a move. Returns whether it is gone.
+    async fn remove_annotation(&self, id: &ServiceKey) -> bool {
         for _ in 0..ANSWER_TRIES {
-            let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
-            if Move::of(&live) != Some(Move::Now) {
-                return Next::Change;
-            }
+            let Ok(live) = self.live(id).await else { return false };
+            let Some(mut live) = live.filter(|live| Move::of(live) == Some(Move::Now)) else { return true };
             if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
                 annotations.remove(MOVE_ANNOTATION);
             }
             let request =
                 serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
-            let Ok(Ok(request)) = request else { return Next::Change };
+            let Ok(Ok(request)) = request else { return false };
             match self.client.request::<Value>(request).await {
-                Ok(_) => return Next::Change,
+                Ok(_) => return true,
                 // Another client has changed the Service. If the annotation stayed, it would be answered again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(_) => break,
+                Err(_) => return false,
             }
         }
-        Next::After(STALE)
+        false
     }
 
     /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
@@ -423,9 +433,8 @@ fn too_large(bytes: usize) -> (StayReason, String) {
     (StayReason::TooLarge, Unmoved::TooLarge { bytes }.to_string())
 }
 
-/// What follows if a Service can't be read: it is tried again. An answer that can't be read is the same next time, unless
-/// the Service changes, which the watch reports.
+/// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
-    Next::After(if matches!(error, kube::Error::SerdeError(_)) { WATCHED } else { UNFINISHED })
+    Next::After(UNFINISHED)
 }
