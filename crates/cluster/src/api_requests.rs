@@ -1,5 +1,6 @@
-//! Gives each request to the API server a time limit, and each page of a list a maximum size. Makes each answer UTF-8.
-//! Names the URL in errors of the connection and the server in refusals. Reads an answer up to a maximum size.
+//! Gives each request to the API server a time limit, and each page of a list a maximum size. Makes each answer UTF-8
+//! that is not nested too deep, and reads it up to a maximum size. Names the URL in errors of the connection and the
+//! server in refusals.
 
 use std::fmt;
 use std::io;
@@ -21,6 +22,7 @@ use tower::{BoxError, Service};
 use crate::api_server::{ApiServer, Unreachable};
 use crate::error_text::{causes, innermost};
 use crate::list_pages;
+use crate::nesting::with_limited_depth;
 use crate::utf8::with_replaced_bytes;
 
 /// The time limit of a request to the API server; `None` for no limit.
@@ -171,7 +173,7 @@ where
             if let Some(limit) = limit.filter(|_| !is_watch) {
                 response = response.map(|body| with_time_limit(body, sent, limit));
             }
-            response = response.map(with_replaced_bytes);
+            response = response.map(with_replaced_bytes).map(with_limited_depth);
             if has_maximum_size {
                 response = response.map(list_pages::with_maximum_size);
             }

@@ -34,6 +34,7 @@ pub mod logging;
 pub mod lookups;
 pub mod manifests;
 pub mod metrics;
+mod nesting;
 pub mod object;
 pub mod panics;
 pub mod permissions;

@@ -36,7 +36,7 @@ use serde_json::{Map, Value, json};
 use crate::journal::{Journal, Plan};
 use crate::outcome::Refusal;
 use crate::step::{self, Step};
-use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, is_at};
+use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, is_at, latest_grace_end};
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
@@ -159,6 +159,10 @@ pub fn next(
     let temporaries = Temporaries::of(seen, journal);
     let Some(service) = &seen.service else { return temporaries.delete_all(moment) };
     match step::next(service, journal) {
+        // The author of the Service can make the API server refuse each write to it. That must not keep the old address.
+        Step::Assign if temporaries.old.is_ours() && moment.now >= latest_grace_end(journal, plan) => {
+            SeamlessStep::Delete(Role::Old)
+        }
         Step::Assign => between_swaps(service, &temporaries, journal, progress, moment, target),
         Step::Idle if is_at(service, &journal.from) => before_swaps(service, &temporaries, journal, progress, moment),
         Step::Idle => after_swaps(&temporaries, journal, plan, moment),

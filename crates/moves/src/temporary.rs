@@ -167,6 +167,11 @@ pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
     written.filter(|time| valid.contains(time)).unwrap_or(earliest).saturating_add(plan.grace)
 }
 
+/// When the grace period has ended in any case, in seconds since 1970.
+pub(crate) fn latest_grace_end(journal: &Journal, plan: &Plan) -> i64 {
+    journal.recorded_at.saturating_add(MAX_UNTIL_SWAP).saturating_add(plan.grace)
+}
+
 /// Whether a Service has exactly these addresses.
 pub(crate) fn is_at(service: &Value, at: &[IpAddr]) -> bool {
     let kind = service.pointer("/spec/type").and_then(Value::as_str);

@@ -153,6 +153,32 @@ pub async fn cached(client: &Client, service: &Value) {
     .await;
 }
 
+/// The JSON of an object whose managed fields have these fields of its spec.
+pub fn with_managed_fields(object: &Value, fields: &[u8]) -> Vec<u8> {
+    let mut object = object.clone();
+    object["metadata"]["managedFields"] = "FIELDS".into();
+    let text = object.to_string();
+    let (before, after) = text.split_once("\"FIELDS\"").unwrap();
+    let manager = br#"[{"manager": "m", "operation": "Update", "apiVersion": "v1", "time": "2026-11-24T10:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": "#;
+    [before.as_bytes(), manager, fields, b"}}]", after.as_bytes()].concat()
+}
+
+/// Fields that are nested deeper than most readers of JSON read.
+pub fn deep_fields() -> Vec<u8> {
+    ["{\"f:a\":".repeat(200), "{}".to_owned(), "}".repeat(200)].concat().into_bytes()
+}
+
+/// The addresses of the Services of a namespace, each with the name of its Service, as the API server has allocated them.
+pub async fn allocated(client: &Client, namespace: &str) -> Vec<(IpAddr, String)> {
+    let list = send(client, Method::GET, "/apis/networking.k8s.io/v1/ipaddresses", None).await.unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    let own = items.filter(|item| item["spec"]["parentRef"]["namespace"] == namespace);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    own.map(|item| (text(&item["metadata"]["name"]).parse().unwrap(), text(&item["spec"]["parentRef"]["name"])))
+        .collect()
+}
+
 /// Sends a merge patch for a Service.
 pub async fn patch(client: &Client, namespace: &str, name: &str, patch: Value) -> Value {
     send(client, Method::PATCH, &path(namespace, name), Some(&patch)).await.unwrap()

@@ -1,12 +1,13 @@
 //! What prevents or disturbs a seamless move is reported, and no other Service is changed.
 
-use axum::http::Method;
+use axum::http::{Method, Request};
+use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::support::{SEAMLESS, Stage, is_in_pool};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
-use crate::support::move_helpers::{addresses, but_addresses, path, send};
+use crate::support::move_helpers::{addresses, allocated, but_addresses, deep_fields, path, send, with_managed_fields};
 
 /// Creates a Service.
 async fn create(stage: &Stage<'_>, name: &str, spec: Value) -> Value {
@@ -331,4 +332,29 @@ async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
     let after = stage.stored("web").await;
     assert!(addresses(&after).iter().all(is_in_pool), "{after}");
     assert_eq!(but_addresses(&after), but_addresses(&before));
+}
+
+/// The API server stores managed fields that are nested so deep that most readers of JSON refuse them.
+#[tokio::test(flavor = "multi_thread")]
+async fn service_that_its_author_makes_hard_to_read_during_its_move_keeps_no_temporary_service() {
+    let cases: [(&str, fn(&Seen) -> bool, bool); 3] =
+        [("deep-new", creates_new, false), ("deep-old", takes_old, true), ("deep-end", assigns, true)];
+    let ends = cases.map(async |(name, matches, moves)| {
+        let stage = Stage::new(name).await;
+        stage.service("web", json!({})).await;
+        let proxy = Proxy::start(stage.plane).await;
+        let (gate, _, ended) = waits_at(&stage, &proxy, matches).await;
+        let body = with_managed_fields(&stage.stored("web").await, &deep_fields());
+        let request = Request::put(path(&stage.namespace, "web")).header("content-type", "application/json");
+        let answer = stage.client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200, "{name}");
+        gate.release();
+        let ended = ended.await.unwrap().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(stage.left().await, [""; 0], "{name}: {errors}");
+        let allocated = allocated(&stage.client, &stage.namespace).await;
+        let [(address, service)] = &allocated[..] else { panic!("{name}: {allocated:?}") };
+        assert_eq!((service.as_str(), is_in_pool(address)), ("web", moves), "{name}: {address} {errors}");
+    });
+    futures::future::join_all(ends).await;
 }

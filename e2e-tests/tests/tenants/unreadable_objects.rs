@@ -7,27 +7,17 @@ use serde_json::{Value, json};
 
 use super::support::{BLUE, LINUX, MALLORY, SETTINGS, Scene, Tenant, clusterip};
 use crate::support::eventually::eventually;
+use crate::support::move_helpers::{allocated, deep_fields, with_managed_fields};
 use crate::support::webhook_cluster::{addresses, annotated, deployment, within};
 
 const NO_UTF8: &[u8] = b"{\"f:\xff\xfe\":{}}";
 
-/// Nested deeper than most readers of JSON read.
-fn deep() -> Vec<u8> {
-    ["{\"f:a\":".repeat(200), "{}".to_owned(), "}".repeat(200)].concat().into_bytes()
-}
-
 /// Sends a create of the object with these managed fields, and returns the status of the answer.
 async fn creates(tenant: &Tenant<'_>, collection: &str, object: &Value, fields: &[u8]) -> u16 {
-    let mut object = object.clone();
-    object["metadata"]["managedFields"] = "FIELDS".into();
-    let text = object.to_string();
-    let (before, after) = text.split_once("\"FIELDS\"").unwrap();
-    let manager = br#"[{"manager": "m", "operation": "Update", "apiVersion": "v1", "time": "2026-11-24T10:00:00Z",
-        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": "#;
-    let body = [before.as_bytes(), manager, fields, b"}}]", after.as_bytes()].concat();
-    let path = format!("{collection}/namespaces/{}/{}", tenant.namespace, plural(&object));
+    let path = format!("{collection}/namespaces/{}/{}", tenant.namespace, plural(object));
     let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
-    tenant.client.send(request.body(Body::from(body)).unwrap()).await.unwrap().status().as_u16()
+    let body = Body::from(with_managed_fields(object, fields));
+    tenant.client.send(request.body(body).unwrap()).await.unwrap().status().as_u16()
 }
 
 fn plural(object: &Value) -> String {
@@ -35,18 +25,21 @@ fn plural(object: &Value) -> String {
 }
 
 #[tokio::test]
-async fn object_that_is_hard_to_read_hides_no_other_and_is_reviewed() {
+async fn object_that_is_hard_to_read_hides_no_other_and_is_moved_and_reviewed() {
     let mut scene = Scene::without_server();
+    let deep = deep_fields();
     // They exist before the server starts, so that it lists them.
-    {
+    let misplaced = {
         let mallory = scene.tenant(MALLORY).await;
-        for (name, fields) in [("bytes", NO_UTF8), ("deep", &deep())] {
-            let service = annotated(name, json!({"clusterip-policy/os": "linux"}), json!({"selector": {"app": name}}));
+        for (name, fields) in [("bytes", NO_UTF8), ("deep", &deep)] {
+            let now = json!({"clusterip-policy/os": "linux", "clusterip-policy/move": "now"});
+            let service = annotated(name, now, json!({"selector": {"app": name}}));
             assert_eq!(creates(&mallory, "/api/v1", &service, fields).await, 201, "{name}");
             let workload = deployment(name, json!({}));
             assert_eq!(creates(&mallory, "/apis/apps/v1", &workload, fields).await, 201, "{name}");
         }
-    }
+        mallory.namespace
+    };
     scene.install().await;
     scene.serve(SETTINGS).await;
     scene.server.as_mut().unwrap().ready().await;
@@ -57,7 +50,12 @@ async fn object_that_is_hard_to_read_hides_no_other_and_is_reviewed() {
         within(addresses(&created)[0], LINUX).then_some(())
     })
     .await;
-    for (nth, fields) in [NO_UTF8, &deep()].into_iter().enumerate() {
+    eventually("the moves", async || {
+        let addresses = allocated(&scene.admin(), &misplaced).await;
+        addresses.iter().all(|(address, _)| within(*address, LINUX)).then_some(())
+    })
+    .await;
+    for (nth, fields) in [NO_UTF8, &deep].into_iter().enumerate() {
         let takes =
             annotated(&format!("takes-{nth}"), json!({}), json!({"clusterIP": format!("172.21.8.{}", 77 + nth)}));
         let status = creates(&mallory, "/api/v1", &takes, fields).await;

@@ -60,18 +60,6 @@ pub fn claimed(
     claims
 }
 
-/// All addresses of the pools that a Service has, recorded or not; empty if the Service is being deleted.
-pub fn addresses_in_pools(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
-    let fields = stored::read(service);
-    if fields.deleting {
-        return Vec::new();
-    }
-    let mut addresses = stored::recorded(&fields);
-    addresses.retain(|address| settings.pool_of(*address).is_some());
-    addresses.extend(claimed(&fields, &shown(service), settings).into_iter().map(|(_, address)| address));
-    addresses
-}
-
 /// The protocols and ports of a Service, from its first [`MAX_PORTS`] ports. Ports that can't be read are left out.
 pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
@@ -93,53 +81,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn addresses_count_wherever_a_service_has_them() {
-        let settings = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.10-10.0.9.19"]}]}});
-        let settings = clusterip_core::settings::Settings::from_value(&settings).unwrap().external;
-        struct Case {
-            name: &'static str,
-            service: Value,
-            expected: Vec<&'static str>,
-        }
-        let record = |address: &str| json!({"annotations": {"clusterip-policy/external-addresses": address}});
-        let ours = || json!({"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"});
-        let status = || json!({"loadBalancer": {"ingress": [{"ip": "10.0.9.12"}]}});
-        let cases = [
-            Case { name: "none", service: json!({"spec": {}}), expected: vec![] },
-            Case {
-                name: "recorded, and in the status",
-                service: json!({"metadata": record("10.0.9.12"), "spec": ours(), "status": status()}),
-                expected: vec!["10.0.9.12"],
-            },
-            Case {
-                name: "the record of a Service that gets no address",
-                service: json!({"metadata": record("10.0.9.12"), "spec": {"type": "ClusterIP"}}),
-                expected: vec!["10.0.9.12"],
-            },
-            Case {
-                name: "externalIPs, one of them outside of all pools",
-                service: json!({"spec": {"externalIPs": ["10.0.9.11", "10.0.7.1"]}}),
-                expected: vec!["10.0.9.11"],
-            },
-            Case {
-                name: "the status that another program writes",
-                service: json!({"spec": {"type": "LoadBalancer"}, "status": status()}),
-                expected: vec!["10.0.9.12"],
-            },
-            Case {
-                name: "a Service that is being deleted",
-                service: json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-                    "spec": {"externalIPs": ["10.0.9.11"]}}),
-                expected: vec![],
-            },
-        ];
-        for Case { name, service, expected } in cases {
-            let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
-            assert_eq!(addresses_in_pools(&service, &settings), expected, "{name}");
-        }
-    }
 
     #[test]
     fn recorded_addresses_are_read_from_served_services_only() {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use clusterip_api::{AddressCounts, Blocks, PoolAddresses, ReservationHolder};
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::external::service_fields::addresses_in_pools;
 use clusterip_core::address::Family;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Pool;
@@ -43,14 +42,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
     let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(*address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
-    let mut external: Vec<IpAddr> = Vec::new();
-    if !settings.external.pools.is_empty() {
-        for service in snapshot.external_services() {
-            external.extend(addresses_in_pools(&service.value(), &settings.external));
-        }
-    }
-    external.sort_unstable();
-    external.dedup();
+    let mut external: Vec<IpAddr> = snapshot.external_addresses().flat_map(|(_, held)| held).copied().collect();
     let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
         let of_each = pool.reservations.iter();
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()
@@ -58,6 +50,8 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
     let blocks = usage::of_nodes(settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect());
     drop(snapshot);
+    external.sort_unstable();
+    external.dedup();
 
     let mut nodes: BTreeMap<String, Blocks> = BTreeMap::new();
     for fill in blocks {

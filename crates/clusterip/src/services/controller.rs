@@ -265,7 +265,7 @@ impl Controller {
         if !whole.is_empty() {
             // The search does not find Services that are gone.
             let gone = |id: &ServiceKey| whole.contains(&*id.namespace) && stores.stored_service(id).is_none();
-            self.reconciler.noted().into_iter().filter(gone).for_each(|id| turns.push(id));
+            self.reconciler.remembered().into_iter().filter(gone).for_each(|id| turns.push(id));
         }
         for search in begun {
             searches.spawn(search.next(Arc::clone(stores.snapshot())));

@@ -85,4 +85,9 @@ fn old_addresses_are_taken_once() {
     progress.answered(&step, Ok(()));
     // A user has parked `old` again.
     assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(Role::New));
+    // The Service gets no address, because each write to it is refused.
+    for (now, expected) in [(639, Role::New), (640, Role::Old)] {
+        let moment = Moment { now, ..moment };
+        assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(expected), "{now}");
+    }
 }

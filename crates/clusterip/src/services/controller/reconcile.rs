@@ -227,9 +227,7 @@ impl Reconciler {
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey, size: Size) -> Next {
         let Some(record) = self.evaluator.stores().stored_service(id) else {
-            self.clear_findings(id);
-            self.found.lock().large.remove(id);
-            self.found.lock().reports.remove(id);
+            self.forget_service(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
@@ -237,14 +235,22 @@ impl Reconciler {
         };
         let service = record.value();
         if self.is_temporary(&service) {
-            self.clear_findings(id);
+            self.forget_service(id);
             return Next::Change;
         }
         match self.inspect(id, service.clone()).await {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
+                // The annotation that asks for the move could not be removed.
+                if let Some(rest) = self.remaining_pause(id).filter(|_| Move::of(&service) == Some(Move::Now)) {
+                    return Next::After(rest);
+                }
                 self.answer_requester(id, &service, "not moved: with the server's settings, it is in its pool").await;
-                self.remove_request_and_annotation(id, &service).await
+                let next = self.remove_request_and_annotation(id, &service).await;
+                if next == Next::Change {
+                    self.found.lock().failures.remove(id);
+                }
+                next
             }
             Ok(Inspection::HalfMoved) => {
                 let next = self.half_moved(id, &service, size).await;
@@ -366,29 +372,35 @@ impl Reconciler {
         next
     }
 
-    /// Deletes the request to move a Service, and removes the annotation that asks for the move from the Service.
+    /// Deletes the request to move a Service, and removes the annotation that asks for the move from the Service. If the
+    /// annotation can't be removed, that is tried again as rarely as a move that fails.
     async fn remove_request_and_annotation(&self, id: &ServiceKey, service: &Value) -> Next {
         self.answer_request(id).await;
-        if Move::of(service) != Some(Move::Now) {
-            return Next::Change;
+        if Move::of(service) == Some(Move::Now) && !self.remove_annotation(id).await {
+            return self.after_failure(id);
         }
+        Next::Change
+    }
+
+    /// Removes the annotation that asks for a move. Returns whether it is gone.
+    async fn remove_annotation(&self, id: &ServiceKey) -> bool {
         for _ in 0..ANSWER_TRIES {
             let live = match self.live(id).await {
                 Ok(Some(live)) => live,
-                Err(error) if is_answer_too_large(&error) => return Next::Change,
-                Ok(None) | Err(_) => return Next::After(UNFINISHED),
+                Ok(None) => return true,
+                // The annotation of a Service that is too large to read stays.
+                Err(error) => return is_answer_too_large(&error),
             };
-            let Some(body) = without_move_now(&live) else { return Next::Change };
-            let request = Request::put(service_path(&id.namespace, &id.name)).body(body);
-            let Ok(request) = request else { return Next::Change };
+            let Some(body) = without_move_now(&live) else { return true };
+            let Ok(request) = Request::put(service_path(&id.namespace, &id.name)).body(body) else { return false };
             match self.client.request_text(request).await {
-                Ok(_) => return Next::Change,
+                Ok(_) => return true,
                 // Another client has changed the Service. If the annotation stayed, it would be answered again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(_) => break,
+                Err(_) => return false,
             }
         }
-        Next::After(STALE)
+        false
     }
 
     /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
@@ -433,12 +445,10 @@ fn without_move_now(service: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&service).ok()
 }
 
-/// What follows if a Service can't be read: it is tried again. An answer that can't be read is the same next time, unless
-/// the Service changes, which the watch reports.
+/// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
-    let stays = matches!(error, kube::Error::SerdeError(_)) || is_answer_too_large(error);
-    Next::After(if stays { WATCHED } else { UNFINISHED })
+    Next::After(if is_answer_too_large(error) { WATCHED } else { UNFINISHED })
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Reports moves, and the Services that stay where they are: in the log, as Events and as metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
@@ -24,23 +26,38 @@ const REPORTS_EVERY: Duration = Duration::from_secs(15 * 60);
 /// its Services misplaced, and with the next write put all of them in place again. Each Event takes storage of the API
 /// server for an hour.
 #[derive(Debug, Default)]
-pub(super) struct ReportLimit(BTreeMap<ServiceKey, Instant>);
+pub(super) struct ReportLimit(BTreeMap<ServiceKey, Reported>);
+
+#[derive(Debug)]
+struct Reported {
+    paid: Instant,
+    /// The Service with the annotation that was answered last, as the stores showed it.
+    answered: Weak<StoredService>,
+}
 
 impl ReportLimit {
+    fn of(&mut self, id: &ServiceKey, now: Instant) -> &mut Reported {
+        self.0.entry(id.clone()).or_insert(Reported { paid: now, answered: Weak::new() })
+    }
+
+    /// Whether the author of this Service, which has the annotation that asks for a move, gets an answer: one for each
+    /// version of the Service, because the annotation stays if it can't be removed.
+    fn answers(&mut self, id: &ServiceKey, record: &Arc<StoredService>, now: Instant) -> bool {
+        let reported = self.of(id, now);
+        let is_new = reported.answered.as_ptr() != Arc::as_ptr(record);
+        reported.answered = Arc::downgrade(record);
+        is_new
+    }
+
     /// Whether one more report about this Service may be written. Counts it if so.
     fn take(&mut self, id: &ServiceKey, now: Instant) -> bool {
-        let paid = self.0.entry(id.clone()).or_insert(now);
+        let paid = &mut self.of(id, now).paid;
         let next = now.max(*paid) + REPORTS_EVERY;
         let may = next <= now + REPORTS_EVERY * REPORTS_AT_ONCE;
         if may {
             *paid = next;
         }
         may
-    }
-
-    /// Forgets a Service that is gone.
-    pub(super) fn remove(&mut self, id: &ServiceKey) {
-        self.0.remove(id);
     }
 }
 
@@ -156,10 +173,12 @@ impl Reconciler {
     /// and audits show what [`ReportLimit`] keeps out of the log and the Events.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: StayReason, detail: &str) {
         let note = format!("{}; it stays: {detail}", misplaced.why());
-        // The annotation of the author stays on a Service that is too large to read.
         let is_asked = match misplaced.asked_by {
             AskedBy::Controller => false,
-            AskedBy::Author => reason != StayReason::TooLarge,
+            AskedBy::Author => {
+                let record = self.evaluator.stores().stored_service(id);
+                record.is_some_and(|record| self.found.lock().reports.answers(id, &record, Instant::now()))
+            }
             AskedBy::Administrator => true,
         };
         if self.must_report(id, reason, &note, is_asked) {
@@ -194,6 +213,14 @@ impl Reconciler {
         self.count(&found);
     }
 
+    /// The Services of [`Self::noted`], and those that were reported or too large since this process leads.
+    pub fn remembered(&self) -> BTreeSet<ServiceKey> {
+        let mut remembered = self.noted();
+        let found = self.found.lock();
+        remembered.extend(found.reports.0.keys().chain(found.large.keys()).cloned());
+        remembered
+    }
+
     /// The Services about which something is noted: a finding, an unfinished move, a request, or a wait for consent.
     pub fn noted(&self) -> BTreeSet<ServiceKey> {
         let mut noted: BTreeSet<ServiceKey> = self.requests.services().into_iter().collect();
@@ -204,12 +231,20 @@ impl Reconciler {
         noted
     }
 
+    /// Removes all that is known of a Service that is gone.
+    pub(super) fn forget_service(&self, id: &ServiceKey) {
+        self.clear_findings(id);
+        let mut found = self.found.lock();
+        found.failures.remove(id);
+        found.large.remove(id);
+        found.reports.0.remove(id);
+    }
+
     /// Removes the findings about a Service that is in place or gone, and stops its wait for consent.
     pub(super) fn clear_findings(&self, id: &ServiceKey) {
         self.brakes.lock().stop_waiting(id);
         let mut found = self.found.lock();
         found.unmatched.remove(id);
-        found.failures.remove(id);
         found.silent.remove(id);
         if found.misplaced.remove(id).is_some() {
             self.count(&found);
@@ -226,8 +261,29 @@ impl Reconciler {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_cluster::lookups::snapshot::Snapshot;
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn author_gets_one_answer_for_each_version_of_the_service() {
+        let (mut limit, now) = (ReportLimit::default(), Instant::now());
+        let id = ServiceKey::new("shop", "web");
+        let mut snapshot = Snapshot::default();
+        let mut version = |label: &str| {
+            let metadata = json!({"namespace": "shop", "name": "web", "labels": {"version": label}});
+            snapshot.insert(&json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata}));
+            snapshot.service(&id).cloned().unwrap()
+        };
+        for record in [version("1"), version("2")] {
+            let answers = [0; 3].map(|_| limit.answers(&id, &record, now));
+            assert_eq!(answers, [true, false, false]);
+        }
+        assert!(limit.take(&id, now), "other reports are not counted");
+    }
 
     #[test]
     fn reports_about_a_service_are_limited() {
@@ -240,7 +296,5 @@ mod tests {
         assert_eq!([written("web", 0), written("web", 14), written("web", 15), written("web", 50)], [4, 0, 1, 2]);
         assert_eq!(written("api", 50), 4, "another Service");
         assert_eq!(written("web", 1000), 4);
-        limit.remove(&id("web"));
-        assert!(!limit.0.contains_key(&id("web")));
     }
 }

@@ -15,7 +15,7 @@ use crate::services::service_metrics::StayReason;
 /// The longest pause between two tries of a move that fails.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Consecutive failed moves of a Service.
+/// Consecutive failures to move a Service, or to remove the annotation that asks for the move.
 pub(super) struct Failures {
     count: u32,
     /// The move is not tried again before this time, whatever the author of the Service writes.
@@ -34,13 +34,13 @@ impl Reconciler {
             Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
             // The next look finds the reason in the stores.
             Ok(Outcome::Unmoved(Unmoved::Reachable)) => Next::After(STALE),
-            Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
+            Ok(outcome) => {
                 self.clear_findings(id);
-                Next::Change
-            }
-            Ok(_) => {
-                self.clear_findings(id);
-                Next::After(REPORTED)
+                self.found.lock().failures.remove(id);
+                match outcome {
+                    Outcome::Moved { .. } | Outcome::Unmoved(_) => Next::Change,
+                    _ => Next::After(REPORTED),
+                }
             }
             Err(MoveError::Refused { untouched: true, .. }) => {
                 self.after_failure(id);
@@ -57,8 +57,9 @@ impl Reconciler {
         }
     }
 
-    /// Counts a failed move of a Service, and tells when to look at the Service again.
-    fn after_failure(&self, id: &ServiceKey) -> Next {
+    /// Counts a failed move of a Service, or a failed removal of the annotation that asks for it, and tells when to look at
+    /// the Service again.
+    pub(super) fn after_failure(&self, id: &ServiceKey) -> Next {
         let mut found = self.found.lock();
         let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
         let pause = pause_after(count);
