@@ -28,7 +28,7 @@ use self::block_index::BlockIndex;
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Addresses, Namespace, name_hash};
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
-pub use self::stored_service::{MAX_PORTS, StoredService};
+pub use self::stored_service::{IGNORED_BY_KUBE_PROXY, MAX_PORTS, StoredService};
 use self::workloads::Found;
 pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
 use crate::object;

@@ -14,8 +14,14 @@ use serde_json::{Map, Value, json};
 use super::workloads::{LabelHashes, label_hashes};
 use crate::object::map;
 
-/// How many ports of a Service of type `LoadBalancer` are kept. Those of other types are not needed.
+/// How many ports of a Service of type `LoadBalancer` are kept. Those of other types, and of Services that kube-proxy
+/// ignores, are not needed.
 pub const MAX_PORTS: usize = 1024;
+
+/// kube-proxy ignores a Service with one of these labels. So no external address needs its ports, and no process of a node
+/// may be reached through them.
+pub const IGNORED_BY_KUBE_PROXY: [&str; 2] =
+    ["service.kubernetes.io/headless", "service.kubernetes.io/service-proxy-name"];
 
 /// The fields that are kept as they are written, if they are not too long.
 const FIELDS: [&[&str]; 16] = [
@@ -88,11 +94,13 @@ impl StoredService {
         let addresses: Box<[IpAddr]> = addresses(service).into();
         let selector = map(service, FIELDS[SELECTOR]);
         let balances = value(FIELDS[TYPE]).is_some_and(|kind| kind == "LoadBalancer");
+        let labels = value(FIELDS[LABELS]);
+        let is_ignored = labels.is_some_and(|labels| IGNORED_BY_KUBE_PROXY.iter().any(|key| labels.get(key).is_some()));
         let has_plain_addresses = plain_addresses(&addresses).is_some_and(|[first, all]| {
             value(FIELDS[CLUSTER_IP]) == Some(&first) && value(FIELDS[CLUSTER_IPS]) == Some(&all)
         });
         let is_kept = |index: usize| match index {
-            PORTS => balances,
+            PORTS => balances && !is_ignored,
             CLUSTER_IP | CLUSTER_IPS => !has_plain_addresses,
             _ => true,
         };
