@@ -1,16 +1,17 @@
 //! The network of a Linux node: adds addresses to an interface, announces them to the neighbours, and opens their
 //! ports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clusterip_failover::assignments::Port;
 use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
 use tokio::time::{Instant, sleep};
 
 use super::network::{HoldOutcome, Network};
-use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, Port, lenient_arp};
+use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, lenient_arp};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
@@ -73,9 +74,9 @@ impl LinuxNetwork {
 impl Network for LinuxNetwork {
     type Error = Error;
 
-    async fn hold(&self, address: IpAddr, ports: &BTreeSet<Port>, until: Instant) -> Result<HoldOutcome, Self::Error> {
+    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> Result<HoldOutcome, Self::Error> {
         // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
-        self.firewall.set(address, Some(ports.clone())).await?;
+        self.firewall.set(address, Some(Arc::clone(ports))).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {
             Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,
@@ -122,7 +123,7 @@ struct NodeFirewall {
 /// The ports that are to be open, by address.
 #[derive(Clone, Default)]
 struct Open {
-    ports: BTreeMap<IpAddr, BTreeSet<Port>>,
+    ports: BTreeMap<IpAddr, Arc<[Port]>>,
     /// The number of changes so far.
     changes: u64,
 }
@@ -146,7 +147,7 @@ impl NodeFirewall {
     ///
     /// If nothing has changed, the firewall is still written again from time to time: a program that loads its own
     /// ruleset may have emptied this table.
-    async fn set(&self, address: IpAddr, ports: Option<BTreeSet<Port>>) -> Result<(), Error> {
+    async fn set(&self, address: IpAddr, ports: Option<Arc<[Port]>>) -> Result<(), Error> {
         let own = {
             let mut open = self.open();
             if open.ports.get(&address) != ports.as_ref() {

@@ -14,12 +14,13 @@
 //! the packets that the node sends to itself.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 
-use clusterip_failover::assignments::Protocol;
+use clusterip_failover::assignments::{Port, Protocol};
 use nftables::batch::Batch;
 use nftables::expr::{CT, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, SetItem};
 use nftables::schema::{Chain, NfListObject, Nftables, Rule, Set, SetType, SetTypeValue, Table};
@@ -36,9 +37,6 @@ const PRIORITY: i32 = -150;
 /// The chain for all packets, and the chain for packets to held addresses.
 const EVERY_PACKET: &str = "prerouting";
 const FOR_HELD: &str = "held";
-
-/// A port of a protocol.
-pub type Port = (Protocol, u16);
 
 /// The number of the protocol in the header of a packet.
 fn number(protocol: Protocol) -> u8 {
@@ -66,7 +64,7 @@ impl Firewall {
     /// removed. Packets to other addresses are not affected.
     ///
     /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
-    pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
+    pub async fn replace(&self, held: &BTreeMap<IpAddr, Arc<[Port]>>) -> Result<()> {
         match held.is_empty() {
             true => self.remove().await,
             false => self.apply("replace", self.ruleset(held)).await,
@@ -103,7 +101,7 @@ impl Firewall {
     }
 
     /// The transaction that replaces the table.
-    fn ruleset(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Nftables<'_> {
+    fn ruleset(&self, held: &BTreeMap<IpAddr, Arc<[Port]>>) -> Nftables<'_> {
         let mut batch = self.cleared();
         batch.add(self.table());
         let families = [

@@ -1,6 +1,6 @@
 //! The commands that the tests run inside of a host: one command a line, one line of answer each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{Read, Write, stdin};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, Port, lenient_arp};
-use clusterip_failover::assignments::Protocol;
+use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, lenient_arp};
+use clusterip_failover::assignments::{Port, Protocol};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tokio::runtime::{Builder, Runtime};
 
@@ -79,7 +79,7 @@ impl Inside {
             }
             ["lenient-arp"] => lenient_arp("eth0")?.map_or("strict enough".to_owned(), |lenient| lenient.to_string()),
             ["firewall", ref held @ ..] => {
-                let held: BTreeMap<IpAddr, BTreeSet<Port>> = held.iter().map(|held| ports(held)).collect();
+                let held: BTreeMap<IpAddr, Arc<[Port]>> = held.iter().map(|held| ports(held)).collect();
                 block_on.block_on(self.firewall.replace(&held))?;
                 "replaced".to_owned()
             }
@@ -150,7 +150,7 @@ impl Inside {
 }
 
 /// Parses `ADDRESS=tcp/80,udp/53`, or `ADDRESS=` for no ports.
-fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
+fn ports(text: &str) -> (IpAddr, Arc<[Port]>) {
     let (address, ports) = text.split_once('=').unwrap();
     let port = |text: &str| {
         let (protocol, number) = text.split_once('/').unwrap();
