@@ -11,6 +11,7 @@ mod forged_claims;
 mod forged_journals;
 mod forged_servers;
 mod large_objects;
+mod load_balancers;
 mod long_selectors;
 mod many_objects;
 mod settings_brake;

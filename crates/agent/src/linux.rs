@@ -1,19 +1,18 @@
 //! The network of a Linux node: adds addresses to an interface, announces them to the neighbours, and opens their
 //! ports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::iter;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clusterip_failover::assignments::Port;
 use clusterip_failover::timing::{FIREWALL_REWRITE, STEP_TIMEOUT};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{HoldOutcome, Network};
-use crate::node_network::{
-    Announcer, Error, Firewall, HoldResult as Found, Interface, Port, PortRange, lenient_arp, ranges,
-};
+use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, PortRange, lenient_arp, ranges};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
@@ -79,9 +78,9 @@ impl LinuxNetwork {
 impl Network for LinuxNetwork {
     type Error = Error;
 
-    async fn hold(&self, address: IpAddr, ports: &BTreeSet<Port>, until: Instant) -> Result<HoldOutcome, Self::Error> {
+    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> Result<HoldOutcome, Self::Error> {
         // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
-        self.firewall.set(address, Some(ranges(ports))).await?;
+        self.firewall.set(address, Some(ranges(ports.iter()))).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {
             Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,

@@ -27,15 +27,12 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::process::{Output, Stdio};
 
-use clusterip_failover::assignments::Protocol;
+use clusterip_failover::assignments::{Port, Protocol};
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::interface::{Error, Result};
-
-/// A port of a protocol.
-pub type Port = (Protocol, u16);
 
 /// Adjacent ports of a protocol.
 pub type PortRange = (Protocol, RangeInclusive<u16>);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, Port, PortRange, lenient_arp, ranges};
-use clusterip_failover::assignments::Protocol;
+use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, PortRange, lenient_arp, ranges};
+use clusterip_failover::assignments::{Port, Protocol};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket};
 use tokio::runtime::{Builder, Runtime};
 

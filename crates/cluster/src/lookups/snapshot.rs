@@ -343,8 +343,9 @@ impl Snapshot {
         }
     }
 
-    /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist.
-    pub fn namespace(&self, name: &str) -> Option<&Result<NamespaceMeta, TypeMismatch>> {
+    /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist. The
+    /// `Arc` stays the same until they change.
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Result<NamespaceMeta, TypeMismatch>>> {
         match self.get(StoredKind::Namespace, "", name)? {
             Stored::Namespace(meta) => Some(meta),
             _ => None,

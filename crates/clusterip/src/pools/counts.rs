@@ -46,7 +46,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let mut external: Vec<IpAddr> = Vec::new();
     if !settings.external.pools.is_empty() {
         for service in snapshot.external_services() {
-            external.extend(addresses_in_pools(&service.value(), &settings.external));
+            external.extend(addresses_in_pools(&service, &settings.external));
         }
     }
     external.sort_unstable();
