@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -253,6 +254,7 @@ impl AgentCluster {
     /// Starts the agent of a node.
     pub fn start(&mut self, index: usize) {
         let (namespace, name) = (&self.network.nodes[index].namespace.0, &self.names[index]);
+        let programs = format!("{}:{}", self.programs().display(), std::env::var("PATH").unwrap());
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace])
             // As root with only these capabilities.
@@ -262,6 +264,7 @@ impl AgentCluster {
             .args(["--namespace", &self.namespace])
             .arg("--kubeconfig")
             .arg(&self.kubeconfigs[index])
+            .env("PATH", programs)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -276,6 +279,39 @@ impl AgentCluster {
             }
         });
         self.agents[index] = Some(Agent { child, log });
+    }
+
+    /// The folder in which agents look for programs first.
+    fn programs(&self) -> std::path::PathBuf {
+        self.folder.path().join("programs")
+    }
+
+    /// From now on, `nft` of all agents takes longer than a step on the network may take, and fails.
+    pub fn break_nft(&self) {
+        let nft = self.programs().join("nft");
+        std::fs::create_dir_all(self.programs()).unwrap();
+        std::fs::write(&nft, "#!/bin/sh\nsleep 2\nexit 1\n").unwrap();
+        std::fs::set_permissions(nft, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// Translates packets to external addresses on each node, as kube-proxy does, with the node itself as the Pod. The
+    /// ports stay the same, also those that no Service has.
+    pub fn proxy(&self) {
+        for node in &self.network.nodes {
+            let translation = |family, addresses: &str, own: String| {
+                format!(
+                    "table {family} proxy {{ chain services {{ type nat hook prerouting priority dstnat; \
+                     {family} daddr {addresses} meta l4proto {{ tcp, udp }} dnat to {own}; }}; }}"
+                )
+            };
+            let number = node.number;
+            for table in [
+                translation("ip", "10.0.9.10-10.0.9.199", format!("10.0.9.{number}")),
+                translation("ip6", "fd00:9::100-fd00:9::1ff", format!("fd00:9::{number}")),
+            ] {
+                node.namespace.exec(&["nft", &table]);
+            }
+        }
     }
 
     /// Sends a signal to the agent of a node.
@@ -322,6 +358,11 @@ impl AgentCluster {
     pub fn service(&self, name: &str) -> Value {
         let path = format!("/api/v1/namespaces/{}/services/{name}", self.namespace);
         RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).unwrap()
+    }
+
+    /// Changes a Service.
+    pub fn patch_service(&self, name: &str, change: &Value) {
+        self.patch(&format!("/api/v1/namespaces/{}/services/{name}", self.namespace), change);
     }
 
     /// Creates a Service that serves TCP port 80, with this address as its record.

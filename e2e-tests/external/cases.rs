@@ -10,7 +10,7 @@ mod takeovers;
 use super::deploy_external;
 
 /// All test cases by name.
-pub const CASES: [(&str, fn()); 18] = [
+pub const CASES: [(&str, fn()); 20] = [
     (
         "service_gets_an_address_and_its_status_shows_the_holder",
         services::service_gets_an_address_and_its_status_shows_the_holder,
@@ -22,6 +22,14 @@ pub const CASES: [(&str, fn()); 18] = [
     ),
     ("address_leaves_a_node_that_is_not_ready", takeovers::address_leaves_a_node_that_is_not_ready),
     ("client_reaches_only_the_ports_of_the_service", services::client_reaches_only_the_ports_of_the_service),
+    (
+        "address_without_changes_is_held_while_the_firewall_can_not_be_written",
+        services::address_without_changes_is_held_while_the_firewall_can_not_be_written,
+    ),
+    (
+        "service_that_kube_proxy_ignores_or_with_many_ports_opens_few",
+        services::service_that_kube_proxy_ignores_or_with_many_ports_opens_few,
+    ),
     ("address_of_a_killed_agent_is_taken_over", takeovers::address_of_a_killed_agent_is_taken_over),
     ("address_of_a_stopped_agent_is_taken_over_at_once", takeovers::address_of_a_stopped_agent_is_taken_over_at_once),
     (

@@ -257,6 +257,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
         inside
     });
     let _listeners: Vec<_> = listeners.collect();
+    cluster.proxy();
 
     // The webhook assigns an address, and an agent holds it.
     within(BEGIN, "the API server to call the webhook", || {

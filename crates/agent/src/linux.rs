@@ -1,16 +1,18 @@
 //! The network of a Linux node: adds addresses to an interface, announces them to the neighbours, and opens their
 //! ports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::iter;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
-use tokio::time::{Instant, sleep};
+use clusterip_failover::assignments::Port;
+use clusterip_failover::timing::{FIREWALL_REWRITE, STEP_TIMEOUT};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{HoldOutcome, Network};
-use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, Port, lenient_arp};
+use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, PortRange, lenient_arp, ranges};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
@@ -20,6 +22,8 @@ pub struct LinuxNetwork {
     interface: Mutex<Interface>,
     announcer: Announcer,
     firewall: Arc<NodeFirewall>,
+    /// Repairs the firewall until this value is dropped.
+    _repair: JoinSet<()>,
 }
 
 impl LinuxNetwork {
@@ -31,7 +35,7 @@ impl LinuxNetwork {
         for address in &left {
             interface.release(*address).await?;
         }
-        let firewall = NodeFirewall::begin().await?;
+        let firewall = Arc::new(NodeFirewall::begin().await?);
         tracing::info!(
             interface = interface.name(),
             removed = left.len(),
@@ -45,7 +49,8 @@ impl LinuxNetwork {
             Err(error) => tracing::warn!(%error, "can't determine whether kube-proxy needs strictARP"),
         }
         let (announcer, interface) = (Announcer::open()?, Mutex::new(interface));
-        Ok(Self { named: named.map(str::to_owned), interface, announcer, firewall: Arc::new(firewall) })
+        let repair = [Arc::clone(&firewall).repair()].into_iter().collect();
+        Ok(Self { named: named.map(str::to_owned), interface, announcer, firewall, _repair: repair })
     }
 
     fn interface(&self) -> Interface {
@@ -73,9 +78,9 @@ impl LinuxNetwork {
 impl Network for LinuxNetwork {
     type Error = Error;
 
-    async fn hold(&self, address: IpAddr, ports: &BTreeSet<Port>, until: Instant) -> Result<HoldOutcome, Self::Error> {
+    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> Result<HoldOutcome, Self::Error> {
         // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
-        self.firewall.set(address, Some(ports.clone())).await?;
+        self.firewall.set(address, Some(ranges(ports.iter()))).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {
             Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,
@@ -95,9 +100,10 @@ impl Network for LinuxNetwork {
         }
         // The address is no longer on this node, whether or not the firewall was updated: other nodes must not wait
         // for that.
-        if let Err(error) = self.firewall.set(address, None).await {
-            tracing::warn!(%address, %error, "the firewall still has the ports of an address that was released");
-            Arc::clone(&self.firewall).catch_up();
+        match timeout(STEP_TIMEOUT / 2, self.firewall.set(address, None)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%address, %error, "the firewall still has an address that was released"),
+            Err(_) => tracing::warn!(%address, "the firewall still has an address that was released"),
         }
         Ok(())
     }
@@ -110,27 +116,26 @@ impl Network for LinuxNetwork {
 /// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";
 
+/// How many ranges of ports of an address are opened.
+const MAX_RANGES: usize = 64;
+
+/// How many addresses a transaction changes. So it takes little time and memory, however many addresses the node holds.
+const AT_ONCE: usize = 16;
+
 /// The open ports of all held addresses, and the nftables table that enforces them.
 struct NodeFirewall {
     table: Firewall,
-    open: Mutex<Open>,
-    /// The state that the table enforces. Changes that were made while waiting for this lock are applied together.
-    applied: tokio::sync::Mutex<Applied>,
-    catching_up: AtomicBool,
+    addresses: Mutex<BTreeMap<IpAddr, Filtered>>,
+    /// Is locked while the table is written, so that transactions take effect in their order.
+    writing: tokio::sync::Mutex<()>,
 }
 
-/// The ports that are to be open, by address.
-#[derive(Clone, Default)]
-struct Open {
-    ports: BTreeMap<IpAddr, BTreeSet<Port>>,
-    /// The number of changes so far.
-    changes: u64,
-}
-
-/// The last change that the firewall enforces, and when it was written.
-struct Applied {
-    changes: u64,
-    at: Instant,
+/// How the packets to an address are filtered.
+struct Filtered {
+    /// The open ports. `None` if this node no longer holds the address: then its packets are not filtered.
+    open: Option<Vec<PortRange>>,
+    /// Whether the table was written with these ports.
+    written: bool,
 }
 
 impl NodeFirewall {
@@ -138,62 +143,84 @@ impl NodeFirewall {
     async fn begin() -> Result<Self, Error> {
         let table = Firewall::new(TABLE);
         table.remove().await?;
-        let applied = tokio::sync::Mutex::new(Applied { changes: 0, at: Instant::now() });
-        Ok(Self { table, open: Mutex::default(), applied, catching_up: AtomicBool::new(false) })
+        Ok(Self { table, addresses: Mutex::default(), writing: tokio::sync::Mutex::default() })
     }
 
-    /// Opens exactly these ports of an address; `None` means that this node no longer holds the address.
-    ///
-    /// If nothing has changed, the firewall is still written again from time to time: a program that loads its own
-    /// ruleset may have emptied this table.
-    async fn set(&self, address: IpAddr, ports: Option<BTreeSet<Port>>) -> Result<(), Error> {
-        let own = {
-            let mut open = self.open();
-            if open.ports.get(&address) != ports.as_ref() {
-                match ports {
-                    Some(ports) => drop(open.ports.insert(address, ports)),
-                    None => drop(open.ports.remove(&address)),
+    /// Opens exactly these ports of an address; `None` means that this node no longer holds the address. If nothing has
+    /// changed, this does not wait for the changes of other addresses.
+    async fn set(&self, address: IpAddr, mut open: Option<Vec<PortRange>>) -> Result<(), Error> {
+        let closed = open.as_mut().map_or(0, |ranges| ranges.split_off(MAX_RANGES.min(ranges.len())).len());
+        {
+            let mut addresses = self.addresses();
+            match addresses.get(&address) {
+                Some(known) if known.open == open => {
+                    if known.written {
+                        return Ok(());
+                    }
                 }
-                open.changes += 1;
+                None if open.is_none() => return Ok(()),
+                _ => {
+                    if closed > 0 {
+                        let limit = MAX_RANGES;
+                        tracing::warn!(%address, closed, limit, "too many ranges of ports: the last ones stay closed");
+                    }
+                    addresses.insert(address, Filtered { open, written: false });
+                }
             }
-            open.changes
+        }
+        let _writing = self.writing.lock().await;
+        let waiting: Vec<IpAddr> = {
+            let addresses = self.addresses();
+            let waits = |address: &IpAddr| addresses.get(address).is_some_and(|known| !known.written);
+            if !waits(&address) {
+                // Another call has written this change.
+                return Ok(());
+            }
+            let others = addresses.keys().filter(|other| **other != address && waits(other));
+            iter::once(&address).chain(others).take(AT_ONCE).copied().collect()
         };
-        self.apply(own).await
+        self.write(&waiting).await
     }
 
-    /// Retries in the background until the firewall enforces the current ports.
-    fn catch_up(self: Arc<Self>) {
-        if self.catching_up.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        tokio::spawn(async move {
-            loop {
-                sleep(RETRY_PAUSE).await;
-                let changes = self.open().changes;
-                if self.apply(changes).await.is_ok() {
-                    self.catching_up.store(false, Ordering::Release);
-                    return;
+    /// Writes all addresses from time to time, because a program that loads its own ruleset may have emptied the table.
+    async fn repair(self: Arc<Self>) {
+        loop {
+            sleep(FIREWALL_REWRITE).await;
+            let addresses: Vec<IpAddr> = self.addresses().keys().copied().collect();
+            for some in addresses.chunks(AT_ONCE) {
+                let _writing = self.writing.lock().await;
+                if let Err(error) = self.write(some).await {
+                    tracing::warn!(%error, "can't write the firewall again, trying again later");
                 }
             }
-        });
+        }
     }
 
-    async fn apply(&self, changes: u64) -> Result<(), Error> {
-        let mut applied = self.applied.lock().await;
-        if applied.changes >= changes && applied.at.elapsed() < FIREWALL_REWRITE {
-            return Ok(());
+    /// Writes these addresses as they are to be now. The caller has locked `writing`.
+    async fn write(&self, addresses: &[IpAddr]) -> Result<(), Error> {
+        let (some, holds_any): (BTreeMap<_, _>, _) = {
+            let known = self.addresses();
+            let some = addresses.iter().filter_map(|address| Some((*address, known.get(address)?.open.clone())));
+            (some.collect(), known.values().any(|known| known.open.is_some()))
+        };
+        match holds_any {
+            true => self.table.write(&some).await?,
+            false => self.table.remove().await?,
         }
-        let Open { ports, changes } = self.open().clone();
-        if ports.is_empty() {
-            self.table.remove().await?
-        } else {
-            self.table.replace(&ports).await?
+        let mut known = self.addresses();
+        for (address, open) in some {
+            // The address may have changed meanwhile.
+            if let Some(now) = known.get_mut(&address).filter(|now| now.open == open) {
+                now.written = true;
+                if open.is_none() {
+                    known.remove(&address);
+                }
+            }
         }
-        *applied = Applied { changes, at: Instant::now() };
         Ok(())
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn addresses(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Filtered>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

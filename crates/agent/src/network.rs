@@ -1,11 +1,11 @@
 //! The interface between an agent and the network of its node.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::future::Future;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use clusterip_failover::assignments::Protocol;
+use clusterip_failover::assignments::Port;
 use tokio::time::Instant;
 
 /// The outcome of [`Network::hold`].
@@ -28,7 +28,7 @@ pub trait Network: Send + Sync + 'static {
     fn hold(
         &self,
         address: IpAddr,
-        ports: &BTreeSet<(Protocol, u16)>,
+        ports: &Arc<[Port]>,
         until: Instant,
     ) -> impl Future<Output = Result<HoldOutcome, Self::Error>> + Send;
 

@@ -127,6 +127,8 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             }
         }
         self.publish(desired.number);
+        // Renewals come first: they must not wait for the ports of other addresses.
+        coming.sort_by_key(|(_, hold, done)| done.held.as_ref().is_none_or(|held| held.ports != hold.ports));
         let mut steps = stream::iter(coming)
             .map(|(address, hold, done)| async move {
                 let done = hold_and_announce(network, metrics, pauses, address, hold, done).await;

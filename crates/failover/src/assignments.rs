@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clusterip_core::service_key::ServiceKey;
 use siphasher::sip::SipHasher24;
@@ -32,11 +33,14 @@ pub type Assignments = BTreeMap<IpAddr, Assignment>;
 pub struct Assignment {
     /// The Service that has the address.
     pub service: ServiceKey,
-    /// The open ports of the address: those of the Service.
-    pub ports: BTreeSet<(Protocol, u16)>,
+    /// The open ports of the address, in ascending order.
+    pub ports: Arc<[Port]>,
     /// Names of the Nodes that may hold the address.
     pub nodes: BTreeSet<String>,
 }
+
+/// A port of a protocol. A tenant may have thousands of them, so they are kept in four bytes each.
+pub type Port = (Protocol, u16);
 
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -20,7 +20,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::assignments::{Assignments, Protocol, order_for, preference_order};
+use crate::assignments::{Assignments, Port, order_for, preference_order};
 use crate::claims::{HolderClaim, holder_lease};
 use crate::heartbeat_state::{Term, given_back, put_back};
 use crate::leases::{Identity, Version};
@@ -34,7 +34,7 @@ use crate::timing::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The ports that are open.
-    pub ports: BTreeSet<(Protocol, u16)>,
+    pub ports: Arc<[Port]>,
     /// When the address must be released at the latest.
     pub until: Instant,
 }
@@ -313,7 +313,7 @@ impl AgentState {
         if let Some(term) = &self.term {
             for address in self.mine.iter().filter(|address| self.is_wanted(**address, now)) {
                 if let Some(assignment) = self.assignments.get(address) {
-                    held.insert(*address, Hold { ports: assignment.ports.clone(), until: term.until });
+                    held.insert(*address, Hold { ports: Arc::clone(&assignment.ports), until: term.until });
                 }
             }
         }

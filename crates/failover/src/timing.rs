@@ -55,8 +55,8 @@ pub const AWAY: Duration = Duration::from_secs(60);
 pub const MAX_TIME_AWAY: Duration = Duration::from_secs(600);
 /// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
 pub const STALLED: Duration = Duration::from_secs(60);
-/// The interval at which the firewall is written again although nothing has changed, because another program may have
-/// emptied it.
+/// The pause before the firewall is written again although nothing has changed, because another program may have emptied
+/// it.
 pub const FIREWALL_REWRITE: Duration = Duration::from_secs(20);
 
 /// Collects the times at which there is something to do, and keeps the earliest one in the future.

@@ -15,7 +15,7 @@ pub fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 9, last))
 }
 
-/// A cluster with a Service whose address some node holds, and with listeners on all nodes.
+/// A cluster with a Service whose address some node holds, and with listeners and a proxy on all nodes.
 pub struct HeldAddress {
     pub cluster: AgentCluster,
     pub address: IpAddr,
@@ -27,6 +27,7 @@ pub struct HeldAddress {
 impl HeldAddress {
     pub fn new() -> Self {
         let cluster = AgentCluster::new();
+        cluster.proxy();
         let address = address(10);
         let listeners = cluster.network.nodes.iter().map(|node| {
             let mut inside = node.inside();

@@ -1,12 +1,12 @@
 //! What a Service with an external address gets, and what remains after it is deleted.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::held_address::HeldAddress;
+use super::held_address::{HeldAddress, address};
 use crate::agent_cluster::{AgentCluster, BEGIN, within};
 
 pub fn client_reaches_only_the_ports_of_the_service() {
@@ -19,6 +19,66 @@ pub fn client_reaches_only_the_ports_of_the_service() {
         held.cluster.network.client.neighbour(&address.to_string()),
         Some(held.cluster.network.nodes[held.holder].hardware())
     );
+}
+
+pub fn address_without_changes_is_held_while_the_firewall_can_not_be_written() {
+    let mut held = HeldAddress::new();
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    // Some of these addresses are on the same node.
+    let others: Vec<IpAddr> = (11..20).map(address).collect();
+    let name = |address: &IpAddr| format!("web-{}", address.to_string().replace('.', "-"));
+    for other in &others {
+        held.cluster.serve(&name(other), *other);
+    }
+    for other in &others {
+        within(BEGIN, "a holder", || held.cluster.holder(*other));
+    }
+    held.cluster.break_nft();
+    for other in &others {
+        held.cluster.patch_service(&name(other), &json!({"spec": {"ports": [{"port": 81}]}}));
+    }
+    // Without renewals the address would be gone by then, and so it would with the failures of the other addresses.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(40) {
+        assert_eq!(held.cluster.holder(held.address), Some(held.holder));
+        assert!(held.answers());
+    }
+    // The others are not held with their earlier ports, and nowhere else because `nft` is broken everywhere.
+    let failed = |index| held.cluster.measured(Some(index), "clusterip_agent_network_failures_total{step=\"hold\"}");
+    assert!((0..3).any(|index| !failed(index)[0].ends_with(" 0")), "{:?}", failed(held.holder));
+}
+
+pub fn service_that_kube_proxy_ignores_or_with_many_ports_opens_few() {
+    let mut held = HeldAddress::new();
+    let (tcp, holder) = (|port: u16| format!("tcp 10.0.9.10 {port} 1"), held.holder);
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    let chain = ["nft", "list", "chain", "inet", "clusterip_external", "ports-10.0.9.10"];
+    let rules = |held: &HeldAddress| {
+        let listed = held.cluster.network.nodes[holder].namespace.exec(&chain);
+        listed.lines().filter(|line| line.ends_with(" accept")).count()
+    };
+    // The ports 80 and 81 are one range, and 100, 102 and so on are 99.
+    let ports: Vec<u16> = [80, 81].into_iter().chain((100..298).step_by(2)).collect();
+    let ports = ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port}));
+    let ports = ports.collect::<Vec<_>>();
+    held.cluster.patch_service("web", &json!({"spec": {"ports": ports}}));
+    within(BEGIN, "the ports", || (rules(&held) == 64).then_some(()));
+    held.client.expect(&tcp(80), "answered");
+    held.client.expect(&tcp(81), "answered");
+    let log = held.cluster.log();
+    assert_eq!(log.iter().filter(|line| line.contains("too many ranges of ports")).count(), 1, "{log:?}");
+
+    for label in ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"] {
+        // The label comes after more labels than are read of other objects.
+        let more = (0..5000).map(|number| (format!("a{number:04}"), json!("")));
+        let labels: serde_json::Map<_, _> = more.chain([(label.to_owned(), json!("none"))]).collect();
+        held.cluster.patch_service("web", &json!({"metadata": {"labels": labels}}));
+        within(BEGIN, "no port", || (rules(&held) == 0).then_some(()));
+        held.client.expect(&tcp(80), "TimedOut");
+        held.cluster.patch_service("web", &json!({"metadata": {"labels": {label: null}}}));
+        within(BEGIN, "an answer", || held.answers().then_some(()));
+    }
+    assert_eq!(held.cluster.holder(held.address), Some(holder));
 }
 
 /// The record and the status of the Service `web`.

@@ -1,21 +1,21 @@
 //! A fake network that several agents of one test share, and that records what they do to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip_agent::network::{HoldOutcome, Network};
-use clusterip_failover::assignments::Protocol;
+use clusterip_failover::assignments::Port;
 use tokio::time::Instant;
 
 /// What a node did to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The node added the address, with these open ports.
-    Added(BTreeSet<(Protocol, u16)>),
+    Added(Arc<[Port]>),
     /// The node replaced the open ports of the address with these.
-    Ports(BTreeSet<(Protocol, u16)>),
+    Ports(Arc<[Port]>),
     /// The node announced the address.
     Announced,
     /// The node removed the address, before (`in_time`) or after its lifetime had ended.
@@ -33,7 +33,7 @@ pub struct Event {
 /// An address of a node: the end of its lifetime, and its open ports.
 struct Hold {
     until: Instant,
-    ports: BTreeSet<(Protocol, u16)>,
+    ports: Arc<[Port]>,
 }
 
 #[derive(Default)]
@@ -94,12 +94,7 @@ impl NodeNetwork {
 impl Network for NodeNetwork {
     type Error = Infallible;
 
-    async fn hold(
-        &self,
-        address: IpAddr,
-        ports: &BTreeSet<(Protocol, u16)>,
-        until: Instant,
-    ) -> Result<HoldOutcome, Infallible> {
+    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> Result<HoldOutcome, Infallible> {
         let now = Instant::now();
         let mut state = self.network.lock();
         let nodes = state.held.entry(address).or_default();

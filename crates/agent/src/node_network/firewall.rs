@@ -1,51 +1,64 @@
 //! Filters the packets to the addresses that the node holds.
 //!
-//! The rules are in one table of nftables, which is replaced as a whole in one transaction, so the node never has half
-//! of it or none. The table only looks at packets to held addresses, and accepts
+//! The rules are in one table of nftables. A transaction writes the common rules and those of some addresses, so its
+//! size does not depend on how many other addresses the node holds. The table only looks at packets to held addresses,
+//! and accepts
 //! - packets of established connections, and errors about them,
 //! - of ICMP and ICMPv6: echo requests, the errors that a path without state needs, and neighbour discovery (a
 //!   neighbour asks the address itself whether it is still there),
-//! - packets to the ports that are open for the address.
+//! - packets to the ports that are open for the address. Its chain has one rule for each range of ports: before nft 1.1
+//!   a set of ranges would be read back from the kernel in each transaction, and sets of ranges with several fields need
+//!   Linux 5.6.
 //!
 //! It drops all others. It runs before kube-proxy, which translates the address of a Service into that of a Pod in the
 //! hook `prerouting` at the priority of destination NAT, -100; after that, the original address and port of a packet
 //! are no longer known. At -150 connections are tracked already (-200) and packets are reassembled (-400). Later hooks
 //! do not see the packets that are dropped here, whether they are for the node or to be forwarded. The table also sees
 //! the packets that the node sends to itself.
+//!
+//! A packet that still has the held address in the hook `input` was not translated: kube-proxy does not serve its port,
+//! or not yet. It would reach a process of the node itself, such as the kubelet, so it is dropped, unless it is a reply
+//! to a process that uses the held address. This happens after IPVS has taken its packets (98 and 99 in `input`).
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::process::{Output, Stdio};
 
-use clusterip_failover::assignments::Protocol;
-use nftables::batch::Batch;
-use nftables::expr::{CT, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, SetItem};
-use nftables::schema::{Chain, NfListObject, Nftables, Rule, Set, SetType, SetTypeValue, Table};
-use nftables::stmt::{JumpTarget, Match, Operator, Statement};
-use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
+use clusterip_failover::assignments::{Port, Protocol};
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::interface::{Error, Result};
 
-/// Between the tracking of connections (-200) and the destination NAT of kube-proxy (-100).
-const PRIORITY: i32 = -150;
-/// The chain for all packets, and the chain for packets to held addresses.
-const EVERY_PACKET: &str = "prerouting";
-const FOR_HELD: &str = "held";
+/// Adjacent ports of a protocol.
+pub type PortRange = (Protocol, RangeInclusive<u16>);
 
-/// A port of a protocol.
-pub type Port = (Protocol, u16);
+/// The ranges of these ports, as few as possible, in ascending order.
+pub fn ranges<'p>(ports: impl IntoIterator<Item = &'p Port>) -> Vec<PortRange> {
+    let mut ports: Vec<Port> = ports.into_iter().copied().collect();
+    ports.sort_unstable();
+    let mut ranges: Vec<PortRange> = Vec::new();
+    for (protocol, port) in ports {
+        match ranges.last_mut() {
+            Some((of, range)) if *of == protocol && port <= range.end().saturating_add(1) => {
+                *range = *range.start()..=port;
+            }
+            _ => ranges.push((protocol, port..=port)),
+        }
+    }
+    ranges
+}
 
-/// The number of the protocol in the header of a packet.
-fn number(protocol: Protocol) -> u8 {
+/// The name of the protocol in a rule.
+fn name(protocol: Protocol) -> &'static str {
     match protocol {
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
-        Protocol::Sctp => 132,
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
     }
 }
 
@@ -62,25 +75,23 @@ impl Firewall {
         Self { table: table.into() }
     }
 
-    /// Replaces the table with one that opens exactly these ports of these addresses. If `held` is empty, the table is
-    /// removed. Packets to other addresses are not affected.
+    /// Opens exactly these ports of each address, or for `None`, stops filtering its packets. Other addresses keep
+    /// their rules. The table is created if it does not exist.
     ///
     /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
-    pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
-        match held.is_empty() {
-            true => self.remove().await,
-            false => self.apply("replace", self.ruleset(held)).await,
-        }
+    pub async fn write(&self, addresses: &BTreeMap<IpAddr, Option<Vec<PortRange>>>) -> Result<()> {
+        self.apply("write", self.transaction(addresses)).await
     }
 
     /// Removes the table, if it exists.
     pub async fn remove(&self) -> Result<()> {
-        self.apply("remove", self.cleared().to_nftables()).await
+        // Only an existing table can be deleted, so it is added first.
+        self.apply("remove", format!("add table inet {0}\ndelete table inet {0}\n", self.table)).await
     }
 
-    async fn apply(&self, verb: &'static str, ruleset: Nftables<'_>) -> Result<()> {
+    async fn apply(&self, verb: &'static str, transaction: String) -> Result<()> {
         let failed = |reason: String| Error::other(format!("can't {verb} table inet {}: {reason}", self.table));
-        let output = nft(&ruleset).await.map_err(|error| match error.kind() {
+        let output = nft(&transaction).await.map_err(|error| match error.kind() {
             ErrorKind::NotFound => failed("the program nft is missing: install the package nftables".to_owned()),
             _ => failed(format!("nft: {error}")),
         })?;
@@ -94,130 +105,89 @@ impl Firewall {
         Err(failed(format!("nft: {first}{remedy}")))
     }
 
-    /// Removes the table. Only an existing table can be deleted, so it is added first.
-    fn cleared(&self) -> Batch<'_> {
-        let mut batch = Batch::new();
-        batch.add(self.table());
-        batch.delete(self.table());
-        batch
-    }
-
-    /// The transaction that replaces the table.
-    fn ruleset(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Nftables<'_> {
-        let mut batch = self.cleared();
-        batch.add(self.table());
-        let families = [
-            Family { ipv4: true, name: "ip", held: "held4", open: "open4", address: SetType::Ipv4Addr },
-            Family { ipv4: false, name: "ip6", held: "held6", open: "open6", address: SetType::Ipv6Addr },
-        ];
-        for family in &families {
-            let of_family = || held.iter().filter(|(address, _)| address.is_ipv4() == family.ipv4);
-            batch.add(self.set(
-                family.held,
-                SetTypeValue::Single(family.address),
-                of_family().map(|(address, _)| text(address.to_string())).collect(),
-            ));
-            batch.add(
-                self.set(
-                    family.open,
-                    SetTypeValue::Concatenated(vec![family.address, SetType::InetProto, SetType::InetService].into()),
-                    of_family()
-                        .flat_map(|(address, ports)| ports.iter().map(move |port| (address, port)))
-                        .map(|(address, (protocol, port))| {
-                            concatenated([
-                                text(address.to_string()),
-                                // nft looks up names in /etc/protocols, which a small image does not have.
-                                Expression::Number(number(*protocol).into()),
-                                Expression::Number((*port).into()),
-                            ])
-                        })
-                        .collect(),
-                ),
-            );
+    /// The transaction of [`Self::write`]. It has the same result whatever the table contains before: each object is
+    /// added before it is used or deleted, and a chain is emptied before rules are added.
+    fn transaction(&self, addresses: &BTreeMap<IpAddr, Option<Vec<PortRange>>>) -> String {
+        let table = &self.table;
+        let mut text = format!("table inet {table} {{\n{OBJECTS}}}\n");
+        for chain in ["held", "local", "prerouting", "input"] {
+            text += &format!("flush chain inet {table} {chain}\n");
         }
-        batch.add(self.chain(FOR_HELD));
-        batch.add(NfListObject::Chain(Chain {
-            family: NfFamily::INet,
-            table: Cow::Borrowed(&self.table),
-            name: EVERY_PACKET.into(),
-            _type: Some(NfChainType::Filter),
-            hook: Some(NfHook::Prerouting),
-            prio: Some(PRIORITY),
-            policy: Some(NfChainPolicy::Accept),
-            ..Chain::default()
-        }));
-        for family in &families {
-            let to_held = matches(family.destination(), text(format!("@{}", family.held)));
-            batch.add(self.rule(EVERY_PACKET, vec![to_held, Statement::Jump(JumpTarget { target: FOR_HELD.into() })]));
+        text += &format!("table inet {table} {{\n{RULES}}}\n");
+        for (address, ranges) in addresses {
+            let family = if address.is_ipv4() { '4' } else { '6' };
+            // A name has no colons.
+            let chain = format!("ports-{address}").replace(':', "-");
+            let elements =
+                [format!("held{family} {{ {address} }}"), format!("ports{family} {{ {address} : jump {chain} }}")];
+            text += &format!("add chain inet {table} {chain}\nflush chain inet {table} {chain}\n");
+            for (protocol, range) in ranges.iter().flatten() {
+                let (name, start, end) = (name(*protocol), range.start(), range.end());
+                let _ = match start == end {
+                    true => writeln!(text, "add rule inet {table} {chain} {name} dport {start} accept"),
+                    false => writeln!(text, "add rule inet {table} {chain} {name} dport {start}-{end} accept"),
+                };
+            }
+            for element in &elements {
+                text += &format!("add element inet {table} {element}\n");
+            }
+            if ranges.is_none() {
+                for element in &elements {
+                    text += &format!("delete element inet {table} {element}\n");
+                }
+                text += &format!("delete chain inet {table} {chain}\n");
+            }
         }
-        let accept = || Statement::Accept(None);
-        let tracked = NamedExpression::CT(CT { key: "state".into(), family: None, dir: None });
-        batch.add(self.rule(
-            FOR_HELD,
-            vec![is_in(Expression::Named(tracked), &["established", "related"], Operator::IN), accept()],
-        ));
-        for (protocol, types) in [("icmp", ICMP), ("icmpv6", ICMPV6)] {
-            let message = is_in(field(protocol, "type"), types, Operator::EQ);
-            batch.add(self.rule(FOR_HELD, vec![message, accept()]));
-        }
-        for family in &families {
-            let protocol = Expression::Named(NamedExpression::Meta(Meta { key: MetaKey::L4proto }));
-            let asked = concatenated([family.destination(), protocol, field("th", "dport")]);
-            batch.add(self.rule(FOR_HELD, vec![matches(asked, text(format!("@{}", family.open))), accept()]));
-        }
-        batch.add(self.rule(FOR_HELD, vec![Statement::Drop(None)]));
-        batch.to_nftables()
-    }
-
-    fn table(&self) -> NfListObject<'_> {
-        NfListObject::Table(Table { family: NfFamily::INet, name: Cow::Borrowed(&self.table), handle: None })
-    }
-
-    fn chain(&self, name: &'static str) -> NfListObject<'_> {
-        NfListObject::Chain(Chain {
-            family: NfFamily::INet,
-            table: Cow::Borrowed(&self.table),
-            name: name.into(),
-            ..Chain::default()
-        })
-    }
-
-    fn set(
-        &self,
-        name: &'static str,
-        of: SetTypeValue<'static>,
-        elements: Vec<Expression<'static>>,
-    ) -> NfListObject<'_> {
-        NfListObject::Set(Box::new(Set {
-            family: NfFamily::INet,
-            table: Cow::Borrowed(&self.table),
-            name: name.into(),
-            set_type: of,
-            elem: (!elements.is_empty()).then(|| elements.into()),
-            ..Set::default()
-        }))
-    }
-
-    fn rule(&self, chain: &'static str, statements: Vec<Statement<'static>>) -> NfListObject<'_> {
-        NfListObject::Rule(Rule {
-            family: NfFamily::INet,
-            table: Cow::Borrowed(&self.table),
-            chain: chain.into(),
-            expr: statements.into(),
-            ..Rule::default()
-        })
+        text
     }
 }
 
-/// Runs `nft`, which applies the ruleset as one transaction. The `nftables` crate can run it too, but then its standard
-/// error goes to that of this process.
-async fn nft(ruleset: &Nftables<'_>) -> io::Result<Output> {
-    let text = serde_json::to_vec(ruleset)?;
+/// The objects of the table. `held` filters the packets to held addresses before their translation, and `local` those
+/// that were not translated.
+const OBJECTS: &str = "
+    set held4 { type ipv4_addr; }
+    set held6 { type ipv6_addr; }
+    map ports4 { type ipv4_addr : verdict; }
+    map ports6 { type ipv6_addr : verdict; }
+    chain held { }
+    chain local { }
+    chain prerouting { type filter hook prerouting priority -150; policy accept; }
+    chain input { type filter hook input priority 150; policy accept; }
+";
+
+/// The rules of the chains of [`OBJECTS`]. `nft` would look up names of protocols in /etc/protocols, which a small image
+/// does not have: 6 is TCP, 17 is UDP, 132 is SCTP.
+const RULES: &str = "
+    chain held {
+        ct state established,related accept
+        icmp type { destination-unreachable, echo-request, time-exceeded, parameter-problem } accept
+        icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem, echo-request, \
+            nd-neighbor-solicit, nd-neighbor-advert } accept
+        ip daddr vmap @ports4
+        ip6 daddr vmap @ports6
+        drop
+    }
+    chain local {
+        ct direction reply accept
+        meta l4proto { 6, 17, 132 } drop
+    }
+    chain prerouting {
+        ip daddr @held4 jump held
+        ip6 daddr @held6 jump held
+    }
+    chain input {
+        ip daddr @held4 jump local
+        ip6 daddr @held6 jump local
+    }
+";
+
+/// Runs `nft`, which applies the commands as one transaction.
+async fn nft(transaction: &str) -> io::Result<Output> {
     let mut nft = Command::new("nft");
-    nft.args(["-j", "-f", "-"]).kill_on_drop(true);
+    nft.args(["-f", "-"]).kill_on_drop(true);
     let mut child = nft.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        match input.write_all(&text).await {
+        match input.write_all(transaction.as_bytes()).await {
             // `nft` has exited already; its output says why.
             Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error),
             _ => drop(input),
@@ -226,55 +196,39 @@ async fn nft(ruleset: &Nftables<'_>) -> io::Result<Output> {
     child.wait_with_output().await
 }
 
-/// The ICMP types that are accepted for every held address.
-const ICMP: &[&str] = &["destination-unreachable", "echo-request", "time-exceeded", "parameter-problem"];
-/// The ICMPv6 types that are accepted for every held address.
-const ICMPV6: &[&str] = &[
-    "destination-unreachable",
-    "packet-too-big",
-    "time-exceeded",
-    "parameter-problem",
-    "echo-request",
-    "nd-neighbor-solicit",
-    "nd-neighbor-advert",
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The names that the table uses for a family of addresses.
-struct Family {
-    ipv4: bool,
-    name: &'static str,
-    held: &'static str,
-    open: &'static str,
-    address: SetType,
-}
-
-impl Family {
-    fn destination(&self) -> Expression<'static> {
-        field(self.name, "daddr")
+    #[test]
+    fn adjacent_ports_of_a_protocol_are_one_range() {
+        let (tcp, udp) = (Protocol::Tcp, Protocol::Udp);
+        struct Case {
+            name: &'static str,
+            ports: Vec<Port>,
+            expected: Vec<PortRange>,
+        }
+        let cases = [
+            Case { name: "none", ports: vec![], expected: vec![] },
+            Case { name: "one", ports: vec![(tcp, 80)], expected: vec![(tcp, 80..=80)] },
+            Case {
+                name: "adjacent, in any order, and twice",
+                ports: vec![(tcp, 82), (tcp, 80), (tcp, 81), (tcp, 81), (tcp, 84)],
+                expected: vec![(tcp, 80..=82), (tcp, 84..=84)],
+            },
+            Case {
+                name: "of two protocols",
+                ports: vec![(tcp, 80), (udp, 81), (udp, 80)],
+                expected: vec![(tcp, 80..=80), (udp, 80..=81)],
+            },
+            Case {
+                name: "all",
+                ports: (1..=u16::MAX).map(|port| (tcp, port)).collect(),
+                expected: vec![(tcp, 1..=u16::MAX)],
+            },
+        ];
+        for Case { name, ports, expected } in cases {
+            assert_eq!(ranges(&ports), expected, "{name}");
+        }
     }
-}
-
-fn text(text: impl Into<Cow<'static, str>>) -> Expression<'static> {
-    Expression::String(text.into())
-}
-
-fn field(protocol: &'static str, field: &'static str) -> Expression<'static> {
-    let field = PayloadField { protocol: protocol.into(), field: field.into() };
-    Expression::Named(NamedExpression::Payload(Payload::PayloadField(field)))
-}
-
-fn concatenated(parts: [Expression<'static>; 3]) -> Expression<'static> {
-    Expression::Named(NamedExpression::Concat(parts.into()))
-}
-
-fn matches(left: Expression<'static>, right: Expression<'static>) -> Statement<'static> {
-    Statement::Match(Match { left, right, op: Operator::EQ })
-}
-
-fn is_in(left: Expression<'static>, names: &'static [&'static str], op: Operator) -> Statement<'static> {
-    let right = match op {
-        Operator::IN => Expression::List(names.iter().map(|name| text(*name)).collect()),
-        _ => Expression::Named(NamedExpression::Set(names.iter().map(|name| SetItem::Element(text(*name))).collect())),
-    };
-    Statement::Match(Match { left, right, op })
 }

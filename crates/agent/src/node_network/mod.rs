@@ -22,6 +22,6 @@ mod interface;
 mod strict_arp;
 
 pub use announce::Announcer;
-pub use firewall::{Firewall, Port};
+pub use firewall::{Firewall, PortRange, ranges};
 pub use interface::{Error, HoldResult, Interface, Result};
 pub use strict_arp::{LenientArp, lenient_arp};

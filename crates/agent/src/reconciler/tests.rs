@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use clusterip_failover::assignments::Protocol;
+use clusterip_failover::assignments::{Port, Protocol};
 
 use super::*;
 use crate::agent_metrics::ExposedMetrics;
@@ -37,12 +37,7 @@ impl FakeNetwork {
 impl Network for FakeNetwork {
     type Error = InjectedFailure;
 
-    async fn hold(
-        &self,
-        _: IpAddr,
-        ports: &BTreeSet<(Protocol, u16)>,
-        _: Instant,
-    ) -> Result<HoldOutcome, InjectedFailure> {
+    async fn hold(&self, _: IpAddr, ports: &Arc<[Port]>, _: Instant) -> Result<HoldOutcome, InjectedFailure> {
         self.note("hold", format!(" {:?}", ports.iter().map(|(_, port)| *port).collect::<Vec<_>>())).await?;
         let lost = self.is_next("lost");
         let before = std::mem::replace(&mut *self.there.lock().unwrap(), true);

@@ -1,6 +1,6 @@
 //! All test cases, and what several of them need.
 
-use crate::network::{Inside, Network};
+use crate::network::{Host, Inside, Network};
 use crate::{addresses, firewall, interfaces, node_errors};
 
 /// All test cases by name.
@@ -8,7 +8,8 @@ pub const CASES: &[(&str, fn())] = &[
     ("only_open_ports_are_reached", firewall::only_open_ports_are_reached),
     ("ports_are_checked_before_destination_nat", firewall::ports_are_checked_before_destination_nat),
     ("open_connections_outlive_their_port", firewall::open_connections_outlive_their_port),
-    ("no_packet_passes_during_a_replacement", firewall::no_packet_passes_during_a_replacement),
+    ("no_packet_passes_while_the_table_is_written", firewall::no_packet_passes_while_the_table_is_written),
+    ("processes_of_the_node_are_not_reached", firewall::processes_of_the_node_are_not_reached),
     ("other_tables_are_left_alone", firewall::other_tables_are_left_alone),
     ("neighbours_learn_of_a_takeover", addresses::neighbours_learn_of_a_takeover),
     ("address_is_removed_when_its_lifetime_ends", addresses::address_is_removed_when_its_lifetime_ends),
@@ -26,6 +27,20 @@ pub const HELD: [&str; 2] = ["10.0.9.100", "fd00:9::100"];
 
 /// The own addresses of the first node.
 pub const OWN: [&str; 2] = ["10.0.9.1", "fd00:9::1"];
+
+/// Translates packets of clients to the held addresses, and packets of the node to their port 80, as kube-proxy does, with
+/// the node itself as the Pod.
+pub fn proxy(node: &Host) {
+    for (family, held, own) in [("ip", HELD[0], OWN[0]), ("ip6", HELD[1], OWN[1])] {
+        let translation = format!(
+            "table {family} proxy {{ \
+             chain clients {{ type nat hook prerouting priority dstnat; \
+             {family} daddr {held} meta l4proto {{ tcp, udp }} dnat to {own}; }}; \
+             chain node {{ type nat hook output priority -100; {family} daddr {held} tcp dport 80 dnat to {own}; }}; }}"
+        );
+        node.namespace.exec(&["nft", &translation]);
+    }
+}
 
 /// Starts a process on a node that holds the addresses on eth0 for ten minutes.
 pub fn holder(network: &Network, node: usize) -> Inside {

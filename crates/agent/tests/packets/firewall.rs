@@ -1,6 +1,6 @@
 //! The firewall of the held addresses.
 
-use crate::cases::{HELD, OWN, holder};
+use crate::cases::{HELD, OWN, holder, proxy};
 use crate::network::{Inside, Network, until};
 
 /// The output of `nft` for a table with several ports, no ports, and both families.
@@ -10,10 +10,11 @@ pub fn only_open_ports_are_reached() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
+    proxy(&network.nodes[0]);
     for port in ["80", "81"] {
         node.expect(&format!("listen {port}"), "listening");
     }
-    node.expect("firewall 10.0.9.100=tcp/80,udp/80 fd00:9::100=tcp/80,udp/80", "replaced");
+    node.expect("firewall 10.0.9.100=tcp/80,udp/80 fd00:9::100=tcp/80,udp/80", "written");
     for (held, own) in HELD.into_iter().zip(OWN) {
         client.expect(&format!("tcp {held} 80 20"), "answered");
         client.expect(&format!("tcp {held} 81 1"), "TimedOut");
@@ -32,12 +33,19 @@ pub fn only_open_ports_are_reached() {
         until("a datagram", || node.ask("received 80"), |count| count == &(number + 1).to_string());
         node.expect("received 81", "0");
     }
-    // For a held address without ports all ports are closed; for an address that is not held all stay open.
-    node.expect("firewall 10.0.9.100=", "replaced");
+    // For a held address without ports all ports are closed. Other addresses keep theirs.
+    node.expect("firewall 10.0.9.100=", "written");
     client.expect("tcp 10.0.9.100 80 1", "TimedOut");
-    client.expect("tcp fd00:9::100 81 20", "answered");
-    node.expect("firewall", "replaced");
+    client.expect("tcp fd00:9::100 80 20", "answered");
+    client.expect("tcp fd00:9::100 81 1", "TimedOut");
+    // A range, of which the last port is one of the others.
+    node.expect("firewall 10.0.9.100=tcp/79,tcp/80,tcp/82", "written");
+    client.expect("tcp 10.0.9.100 80 20", "answered");
+    client.expect("tcp 10.0.9.100 81 1", "TimedOut");
+    // For an address that is not held all stay open.
+    node.expect("firewall 10.0.9.100", "written");
     client.expect("tcp 10.0.9.100 81 20", "answered");
+    client.expect("tcp fd00:9::100 81 1", "TimedOut");
 }
 
 pub fn ports_are_checked_before_destination_nat() {
@@ -53,7 +61,7 @@ pub fn ports_are_checked_before_destination_nat() {
         network.nodes[0].namespace.exec(&["nft", &translation]);
     }
     node.expect("listen 8080", "listening");
-    node.expect("firewall 10.0.9.100=tcp/80 fd00:9::100=tcp/80", "replaced");
+    node.expect("firewall 10.0.9.100=tcp/80 fd00:9::100=tcp/80", "written");
     for held in HELD {
         client.expect(&format!("tcp {held} 80 20"), "answered");
         client.expect("again", "answered");
@@ -66,41 +74,71 @@ pub fn open_connections_outlive_their_port() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
+    proxy(&network.nodes[0]);
     node.expect("listen 80", "listening");
     for held in HELD {
-        node.expect(&format!("firewall {held}=tcp/80"), "replaced");
+        node.expect(&format!("firewall {held}=tcp/80"), "written");
         client.expect(&format!("tcp {held} 80 20"), "answered");
-        node.expect(&format!("firewall {held}=tcp/81"), "replaced");
+        node.expect(&format!("firewall {held}=tcp/81"), "written");
         client.expect("again", "answered");
         let mut other = network.client.inside();
         other.expect(&format!("tcp {held} 80 1"), "TimedOut");
-        node.expect(&format!("firewall {held}=tcp/80"), "replaced");
+        node.expect(&format!("firewall {held}=tcp/80"), "written");
         client.expect("again", "answered");
     }
 }
 
-pub fn no_packet_passes_during_a_replacement() {
+pub fn no_packet_passes_while_the_table_is_written() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
+    proxy(&network.nodes[0]);
     for port in ["80", "81"] {
         node.expect(&format!("listen {port}"), "listening");
     }
     let state = "firewall 10.0.9.100=udp/80 fd00:9::100=udp/80";
-    node.expect(state, "replaced");
+    node.expect(state, "written");
     for held in HELD {
         let count = |node: &mut Inside| node.ask("received 80").parse::<u64>().unwrap();
         let before = count(&mut node);
         client.expect(&format!("flood {held} 81 80"), "flooding");
         until("datagrams of the flood", || count(&mut node), |count| *count > before);
         for _ in 0..50 {
-            node.expect(state, "replaced");
+            node.expect(state, "written");
         }
-        // The flood went on during all replacements.
+        // The flood went on during all transactions.
         let after = count(&mut node);
         until("more datagrams of the flood", || count(&mut node), |count| *count > after);
         client.expect("calm", "calm");
         node.expect("received 81", "0");
+    }
+}
+
+pub fn processes_of_the_node_are_not_reached() {
+    let network = Network::new(2);
+    let mut node = holder(&network, 0);
+    let mut client = network.client.inside();
+    node.expect("listen 80", "listening");
+    client.expect("listen 80", "listening");
+    node.expect("firewall 10.0.9.100=tcp/80,udp/80 fd00:9::100=tcp/80,udp/80", "written");
+    network.client.namespace.set("net/ipv4/ping_group_range", "0 0");
+    for ((held, own), clients) in HELD.into_iter().zip(OWN).zip(["10.0.9.200", "fd00:9::200"]) {
+        // No kube-proxy translates the packets of the open port.
+        client.expect(&format!("tcp {held} 80 1"), "TimedOut");
+        node.expect(&format!("tcp {held} 80 1"), "TimedOut");
+        client.expect(&format!("udp {held} 80"), "sent");
+        client.expect(&format!("udp {own} 80"), "sent");
+        client.expect(&format!("tcp {own} 80 20"), "answered");
+        assert!(client.ask(&format!("ping {held}")).ends_with(&format!("from {held}")), "{held}");
+        // A process of the node may use the address itself.
+        node.expect(&format!("from {held} {clients} 80"), "answered");
+        node.expect("again", "answered");
+    }
+    // Of two datagrams of each family, the one to the held address is lost.
+    until("datagrams", || node.ask("received 80"), |count| count == "2");
+    proxy(&network.nodes[0]);
+    for held in HELD {
+        client.expect(&format!("tcp {held} 80 20"), "answered");
     }
 }
 
@@ -128,22 +166,22 @@ pub fn other_tables_are_left_alone() {
     // There is nothing to remove.
     node.expect("remove", "removed");
     assert_eq!(ruleset(), before);
-    let one = "firewall 10.0.9.100=udp/53,tcp/443,sctp/36412,tcp/80 10.0.9.101= fd00:9::100=tcp/80";
-    for round in ["created", "replaced by the same"] {
-        node.expect(one, "replaced");
+    let one = "firewall 10.0.9.100=udp/53,tcp/443,tcp/444,sctp/36412,tcp/80 10.0.9.101= fd00:9::100=tcp/80";
+    for round in ["created", "written again"] {
+        node.expect(one, "written");
         assert_eq!(ruleset(), format!("{before}{TABLE}"), "{round}");
     }
-    node.expect("firewall 10.0.9.102=tcp/80", "replaced");
-    let elements = nft(&["list", "set", "inet", "clusterip_external", "held4"]);
-    assert!(elements.contains("elements = { 10.0.9.102 }"), "{elements}");
-    // The table of an earlier process, with an additional rule.
+    // What nft prints can be loaded again.
+    let saved = nft(&["list", "table", "inet", "clusterip_external"]);
+    nft(&[&format!("delete table inet clusterip_external; {saved}")]);
+    assert_eq!(ruleset(), format!("{before}{TABLE}"), "loaded");
+    node.expect("firewall 10.0.9.102=tcp/80", "written");
+    node.expect("firewall 10.0.9.102 10.0.9.103", "written");
+    // Rules of another program are removed.
     nft(&["add", "rule", "inet", "clusterip_external", "held", "accept"]);
-    let mut node = network.nodes[0].inside();
-    node.expect(one, "replaced");
-    assert_eq!(ruleset(), format!("{before}{TABLE}"), "after an earlier process");
-    node.expect("firewall", "replaced");
-    assert_eq!(ruleset(), before, "nothing is held");
-    node.expect(one, "replaced");
+    nft(&["add", "rule", "inet", "clusterip_external", "ports-10.0.9.101", "accept"]);
+    node.expect(one, "written");
+    assert_eq!(ruleset(), format!("{before}{TABLE}"), "another address was opened and closed");
     node.expect("remove", "removed");
     assert_eq!(ruleset(), before, "removed");
 }

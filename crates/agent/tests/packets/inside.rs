@@ -1,16 +1,17 @@
 //! The commands that the tests run inside of a host: one command a line, one line of answer each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{Read, Write, stdin};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, Port, lenient_arp};
-use clusterip_failover::assignments::Protocol;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, PortRange, lenient_arp, ranges};
+use clusterip_failover::assignments::{Port, Protocol};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket};
 use tokio::runtime::{Builder, Runtime};
 
 /// Runs commands until the input ends.
@@ -79,9 +80,9 @@ impl Inside {
             }
             ["lenient-arp"] => lenient_arp("eth0")?.map_or("strict enough".to_owned(), |lenient| lenient.to_string()),
             ["firewall", ref held @ ..] => {
-                let held: BTreeMap<IpAddr, BTreeSet<Port>> = held.iter().map(|held| ports(held)).collect();
-                block_on.block_on(self.firewall.replace(&held))?;
-                "replaced".to_owned()
+                let held = held.iter().map(|held| ports(held)).collect();
+                block_on.block_on(self.firewall.write(&held))?;
+                "written".to_owned()
             }
             ["remove"] => {
                 block_on.block_on(self.firewall.remove())?;
@@ -110,6 +111,12 @@ impl Inside {
                 let mut answer = Vec::new();
                 connection.read_to_end(&mut answer)?;
                 String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+            }
+            // Connects from this own address.
+            ["from", source, address, port] => {
+                let (source, to) =
+                    (SocketAddr::new(source.parse()?, 0), SocketAddr::new(address.parse()?, port.parse()?));
+                echoed(self.connection.insert(connect_from(source, to)?))
             }
             // Uses the last connection again.
             ["again"] => echoed(self.connection.as_mut().unwrap()),
@@ -149,9 +156,9 @@ impl Inside {
     }
 }
 
-/// Parses `ADDRESS=tcp/80,udp/53`, or `ADDRESS=` for no ports.
-fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
-    let (address, ports) = text.split_once('=').unwrap();
+/// Parses `ADDRESS=tcp/80,udp/53`, `ADDRESS=` for no ports, or `ADDRESS` for one that is no longer filtered.
+fn ports(text: &str) -> (IpAddr, Option<Vec<PortRange>>) {
+    let Some((address, ports)) = text.split_once('=') else { return (text.parse().unwrap(), None) };
     let port = |text: &str| {
         let (protocol, number) = text.split_once('/').unwrap();
         let protocol = match protocol {
@@ -162,7 +169,8 @@ fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
         };
         (protocol, number.parse().unwrap())
     };
-    (address.parse().unwrap(), ports.split(',').filter(|port| !port.is_empty()).map(port).collect())
+    let ports: Vec<Port> = ports.split(',').filter(|port| !port.is_empty()).map(port).collect();
+    (address.parse().unwrap(), Some(ranges(&ports)))
 }
 
 /// The address for a socket of both families.
@@ -172,6 +180,15 @@ fn v6(to: SocketAddr) -> SocketAddr {
         IpAddr::V6(address) => address,
     };
     SocketAddr::new(address.into(), to.port())
+}
+
+/// A connection from this address.
+fn connect_from(source: SocketAddr, to: SocketAddr) -> nix::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket(family, SockType::Stream, SockFlag::empty(), None)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
+    Ok(socket.into())
 }
 
 /// Echoes TCP, and counts UDP datagrams, of both families.

@@ -94,7 +94,7 @@ pub fn missing_capabilities_are_named() {
                 ("announce 10.0.9.100", "announced"),
                 (
                     "firewall 10.0.9.100=tcp/80",
-                    "error: can't replace table inet clusterip_external: \
+                    "error: can't write table inet clusterip_external: \
                      nft: netlink: Error: cache initialization failed: Operation not permitted: CAP_NET_ADMIN is needed",
                 ),
             ],
@@ -110,7 +110,7 @@ pub fn missing_capabilities_are_named() {
                     "error: can't open a packet socket: \
                      Operation not permitted (os error 1): CAP_NET_RAW is needed",
                 ),
-                ("firewall 10.0.9.100=tcp/80", "replaced"),
+                ("firewall 10.0.9.100=tcp/80", "written"),
             ],
         },
         Case {

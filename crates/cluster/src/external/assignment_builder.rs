@@ -1,5 +1,5 @@
-//! Computes the assignments for the agents: the addresses that Services have recorded, each with its ports and the
-//! Nodes that may hold it.
+//! Computes which Service has each recorded address, and the assignments for the agents: these addresses, each with its
+//! ports and the Nodes that may hold it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,12 +8,17 @@ use std::sync::Arc;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Assignment, Assignments};
-use serde_json::Value;
 
 use super::eligible;
-use super::service_fields::{ports, recorded, shown};
-use crate::lookups::snapshot::StoredNode;
-use crate::object::text;
+use super::service_fields::recorded;
+use crate::lookups::snapshot::{MAX_PORTS, StoredNode, StoredService};
+
+/// How many ports of a namespace are open on its addresses together. A port takes about a kibibyte of memory while a
+/// node writes its firewall.
+const MAX_PORTS_OF_NAMESPACE: usize = 4 * MAX_PORTS;
+
+/// The Service that has each address.
+pub type Owners = BTreeMap<IpAddr, Arc<StoredService>>;
 
 /// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,69 +31,77 @@ pub struct RefusedRecord {
     pub reason: String,
 }
 
-/// The addresses to hold, and the recorded addresses that Services do not get, for these Services and Nodes. `admits`
-/// returns why a Service may not have its recorded addresses, and `None` if it may.
+/// The Services that have the recorded addresses of the pools, and the recorded addresses that Services do not get.
+/// `admits` returns why a Service may not have its recorded addresses, and `None` if it may.
 ///
 /// Several Services have the same address only if they bypassed the policy. Then a Service whose status contains the
 /// address has precedence; among several of them, or if there is none, the first by namespace and name.
-pub fn assignments(
+pub fn owners(
     settings: &ExternalSettings,
-    services: impl IntoIterator<Item = Value>,
-    nodes: &[Arc<StoredNode>],
-    admits: &mut dyn FnMut(&Value) -> Option<String>,
-) -> (Assignments, Vec<RefusedRecord>) {
-    let mut claimants: BTreeMap<IpAddr, Vec<Value>> = BTreeMap::new();
+    services: impl IntoIterator<Item = Arc<StoredService>>,
+    admits: &mut dyn FnMut(&StoredService) -> Option<String>,
+) -> (Owners, Vec<RefusedRecord>) {
+    let mut claimants: BTreeMap<IpAddr, Vec<Arc<StoredService>>> = BTreeMap::new();
     let mut refused = Vec::new();
     for service in services {
-        let addresses = recorded(&service, settings);
-        let inside: Vec<IpAddr> =
-            addresses.into_iter().filter(|address| settings.pool_of(*address).is_some()).collect();
-        if inside.is_empty() || is_going(&service) {
+        let mut inside = recorded(&service, settings);
+        inside.retain(|address| settings.pool_of(*address).is_some());
+        if inside.is_empty() || service.is_deleting() || service.key().name.is_empty() {
             continue;
         }
         if let Some(reason) = admits(&service) {
-            let refusal =
-                |address| RefusedRecord { service: ServiceKey::of(&service), address, reason: reason.clone() };
+            let refusal = |address| RefusedRecord { service: service.key().clone(), address, reason: reason.clone() };
             refused.extend(inside.into_iter().map(refusal));
             continue;
         }
         for address in inside {
-            claimants.entry(address).or_default().push(service.clone());
+            claimants.entry(address).or_default().push(Arc::clone(&service));
         }
     }
-    let mut assigned = Assignments::new();
-    let mut eligible_nodes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut owners = Owners::new();
     for (address, mut services) in claimants {
-        let Some(pool) = settings.pool_of(address) else { continue };
-        services.sort_by_key(|service| (!shown(service).contains(&address), ServiceKey::of(service)));
+        services.sort_by_key(|service| (!service.shown().contains(&address), service.key().clone()));
         let mut services = services.into_iter();
         let Some(first) = services.next() else { continue };
-        let holder = ServiceKey::of(&first);
-        let reason = format!("Service {holder} has recorded it, too");
+        let reason = format!("Service {} has recorded it, too", first.key());
         refused.extend(services.map(|other| RefusedRecord {
-            service: ServiceKey::of(&other),
+            service: other.key().clone(),
             address,
             reason: reason.clone(),
         }));
-        let of_pool = || eligible::names(nodes, &pool.nodes).into_iter().collect();
-        let nodes = eligible_nodes.entry(&pool.name).or_insert_with(of_pool).clone();
-        assigned.insert(address, Assignment { service: holder, ports: ports(&first), nodes });
+        owners.insert(address, first);
     }
     refused.sort();
-    (assigned, refused)
+    (owners, refused)
 }
 
-fn is_going(service: &Value) -> bool {
-    let going = service.pointer("/metadata/deletionTimestamp");
-    going.is_some_and(|going| !going.is_null()) || text(service, &["metadata", "name"]).is_empty()
+/// What agents hold for these Services on these Nodes. If the Services of a namespace have more than
+/// [`MAX_PORTS_OF_NAMESPACE`] ports, those of its last addresses stay closed, on all nodes alike.
+pub fn assignments(settings: &ExternalSettings, owners: &Owners, nodes: &[Arc<StoredNode>]) -> Assignments {
+    let mut assigned = Assignments::new();
+    let mut eligible_nodes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
+    for (address, owner) in owners {
+        let Some(pool) = settings.pool_of(*address) else { continue };
+        let of_pool = || eligible::names(nodes, &pool.nodes).into_iter().collect();
+        let nodes = eligible_nodes.entry(&pool.name).or_insert_with(of_pool).clone();
+        let mut ports = owner.ports();
+        let open = open.entry(&owner.key().namespace).or_default();
+        if ports.len() > MAX_PORTS_OF_NAMESPACE - *open {
+            ports = ports[..MAX_PORTS_OF_NAMESPACE - *open].into();
+        }
+        *open += ports.len();
+        assigned.insert(*address, Assignment { service: owner.key().clone(), ports, nodes });
+    }
+    assigned
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_core::settings::Settings;
-    use clusterip_failover::assignments::Protocol;
-    use serde_json::json;
+    use clusterip_failover::assignments::{Port, Protocol};
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -201,15 +214,17 @@ mod tests {
             },
         ];
         for Case { name, services, assigned, refused } in cases {
-            let found = assignments(&settings(), services, &nodes, &mut |service| {
-                (text(service, &["metadata", "name"]) == "bad").then(|| "not for you".to_owned())
+            let services = services.iter().map(|service| Arc::new(StoredService::read(service)));
+            let (owners, found_refused) = owners(&settings(), services, &mut |service| {
+                (service.key().name == "bad").then(|| "not for you".to_owned())
             });
+            let found = (assignments(&settings(), &owners, &nodes), found_refused);
             let owned = |name: &str| ServiceKey::new("shop", name);
             let expected: Assignments = assigned
                 .into_iter()
                 .map(|ExpectedAssignment { address, service, nodes }| {
                     let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-                    let ports = BTreeSet::from([(Protocol::Tcp, 80)]);
+                    let ports = [(Protocol::Tcp, 80)].into();
                     (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
                 })
                 .collect();
@@ -223,5 +238,25 @@ mod tests {
                 .collect();
             assert_eq!(found, (expected, refused), "{name}");
         }
+    }
+
+    #[test]
+    fn ports_take_four_bytes_each_and_a_namespace_has_a_limited_number_of_open_ones() {
+        let ports: Vec<Value> = (1..=MAX_PORTS).map(|port| json!({"port": port})).collect();
+        let of = |namespace: &str, nth: usize| {
+            let address = format!("10.0.9.{}", 1 + nth);
+            let more = json!({"metadata": {"namespace": namespace}, "spec": {"ports": ports}});
+            Arc::new(StoredService::read(&service(&format!("web-{nth}"), &address, more)))
+        };
+        let services: Vec<_> = (0..200).map(|nth| of("mallory", nth)).chain([of("shop", 200)]).collect();
+        let (owners, _) = owners(&settings(), services.iter().cloned(), &mut |_| None);
+        assert_eq!(owners.len(), services.len());
+        let assigned = assignments(&settings(), &owners, &[]);
+        let open: Vec<usize> = assigned.values().map(|assigned| assigned.ports.len()).collect();
+        let expected = [vec![MAX_PORTS; 4], vec![0; 196], vec![MAX_PORTS]].concat();
+        assert_eq!(open, expected);
+        // The ports are those of the stored Services, so they take no further memory.
+        let bytes = |ports: &Arc<[Port]>| if Arc::strong_count(ports) > 1 { 0 } else { size_of_val(&**ports) };
+        assert_eq!(assigned.values().map(|assigned| bytes(&assigned.ports)).sum::<usize>(), 0);
     }
 }

@@ -12,11 +12,10 @@ use clusterip_failover::assignments::Assignments;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::assignment_builder::{RefusedRecord, assignments};
+use super::assignment_builder::{RefusedRecord, assignments, owners};
 use super::policy_check::ExternalPolicy;
-use super::service_fields::recorded;
 use crate::live_settings::LiveSettings;
-use crate::lookups::snapshot::Stored;
+use crate::lookups::snapshot::{Stored, StoredService};
 use crate::panics;
 use crate::watch::kinds::own_name;
 use crate::watch::stores::{Change, Stores};
@@ -48,10 +47,10 @@ impl AssignmentWatcher {
                 let snapshot = stores.read_snapshot();
                 (snapshot.external_services(), snapshot.nodes().cloned().collect())
             };
-            let services = services.iter().map(|service| service.value());
-            let services = services.filter(|service| !recorded(service, external).is_empty());
             let policy = ExternalPolicy::new(external);
-            assignments(external, services, &nodes, &mut |service| policy.refusal(stores.snapshot(), service))
+            let admits = &mut |service: &StoredService| policy.refusal(stores.snapshot(), service);
+            let (owners, refused) = owners(external, services, admits);
+            (assignments(external, &owners, &nodes), refused)
         });
         let (assigned, refused) = match computed.await {
             Ok(result) => result,
@@ -92,6 +91,6 @@ impl AssignmentWatcher {
 
 /// Whether a change may affect which addresses are to be held.
 pub fn matters(change: &Change<'_>) -> bool {
-    let recorded = |version: Option<&Stored>| matches!(version, Some(Stored::Service(of)) if of.has_record());
+    let recorded = |version: Option<&Stored>| matches!(version, Some(Stored::Service(of)) if !of.record().is_empty());
     own_name(change.kind) != "Service" || recorded(change.before) || recorded(change.after)
 }

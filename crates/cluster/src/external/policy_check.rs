@@ -11,7 +11,7 @@ use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_value};
 use serde_json::{Map, Value, json};
 
-use crate::lookups::snapshot::Snapshot;
+use crate::lookups::snapshot::{Snapshot, StoredService};
 use crate::lookups::stored_cluster::StoredCluster;
 use crate::policy::own_requests::ServiceRequest;
 
@@ -26,8 +26,8 @@ impl ExternalPolicy {
 
     /// Why a Service may not have the addresses that it has recorded; `None` if it may. The addresses of other Services
     /// are not taken into account.
-    pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &Value) -> Option<String> {
-        let decision = self.decide(snapshot, &bare(service, &[], &[RECORD_ANNOTATION]));
+    pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
+        let decision = self.decide(snapshot, &bare(&service.value(), &[], &[RECORD_ANNOTATION]));
         if let Some(denial) = decision.denial() {
             return Some(denial.message.clone());
         }
@@ -37,8 +37,8 @@ impl ExternalPolicy {
 
     /// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
     /// other Services are not taken into account.
-    pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &Value) -> Option<String> {
-        let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
+    pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
+        let object = bare(&service.value(), &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
         self.decide(snapshot, &object).denial().map(|denial| denial.message.clone())
     }
 

@@ -3,41 +3,20 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use clusterip_core::annotations::recorded_addresses;
 use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
 use clusterip_core::external::stored;
 use clusterip_core::services::Service;
 use clusterip_core::settings::ExternalSettings;
-use clusterip_failover::assignments::Protocol;
-use serde_json::Value;
 
-use crate::lookups::snapshot::MAX_PORTS;
+use crate::lookups::snapshot::StoredService;
 
 /// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
-pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
-    if !is_load_balancer(service) {
-        return Vec::new();
-    }
-    let service = stored::read(service);
-    if settings.is_ours(&service) { stored::recorded(&service) } else { Vec::new() }
-}
-
-/// Whether a Service gets external addresses, see [`ExternalSettings::is_ours`].
-pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
-    is_load_balancer(service) && settings.is_ours(&stored::read(service))
-}
-
-/// Whether a Service is of the only type that gets external addresses. Unlike [`stored::read`], this copies nothing of
-/// the Service, and most Services are of another type.
-fn is_load_balancer(service: &Value) -> bool {
-    service.pointer("/spec/type").is_some_and(|kind| kind == "LoadBalancer")
-}
-
-/// The addresses in the Service's `status.loadBalancer`.
-pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
-    stored::shown(service.pointer("/status/loadBalancer/ingress")).into_iter().collect()
+pub fn recorded(service: &StoredService, settings: &ExternalSettings) -> Vec<IpAddr> {
+    if service.is_served(settings) { recorded_addresses(service.record()) } else { Vec::new() }
 }
 
 /// The addresses of the pools that a Service has without recording them, each with its field or annotation. `shown` are
@@ -60,25 +39,10 @@ pub fn claimed(
     claims
 }
 
-/// The protocols and ports of a Service, from its first [`MAX_PORTS`] ports. Ports that can't be read are left out.
-pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
-    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
-    let port = |port: &Value| {
-        let protocol = match port.get("protocol").and_then(Value::as_str) {
-            None | Some("TCP") => Protocol::Tcp,
-            Some("UDP") => Protocol::Udp,
-            Some("SCTP") => Protocol::Sctp,
-            Some(_) => return None,
-        };
-        Some((protocol, u16::try_from(port.get("port")?.as_u64()?).ok()?))
-    };
-    ports.into_iter().flatten().take(MAX_PORTS).filter_map(port).collect()
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -146,23 +110,18 @@ mod tests {
         ];
         for Case { name, service, default, expected } in cases {
             let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
-            assert_eq!(recorded(&service, &settings(default)), expected, "{name}");
+            assert_eq!(recorded(&StoredService::read(&service), &settings(default)), expected, "{name}");
         }
-        assert!(!is_served(&service("LoadBalancer", ours(), ""), &ExternalSettings::default()), "without pools");
+        let without_pools = ExternalSettings::default();
+        assert!(!StoredService::read(&service("LoadBalancer", ours(), "")).is_served(&without_pools), "without pools");
     }
 
     #[test]
-    fn ports_and_status_are_read() {
-        let service = json!({
-            "spec": {"ports": [
-                {"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}, {"port": 7, "protocol": "SCTP"},
-                {"port": 99_999}, {"port": 1, "protocol": "OTHER"}, {},
-            ]},
-            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}, {"hostname": "x"}, {"ip": "fd00::9"}]}},
-        });
-        let expected = [(Protocol::Tcp, 53), (Protocol::Tcp, 80), (Protocol::Udp, 53), (Protocol::Sctp, 7)];
-        assert_eq!(ports(&service), BTreeSet::from(expected));
-        assert_eq!(shown(&service), BTreeSet::from(["10.0.9.10".parse().unwrap(), "fd00::9".parse().unwrap()]));
-        assert!(ports(&json!({})).is_empty() && shown(&json!({})).is_empty());
+    fn status_is_read() {
+        let ingress = json!([{"ip": "10.0.9.10"}, {"hostname": "x"}, {"ip": "fd00::9"}]);
+        let service = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+        let expected = BTreeSet::from(["10.0.9.10".parse().unwrap(), "fd00::9".parse().unwrap()]);
+        assert_eq!(StoredService::read(&service).shown(), expected);
+        assert!(StoredService::read(&json!({})).shown().is_empty());
     }
 }

@@ -28,7 +28,7 @@ use self::block_index::BlockIndex;
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Addresses, Namespace, name_hash};
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
-pub use self::stored_service::{MAX_PORTS, StoredService};
+pub use self::stored_service::{IGNORED_BY_KUBE_PROXY, MAX_PORTS, StoredService};
 use self::workloads::Found;
 pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
 use crate::object;
@@ -343,8 +343,9 @@ impl Snapshot {
         }
     }
 
-    /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist.
-    pub fn namespace(&self, name: &str) -> Option<&Result<NamespaceMeta, TypeMismatch>> {
+    /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist. The
+    /// `Arc` stays the same until they change.
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Result<NamespaceMeta, TypeMismatch>>> {
         match self.get(StoredKind::Namespace, "", name)? {
             Stored::Namespace(meta) => Some(meta),
             _ => None,

@@ -251,7 +251,7 @@ impl Cluster for StoredCluster {
         const NAMESPACE: Resource<'static> = Resource { api_version: "v1", kind: "Namespace" };
         let snapshot = self.snapshot();
         NAMESPACE.check(&snapshot)?;
-        NAMESPACE.found(snapshot.namespace(name).map(Result::as_ref))
+        NAMESPACE.found(snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {

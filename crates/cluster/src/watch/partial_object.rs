@@ -15,7 +15,7 @@ use super::dynamic_resource::impl_dynamic_resource;
 use super::kinds::Kind;
 use super::watched_fields;
 use crate::lookups::field_mask::MaskedReader;
-use crate::lookups::snapshot::SERVICE_NAME_LABEL;
+use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, SERVICE_NAME_LABEL};
 
 /// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or
@@ -25,8 +25,8 @@ use crate::lookups::snapshot::SERVICE_NAME_LABEL;
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartialObject {
-    /// Name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels, the annotations that are used, and
-    /// of the managed fields what shows whether the address of a Service was set by hand.
+    /// Name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels and those that always count, the
+    /// annotations that are used, and of the managed fields what shows whether the address of a Service was set by hand.
     pub metadata: ObjectMeta,
     /// The other fields that are used, of each list and map as many values as [`watched_fields`] says.
     pub data: Map<String, Value>,
@@ -119,7 +119,9 @@ macro_rules! read_in_part {
     };
 }
 
-read_in_part!(Labels, String, |count, key| count < MAX_LABELS || key == SERVICE_NAME_LABEL);
+read_in_part!(Labels, String, |count, key| {
+    count < MAX_LABELS || key == SERVICE_NAME_LABEL || IGNORED_BY_KUBE_PROXY.contains(&key)
+});
 read_in_part!(Annotations, String, |_, key| has_parser(key));
 read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
 
@@ -285,7 +287,9 @@ mod tests {
         let managers =
             (0..1000).map(|name| json!({"manager": name.to_string(), "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}));
         let mut labels = keys(10_000);
-        labels[SERVICE_NAME_LABEL] = "a".into();
+        for label in [SERVICE_NAME_LABEL].iter().chain(&IGNORED_BY_KUBE_PROXY) {
+            labels[*label] = "a".into();
+        }
         let object = read(&json!({
             "metadata": {
                 "labels": labels, "annotations": keys(10_000),
@@ -299,7 +303,7 @@ mod tests {
             },
             "endpoints": vec![json!({"conditions": {"ready": true}, "nodeName": "a", "addresses": many(9)}); 5000],
         }));
-        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS + 1, "with the one that names a Service");
+        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS + 3, "with those that always count");
         assert_eq!(object.metadata.annotations.unwrap().len(), 0);
         assert_eq!(object.metadata.managed_fields.unwrap().len(), 1);
         let read = &object.data["spec"];

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::external::assignment_builder::assignments;
+use clusterip_cluster::external::assignment_builder::{assignments, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
-use clusterip_cluster::external::service_fields::{claimed, shown};
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::external::service_fields::claimed;
+use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
 use clusterip_core::address::{Family, Span};
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::external::stored;
@@ -18,7 +18,6 @@ use clusterip_failover::assignments::Assignments;
 use clusterip_failover::claims::{HolderClaim, Owner};
 use clusterip_failover::holders::HolderSnapshot;
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::AuditInput;
 use super::model::{
@@ -31,7 +30,7 @@ use crate::usage::Usage;
 /// A Service that has external addresses or is to have some.
 pub(super) struct ExternalPlacement {
     pub id: ServiceKey,
-    pub service: Value,
+    pub service: Arc<StoredService>,
     /// Whether this product gives the Service external addresses.
     pub served: bool,
     /// The recorded addresses, inside and outside of pools.
@@ -54,8 +53,8 @@ pub(super) struct Refused {
 fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> Vec<ExternalPlacement> {
     let policy = ExternalPolicy::new(external);
     let services = Snapshot::read(snapshot).external_services();
-    let placed = services.iter().filter_map(|service| {
-        let mut one = concerned(external, service.value())?;
+    let placed = services.into_iter().filter_map(|service| {
+        let mut one = concerned(external, service)?;
         one.refused = refused(&policy, external, snapshot, &one);
         Some(one)
     });
@@ -63,13 +62,13 @@ fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> V
 }
 
 /// The external addresses of a Service; `None` if it has none and gets none, or if it is being deleted.
-fn concerned(external: &ExternalSettings, service: Value) -> Option<ExternalPlacement> {
-    let fields = stored::read(&service);
+fn concerned(external: &ExternalSettings, service: Arc<StoredService>) -> Option<ExternalPlacement> {
+    let fields = stored::read(&service.value());
     let (served, recorded) = (external.is_ours(&fields), stored::recorded(&fields));
-    let shown = shown(&service);
+    let shown = service.shown();
     let claims = claimed(&fields, &shown, external);
     let concerned = served || !recorded.is_empty() || !claims.is_empty();
-    let (id, refused) = (ServiceKey::of(&service), Refused::default());
+    let (id, refused) = (service.key().clone(), Refused::default());
     let placement = ExternalPlacement { id, service, served, recorded, claims, shown, refused };
     (concerned && !fields.deleting).then_some(placement)
 }
@@ -105,9 +104,9 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     let placed = place_all(settings, &input.cluster.snapshot);
     let nodes = Snapshot::read(&input.cluster.snapshot).nodes().cloned().collect::<Vec<_>>();
     let by_id: BTreeMap<&ServiceKey, &ExternalPlacement> = placed.iter().map(|one| (&one.id, one)).collect();
-    let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
-    let services = placed.iter().map(|one| one.service.clone());
-    let (assigned, _) = assignments(settings, services, &nodes, refusal);
+    let refusal = &mut |service: &StoredService| by_id.get(service.key()).and_then(|one| one.refused.record.clone());
+    let (owners, _) = owners(settings, placed.iter().map(|one| Arc::clone(&one.service)), refusal);
+    let assigned = assignments(settings, &owners, &nodes);
     let uses = uses(settings, &placed);
     for one in &placed {
         of_service(settings, one, findings);

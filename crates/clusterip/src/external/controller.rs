@@ -8,6 +8,9 @@
 //! - The controller asks the policy, as admission does, and writes the answer only to the version that it asked about.
 //! - An Event on the Service reports when another node holds one of its addresses, and when no node has held the
 //!   address for a while. Changes that happen while no process leads are not reported.
+//! - No namespace delays others. A look at the Services costs little for each Service that has no address, and writes
+//!   only what has changed, for a limited time. The namespaces take turns. Questions to the policy and Events run
+//!   beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -17,44 +20,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::background;
 use clusterip_cluster::backoff::RetryBackoff;
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::external::assignment_builder::assignments;
+use clusterip_cluster::external::assignment_builder::{Owners, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
-use clusterip_cluster::external::service_fields::{is_served, recorded, shown};
+use clusterip_cluster::external::service_fields::recorded;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::stored_cluster::Subject;
-use clusterip_cluster::object::{service_path, text};
-use clusterip_cluster::policy::own_requests::ServiceRequest;
+use clusterip_cluster::lookups::snapshot::StoredService;
+use clusterip_cluster::object::service_path;
+use clusterip_cluster::panics;
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
+use clusterip_cluster::watch::stores::Stores;
+use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::json::TypeMismatch;
+use clusterip_core::lookups::NamespaceMeta;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::assignments::Assignments;
-use clusterip_failover::claims::Owner;
 use clusterip_failover::holders::Observer;
-use futures::StreamExt;
-use http::Request;
+use futures::{StreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::assigner::{Asked, Assigner, patch};
 use super::external_metrics::{AssignmentResult, ExternalMetrics};
-use super::holder_reports::{Assigned, HolderReports};
-use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_service_event};
-use crate::leader::{Gate, GateChange};
+use super::holder_reports::{Assigned, HolderReport, HolderReports};
+use super::waiting::{Question, Report, Waiting};
+use crate::leader::event_recorder::{EventContent, publish_service_event};
+use crate::leader::{Gate, GateChange, joined_task};
 use crate::text::joined;
 use crate::usage;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(300);
-/// How long after a refusal the policy is asked again about a Service without an address, if the Service does not
-/// change.
-const AGAIN: Duration = Duration::from_secs(30);
+/// How long the writes of statuses may begin until the Services are looked at again.
+const WRITE_TIME: Duration = Duration::from_millis(500);
+/// How long after a look that did not write all statuses the next one begins.
+const REWRITE_PAUSE: Duration = Duration::from_secs(1);
+/// How many statuses are written at once, and how many Events.
+const WRITES: usize = 8;
 
 pub struct Controller {
     pub evaluator: Evaluator,
@@ -73,11 +81,50 @@ struct Term {
     listing: Vec<Lease>,
     /// Whether a complete list of Leases was received.
     complete: bool,
-    /// The node that holds each address, when the Services were last reconciled.
-    holders: BTreeMap<IpAddr, String>,
-    /// The Services without an address: when to ask the policy again, and the reported reason.
-    waiting: BTreeMap<ServiceKey, (Instant, String)>,
+    /// The node that holds each address, when the Services were last looked at.
+    holders: Arc<BTreeMap<IpAddr, String>>,
+    /// The addresses of the pools that Services had or claimed then.
+    in_use: BTreeSet<IpAddr>,
+    /// When the Services are looked at because of a change.
+    next_look: Option<Instant>,
+    earliest_look: Option<Instant>,
+    waiting: Waiting<Version>,
     holder_reports: HolderReports,
+    events: JoinSet<()>,
+}
+
+/// What the answer of the policy about a Service depends on, besides the addresses in use. Each part stays the same
+/// until it changes.
+struct Version {
+    service: Arc<StoredService>,
+    namespace: Option<Arc<Result<NamespaceMeta, TypeMismatch>>>,
+    settings: Arc<LiveSettings>,
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        let pointer = |version: &Self| version.namespace.as_ref().map(Arc::as_ptr);
+        Arc::ptr_eq(&self.service, &other.service)
+            && pointer(self) == pointer(other)
+            && Arc::ptr_eq(&self.settings, &other.settings)
+    }
+}
+
+/// What a look at all Services has found.
+#[derive(Default)]
+struct Look {
+    owners: Owners,
+    /// The addresses of the pools that Services have or claim.
+    in_use: BTreeSet<IpAddr>,
+    /// The statuses to write.
+    statuses: Vec<Status>,
+    lacking: BTreeMap<ServiceKey, Version>,
+}
+
+/// The addresses that the status of a Service is to contain.
+struct Status {
+    service: Arc<StoredService>,
+    held: Vec<IpAddr>,
 }
 
 impl Controller {
@@ -106,32 +153,45 @@ impl Controller {
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();
-        // Without all Services, the first round would miss addresses, which the second would report as new holders.
+        let assigner = Assigner { evaluator: self.evaluator.clone(), client: self.client.clone() };
+        let mut questions = JoinSet::new();
+        // Without all Services, the first look would miss addresses, which the second would report as new holders.
         self.evaluator.stores().completed().await;
         loop {
             let now = Instant::now();
-            let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now));
-            let due = due.chain(term.holder_reports.next()).min();
+            while let Some(question) = term.waiting.next(now) {
+                let assigner = assigner.clone();
+                questions.spawn(async move {
+                    let asked = assigner.ask(&question.service).await;
+                    (question, asked)
+                });
+            }
+            let due = [term.next_look, term.observer.next_change(now), term.holder_reports.next()];
+            let due = due.into_iter().chain([term.waiting.next_due(now)]).flatten().min();
+            let due = due.map(|due| due.max(term.earliest_look.unwrap_or(due)));
             tokio::select! {
                 change = self.gate.changed() => match change {
                     GateChange::Settings(changed) => {
                         settings = changed;
-                        term.waiting.clear();
+                        term.look_soon();
                     }
                     GateChange::NoWork | GateChange::NotLeading => return,
                 },
                 Some(event) = leases.next() => {
-                    if !term.handle_lease_event(event) {
-                        continue;
+                    if term.handle_lease_event(event) {
+                        term.look_soon();
                     }
                 }
-                () = changed.notified() => {}
-                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
-            }
-            sleep(GATHER_TIME).await;
-            if term.complete {
-                term.holders = term.observer.holders(Instant::now());
-                self.reconcile(&settings, &mut term).await;
+                () = changed.notified() => term.look_soon(),
+                (question, asked) = joined_task(&mut questions) => self.answered(&assigner, &mut term, question, asked),
+                () = joined_task(&mut term.events) => {}
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
+                    term.next_look = None;
+                    if term.complete {
+                        self.look(&settings, &mut term).await;
+                    }
+                    term.earliest_look = Some(Instant::now() + GATHER_TIME);
+                }
             }
         }
     }
@@ -161,121 +221,176 @@ impl Controller {
         self.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
     }
 
-    /// Writes the status of all Services, and assigns the addresses that they lack.
-    async fn reconcile(&self, settings: &Arc<LiveSettings>, term: &mut Term) {
+    /// Writes the statuses that have changed, and finds the Services that lack addresses.
+    async fn look(&self, settings: &Arc<LiveSettings>, term: &mut Term) {
+        term.holders = Arc::new(term.observer.holders(Instant::now()));
         let external = &settings.settings.external;
-        let Some((services, assigned)) = self.assigned_addresses(settings).await else { return };
-        let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
-        term.waiting.retain(|id, _| ids.contains(id));
-        let used: Vec<IpAddr> = assigned.keys().copied().collect();
+        let (stores, of_look, holders) =
+            (self.evaluator.stores().clone(), Arc::clone(settings), Arc::clone(&term.holders));
+        let look = panics::catch_blocking(move || Look::at(&stores, &of_look, &holders)).await;
+        let Ok(Look { owners, in_use, statuses, lacking }) =
+            look.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"))
+        else {
+            return;
+        };
+        let used: Vec<IpAddr> = owners.keys().copied().collect();
         let held = used.iter().copied().filter(|address| term.holders.contains_key(address)).collect();
         self.metrics.pools(&usage::of_external(external, &used, Some(&held)));
-        for service in &services {
-            let has = recorded(service, external);
-            if is_served(service, external) {
-                self.update_status(service, &has, &assigned, term).await;
-            }
-            let unserved = !is_served(service, external) && !record(service).is_empty();
-            let due = term.waiting.get(&ServiceKey::of(service)).is_none_or(|(due, _)| *due <= Instant::now());
-            if (unserved || has.is_empty()) && due {
-                self.assign(service, term).await;
-            }
+        let to_write = statuses.len();
+        let statuses = stream::iter(in_turns(statuses)).take_until(sleep(WRITE_TIME));
+        let writes = statuses.map(|status| self.write_status(status)).buffer_unordered(WRITES);
+        let written = writes.filter(|written| std::future::ready(*written)).count().await;
+        if written < to_write {
+            term.next_look = Some(Instant::now() + REWRITE_PAUSE);
         }
-        self.report_holders(&services, &assigned, term).await;
-        self.metrics.waiting(term.waiting.len());
+        self.report_holders(&owners, term);
+        let freed = term.in_use.difference(&in_use).filter_map(|address| external.pool_of(*address));
+        term.waiting.freed(&freed.map(|pool| &*pool.name).collect::<Vec<_>>());
+        term.in_use = in_use;
+        term.waiting.set(lacking, Instant::now());
+        self.metrics.waiting(term.waiting.count());
     }
 
-    async fn report_holders(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
-        let by_id: BTreeMap<ServiceKey, &Value> =
-            services.iter().map(|service| (ServiceKey::of(service), service)).collect();
-        let seen = assigned.iter().filter_map(|(address, assignment)| {
-            let service = by_id.get(&assignment.service)?;
-            Some(Assigned {
-                address: *address,
-                uid: text(service, &["metadata", "uid"]).to_owned(),
-                shown: shown(service).contains(address),
-                holder: term.holders.get(address).cloned(),
-            })
+    fn report_holders(&self, owners: &Owners, term: &mut Term) {
+        let seen = owners.iter().map(|(address, service)| Assigned {
+            address: *address,
+            uid: service.uid().to_owned(),
+            shown: service.shown().contains(address),
+            holder: term.holders.get(address).cloned(),
         });
-        for report in term.holder_reports.changes(seen.collect(), Instant::now()) {
-            let Some(assignment) = assigned.get(&report.address) else { continue };
+        let reports = term.holder_reports.changes(seen.collect(), Instant::now());
+        let mut events = Vec::new();
+        for report in reports {
+            let Some(service) = owners.get(&report.address) else { continue };
             if report.before.is_some() {
                 self.metrics.taken_over();
             }
-            let ServiceKey { namespace, name } = &assignment.service;
-            let ((reason, warning), note) = (report.reason(), report.note());
-            match warning {
+            let (ServiceKey { namespace, name }, note) = (service.key(), report.note());
+            match report.reason().1 {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
-            let content = EventContent { uid: &report.uid, warning, reason, note };
-            publish_service_event(&self.client, &assignment.service, "Hold", content, None).await;
+            events.push((service.key().clone(), report));
         }
-    }
-
-    /// The Services that may have external addresses, and the addresses to hold for them.
-    async fn assigned_addresses(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
-        let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
-        let known = background::run_long(move || {
-            let external = &settings.settings.external;
-            let stores = evaluator.stores();
-            let (services, nodes): (_, Vec<_>) = {
-                let snapshot = stores.read_snapshot();
-                (snapshot.external_services(), snapshot.nodes().cloned().collect())
+        if !events.is_empty() {
+            let client = self.client.clone();
+            let write = move |(id, report): (ServiceKey, HolderReport)| {
+                let client = client.clone();
+                async move {
+                    let (reason, warning) = report.reason();
+                    let content = EventContent { uid: &report.uid, warning, reason, note: report.note() };
+                    publish_service_event(&client, &id, "Hold", content, None).await;
+                }
             };
-            let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
-            let services: Vec<Value> = services.iter().map(|service| service.value()).filter(concerned).collect();
-            let policy = ExternalPolicy::new(external);
-            let admits = &mut |service: &Value| policy.refusal(stores.snapshot(), service);
-            let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
-            (services, assigned)
-        });
-        known.await.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up")).ok()
+            term.events.spawn(stream::iter(events).for_each_concurrent(WRITES, write));
+        }
     }
 
-    /// Writes the held addresses of a Service to its status.
-    async fn update_status(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
-        let id = ServiceKey::of(service);
-        let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
-        let held: Vec<IpAddr> =
-            has.iter().copied().filter(|address| own(address) && term.holders.contains_key(address)).collect();
-        // The texts are compared: other programs read them, and may not accept another spelling of an address.
-        let written = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).into_iter().flatten();
-        let written: BTreeSet<&str> = written.filter_map(|entry| entry.get("ip")?.as_str()).collect();
-        let texts: Vec<String> = held.iter().map(ToString::to_string).collect();
-        if written == texts.iter().map(String::as_str).collect() {
-            return;
+    /// Notes the answer about a Service that lacks addresses.
+    fn answered(&self, assigner: &Assigner, term: &mut Term, question: Question, asked: Asked) {
+        let (id, Asked { result, answer, reason, uid }) = (question.service.clone(), asked);
+        let Report { is_new, as_event } = term.waiting.answered(question, answer, &reason, Instant::now());
+        let is_counted = |result: &AssignmentResult| is_new || *result != AssignmentResult::Refused;
+        if let Some(result) = result.filter(is_counted) {
+            self.metrics.assigned(result);
         }
+        self.metrics.waiting(term.waiting.count());
+        if is_new {
+            tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
+        }
+        if let Some(uid) = uid.filter(|_| as_event) {
+            let assigner = assigner.clone();
+            term.events.spawn(async move { assigner.report_unavailable(&id, &uid, reason).await });
+        }
+    }
+
+    /// Writes the held addresses of a Service to its status. Returns whether they are written.
+    async fn write_status(&self, Status { service, held }: Status) -> bool {
+        let ServiceKey { namespace, name } = service.key();
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
-        let uid = text(service, &["metadata", "uid"]);
-        let patch = json!({"metadata": {"uid": uid}, "status": {"loadBalancer": {"ingress": ingress}}});
-        let addresses = joined(&held, ",");
-        match self.patch(&format!("{}/status", service_path(&id.namespace, &id.name)), &patch).await {
-            Ok(_) => tracing::info!(namespace = id.namespace, name = id.name, addresses, "external addresses are held"),
+        let body = json!({"metadata": {"uid": service.uid()}, "status": {"loadBalancer": {"ingress": ingress}}});
+        let (path, addresses) = (format!("{}/status", service_path(namespace, name)), joined(&held, ","));
+        let written = patch(&self.client, &path, &body).await;
+        match &written {
+            Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),
             Err(error) => {
-                let error = error_message(&error);
-                tracing::warn!(
-                    namespace = id.namespace,
-                    name = id.name,
-                    addresses,
-                    error,
-                    "the status can't be written"
-                );
+                let error = error_message(error);
+                tracing::warn!(namespace, name, addresses, error, "the status can't be written");
             }
         }
-    }
-
-    async fn patch(&self, path: &str, patch: &Value) -> Result<Value, kube::Error> {
-        let request = Request::patch(format!("{path}?fieldManager={CONTROLLER}"))
-            .header("content-type", "application/merge-patch+json")
-            .body(patch.to_string().into_bytes())
-            .map_err(kube::Error::HttpError)?;
-        self.client.request(request).await
+        written.is_ok()
     }
 }
 
+impl Look {
+    fn at(stores: &Stores, settings: &Arc<LiveSettings>, holders: &BTreeMap<IpAddr, String>) -> Self {
+        let external = &settings.settings.external;
+        let mut look = Self::default();
+        let services = {
+            let snapshot = stores.read_snapshot();
+            let in_use = snapshot.external_addresses().flat_map(|(_, addresses)| addresses).copied();
+            look.in_use = in_use.filter(|address| external.pool_of(*address).is_some()).collect();
+            snapshot.external_services()
+        };
+        let policy = ExternalPolicy::new(external);
+        let admits = &mut |service: &StoredService| policy.refusal(stores.snapshot(), service);
+        (look.owners, _) = owners(external, services.iter().cloned(), admits);
+        let mut lacking = Vec::new();
+        for service in services {
+            let has = recorded(&service, external);
+            let own = |address: &IpAddr| look.owners.get(address).is_some_and(|owner| owner.key() == service.key());
+            let is_held = |address: &IpAddr| own(address) && holders.contains_key(address);
+            let lacks = match service.is_served(external) {
+                true => has.is_empty() && !service.is_deleting(),
+                false => !service.record().is_empty(),
+            };
+            if service.is_served(external) {
+                let held: Vec<IpAddr> = has.into_iter().filter(is_held).collect();
+                if !shows(&service, &held) {
+                    look.statuses.push(Status { service: Arc::clone(&service), held });
+                }
+            }
+            if lacks {
+                lacking.push(service);
+            }
+        }
+        let snapshot = stores.read_snapshot();
+        for service in lacking {
+            let namespace = snapshot.namespace(&service.key().namespace).cloned();
+            let id = service.key().clone();
+            look.lacking.insert(id, Version { service, namespace, settings: Arc::clone(settings) });
+        }
+        look
+    }
+}
+
+/// Whether the status of a Service contains exactly these addresses. The texts are compared: other programs read them,
+/// and may not accept another spelling of an address.
+fn shows(service: &StoredService, held: &[IpAddr]) -> bool {
+    let written = service.ingress().and_then(Value::as_array).into_iter().flatten();
+    let written: BTreeSet<&str> = written.filter_map(|entry| entry.get("ip")?.as_str()).collect();
+    let texts: Vec<String> = held.iter().map(ToString::to_string).collect();
+    written == texts.iter().map(String::as_str).collect()
+}
+
+/// Orders the statuses so that the namespaces take turns.
+fn in_turns(mut statuses: Vec<Status>) -> Vec<Status> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    statuses.sort_by_cached_key(|status| {
+        let count = counts.entry(status.service.key().namespace.clone()).or_default();
+        *count += 1;
+        *count
+    });
+    statuses
+}
+
 impl Term {
-    /// Handles an event. Returns whether the Services have to be reconciled: after the first complete list, and when
+    fn look_soon(&mut self) {
+        let soon = Instant::now() + GATHER_TIME;
+        self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
+    }
+
+    /// Handles an event. Returns whether the Services have to be looked at: after the first complete list, and when
     /// the holder of an address has changed.
     fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
@@ -294,131 +409,11 @@ impl Term {
                 return false;
             }
         }
-        // Services that changed before the first list of Leases was complete have not been reconciled.
-        self.complete && (!was_complete || self.observer.holders(now) != self.holders)
+        // Services that changed before the first list of Leases was complete have not been looked at.
+        self.complete && (!was_complete || self.observer.holders(now) != *self.holders)
     }
 }
 
 pub(crate) fn has_pools(settings: &LiveSettings) -> bool {
     !settings.settings.external.pools.is_empty()
-}
-
-fn record(service: &Value) -> String {
-    text(service, &["metadata", "annotations", RECORD_ANNOTATION]).to_owned()
-}
-
-/// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
-struct Without {
-    uid: Option<String>,
-    reason: String,
-    result: AssignmentResult,
-}
-
-impl Controller {
-    /// Asks the policy for the addresses of a Service, and records them.
-    async fn assign(&self, service: &Value, term: &mut Term) {
-        let id = ServiceKey::of(service);
-        let Without { uid, reason, result } = match self.decide(&id).await {
-            Ok(result) => {
-                if let Some(result) = result {
-                    self.metrics.assigned(result);
-                }
-                term.waiting.remove(&id);
-                return;
-            }
-            Err(without) => without,
-        };
-        let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, reason.clone()));
-        let said = before.is_some_and(|(_, before)| before == reason);
-        if !said || result == AssignmentResult::Failed {
-            self.metrics.assigned(result);
-        }
-        if said {
-            return;
-        }
-        tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
-        if let Some(uid) = uid {
-            self.report_unavailable(&id, &uid, reason).await;
-        }
-    }
-
-    async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
-        let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
-        publish_service_event(&self.client, id, "Assign", content, None).await;
-    }
-
-    /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was
-    /// nothing to do.
-    async fn decide(&self, id: &ServiceKey) -> Result<Option<AssignmentResult>, Without> {
-        let failed = |reason: String| Without { uid: None, reason, result: AssignmentResult::Failed };
-        let path = service_path(&id.namespace, &id.name);
-        let request = Request::get(&path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
-        let service: Value = match self.client.request(request).await {
-            Ok(service) => service,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(failed(error_message(&error))),
-        };
-        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
-        let object = service.clone();
-        let evaluated = background::run_long(move || {
-            let request = ServiceRequest {
-                uid: "external",
-                username: CONTROLLER,
-                object: &object,
-                old: Some(&object),
-                dry_run: false,
-            };
-            evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
-        });
-        let evaluation = evaluated.await.map_err(|error| failed(error.to_string()))?;
-        let evaluation = evaluation.map_err(|error| failed(error.to_string()))?;
-        let uid = text(&service, &["metadata", "uid"]).to_owned();
-        let decision = &evaluation.decision;
-        let warnings = decision.cut_warnings().join("; ");
-        let changed = decision.external.as_ref().filter(|external| external.changes());
-        let after = changed.map(|external| in_record(&external.addresses)).filter(|after| *after != record(&service));
-        let Some(after) = after else {
-            if !record(&service).is_empty() {
-                return Ok(None);
-            }
-            let message = decision.denial().map(|denial| denial.message.clone());
-            let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
-            let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
-            return Err(Without { uid: Some(uid), reason, result: AssignmentResult::Refused });
-        };
-        let version = text(&service, &["metadata", "resourceVersion"]);
-        let value = if after.is_empty() { Value::Null } else { after.clone().into() };
-        let annotations = json!({RECORD_ANNOTATION: value});
-        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
-        // Commit before the watch can deliver the Service with these addresses. Until an evaluation is committed, its
-        // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
-        // soon, they would stay reserved for a long time without an owner.
-        evaluation.commit(&[]);
-        match self.patch(&path, &patch).await {
-            Ok(_) => {
-                tracing::info!(
-                    namespace = id.namespace,
-                    name = id.name,
-                    addresses = after,
-                    "external addresses recorded"
-                );
-                if !warnings.is_empty() {
-                    // The Service does not get all that it asks for. Admission would have shown these warnings to its
-                    // author.
-                    tracing::warn!(
-                        namespace = id.namespace,
-                        name = id.name,
-                        warnings,
-                        "the Service does not get everything that it asks for"
-                    );
-                    self.report_unavailable(id, &uid, warnings).await;
-                }
-                // A record that was removed is not counted as given.
-                Ok((!after.is_empty()).then_some(AssignmentResult::Assigned))
-            }
-            // Another program changed the Service meanwhile. The watch delivers that change next.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(AssignmentResult::Conflict)),
-            Err(error) => Err(failed(error_message(&error))),
-        }
-    }
 }

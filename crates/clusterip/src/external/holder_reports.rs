@@ -54,9 +54,8 @@ impl HolderReports {
     /// The first call does not report the holder of an address that the status of the Service contains, because the
     /// previous leader has reported it.
     pub fn changes(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<HolderReport> {
-        self.known.retain(|address, known| {
-            assigned.iter().any(|assigned| assigned.address == *address && assigned.uid == known.uid)
-        });
+        let owners: BTreeMap<IpAddr, &str> = assigned.iter().map(|one| (one.address, &*one.uid)).collect();
+        self.known.retain(|address, known| owners.get(address) == Some(&&*known.uid));
         let mut changes: Vec<HolderReport> = Vec::new();
         for Assigned { address, uid, shown, holder } in assigned {
             let known = self.known.entry(address).or_insert_with(|| Known {

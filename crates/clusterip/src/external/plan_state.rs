@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_cluster::external::service_fields::shown;
 use clusterip_core::external::Held;
-use clusterip_core::external::stored::{claimed, in_use, read, requested};
+use clusterip_core::external::stored::{claimed, in_use, read, requested, shown};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
@@ -68,7 +67,10 @@ impl PlanState {
                 owners.retain(|other| other != owner);
             }
             self.add(owner, in_use(placed));
-            self.add(owner, before.map(shown).into_iter().flatten());
+            self.add(
+                owner,
+                before.map(|before| shown(before.pointer("/status/loadBalancer/ingress"))).into_iter().flatten(),
+            );
         }
     }
 

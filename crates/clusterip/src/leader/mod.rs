@@ -23,6 +23,7 @@ use std::sync::Arc;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_failover::leases::Identity;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 mod candidate;
 pub(crate) mod event_recorder;
@@ -112,5 +113,20 @@ impl Gate {
     /// Waits until the gate closes, whatever the settings become meanwhile.
     pub(crate) async fn closed(&mut self) {
         while let GateChange::Settings(_) = self.changed().await {}
+    }
+}
+
+/// The result of the next task that ends. If it panicked, so does the controller, which ends the process: a leader that
+/// has lost a task must not keep its Lease.
+pub(crate) async fn joined_task<T: 'static>(tasks: &mut JoinSet<T>) -> T {
+    match tasks.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(cause) => std::panic::resume_unwind(cause),
+            // No task is cancelled before the controller ends.
+            Err(_) => std::future::pending().await,
+        },
+        // There is nothing to wait for.
+        None => std::future::pending().await,
     }
 }

@@ -51,7 +51,7 @@ use self::reconcile::{Next, Reconciler};
 use self::service_queue::ServiceQueue;
 use self::settings_in_use::{SettingsInUse, SettingsOrigin};
 use self::survey::Survey;
-use crate::leader::Leadership;
+use crate::leader::{Leadership, joined_task};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
@@ -157,14 +157,14 @@ impl Controller {
                         self.begin_survey(&mut carried_out, &mut surveys).await;
                     }
                 }
-                mut survey = joined(&mut surveys) => {
+                mut survey = joined_task(&mut surveys) => {
                     let open = self.end_round(&mut survey, &mut carried_out).await;
                     self.with_noted(open, &turns).for_each(|id| turns.push(id));
                     if !survey.rest.is_empty() {
                         self.begin_round(survey, carried_out.as_ref(), &mut surveys);
                     }
                 }
-                (id, next) = joined(jobs) => {
+                (id, next) = joined_task(jobs) => {
                     let again = turns.done(&id);
                     match next {
                         Next::AsLarge if leads => turns.push_sized(id, Size::Large),
@@ -182,7 +182,7 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                found = joined(&mut searches) => {
+                found = joined_task(&mut searches) => {
                     found.services.into_iter().for_each(|id| turns.push(id));
                     match found.rest {
                         Some(rest) => {
@@ -403,19 +403,4 @@ impl Controller {
 /// What is recorded while Services wait for consent under the first settings of a cluster.
 fn first(hash: &str) -> String {
     format!("first:{hash}")
-}
-
-/// The result of the next task that ends. If it panicked, so does the controller, which ends the process: a leader that
-/// has lost a task must not keep its Lease.
-async fn joined<T: 'static>(tasks: &mut JoinSet<T>) -> T {
-    match tasks.join_next().await {
-        Some(Ok(done)) => done,
-        Some(Err(error)) => match error.try_into_panic() {
-            Ok(cause) => std::panic::resume_unwind(cause),
-            // No task is cancelled before the controller ends.
-            Err(_) => std::future::pending().await,
-        },
-        // There is nothing to wait for.
-        None => std::future::pending().await,
-    }
 }

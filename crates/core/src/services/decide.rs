@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::object::{FamilyPolicy, MAX_FAMILIES, Second, Service, families, second};
-use super::pool::{Choice, Picker, PoolRefusal, choose};
+use super::pool::{Choice, Picker, PoolRefusal, choose, first_mismatch};
 use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::decision::{Decision, Denial, MAX_LINE_LENGTH, Verdict};
@@ -283,7 +283,8 @@ impl<'a> Case<'a> {
                 // Any address is accepted, and nothing is looked up: the fence of a pool may refuse it all the same.
                 may_have &= lies_in.is_none_or(|pool| {
                     let scope = &pool.matches.scope;
-                    scope.namespace_selector.is_empty() && !scope.excludes(&self.request.namespace, &service.labels)
+                    scope.namespace_selector.is_empty()
+                        && matches!(first_mismatch(scope, service, self.namespace), Ok(None))
                 });
             } else if let Err(refusal) = self.find_mistakes(service, address, lies_in, &mut wrong) {
                 if settings.explicit == Explicit::Deny {

@@ -50,9 +50,12 @@ impl ExternalSettings {
     /// The rule is that of Kubernetes: `spec.loadBalancerClass` selects one implementation, and one of them may be the
     /// default for Services without a class.
     pub fn is_ours(&self, service: &Service) -> bool {
-        let class = service.load_balancer_class.as_ref();
-        let is_our_class = class.map_or(self.default, |class| *class == self.load_balancer_class);
-        service.load_balancer && is_our_class && !self.pools.is_empty()
+        service.load_balancer && self.is_our_class(service.load_balancer_class.as_deref())
+    }
+
+    /// Whether a Service of type `LoadBalancer` with this class counts in [`Self::is_ours`].
+    pub fn is_our_class(&self, class: Option<&str>) -> bool {
+        class.map_or(self.default, |class| *class == self.load_balancer_class) && !self.pools.is_empty()
     }
 
     /// The pool with a range that contains `address`. Excluded addresses count too.

@@ -1,0 +1,139 @@
+//! Asks the policy for the external addresses of one Service, as admission does, and records the answer.
+
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::background;
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::lookups::snapshot::StoredService;
+use clusterip_cluster::lookups::stored_cluster::Subject;
+use clusterip_cluster::object::service_path;
+use clusterip_cluster::policy::own_requests::ServiceRequest;
+use clusterip_cluster::watch::partial_object::PartialObject;
+use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::claims::Owner;
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::external_metrics::AssignmentResult;
+use super::waiting::{Answer, WaitsFor};
+use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_service_event};
+
+#[derive(Clone)]
+pub(super) struct Assigner {
+    pub evaluator: Evaluator,
+    pub client: Client,
+}
+
+/// What asking about a Service has led to.
+pub(super) struct Asked {
+    /// `None` if there was nothing to do.
+    pub result: Option<AssignmentResult>,
+    pub answer: Answer,
+    /// Why the Service gets no address; empty if it does.
+    pub reason: String,
+    /// The UID of the Service if the policy refused the address.
+    pub uid: Option<String>,
+}
+
+impl Asked {
+    fn done(result: Option<AssignmentResult>, answer: Answer) -> Self {
+        Self { result, answer, reason: String::new(), uid: None }
+    }
+}
+
+impl Assigner {
+    pub async fn ask(&self, id: &ServiceKey) -> Asked {
+        self.decide(id).await.unwrap_or_else(|reason| {
+            let answer = Answer::Waits(WaitsFor::ApiServer { namespace: id.namespace.clone() });
+            Asked { result: Some(AssignmentResult::Failed), answer, reason, uid: None }
+        })
+    }
+
+    /// Asks the policy, and writes the record according to its answer.
+    async fn decide(&self, id: &ServiceKey) -> Result<Asked, String> {
+        let path = service_path(&id.namespace, &id.name);
+        let request = Request::get(&path).body(Vec::new()).map_err(|error| error.to_string())?;
+        // With all its fields, a Service that a tenant has made large would take dozens of megabytes.
+        let service: PartialObject = match self.client.request(request).await {
+            Ok(service) => service,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Asked::done(None, Answer::Settled)),
+            Err(error) => return Err(error_message(&error)),
+        };
+        let version = service.metadata.resource_version.clone();
+        let service = service.value(&("v1".to_owned(), "Service".to_owned())).ok_or("the Service has no name")?;
+        let service = StoredService::read(&service);
+        let object = service.value();
+        let families = object.pointer("/spec/ipFamilies").map(Value::to_string).unwrap_or_default();
+        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
+        let evaluated = background::run(&id.namespace, move || {
+            let request = ServiceRequest {
+                uid: "external",
+                username: CONTROLLER,
+                object: &object,
+                old: Some(&object),
+                dry_run: false,
+            };
+            evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
+        });
+        let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let (uid, record) = (service.uid().to_owned(), service.record());
+        let decision = &evaluation.decision;
+        let warnings = decision.cut_warnings().join("; ");
+        let external = decision.external.as_ref();
+        let changed = external.filter(|external| external.changes());
+        let Some(after) = changed.map(|external| in_record(&external.addresses)).filter(|after| after != record) else {
+            if !record.is_empty() {
+                return Ok(Asked::done(None, Answer::Settled));
+            }
+            let message = decision.denial().map(|denial| denial.message.clone());
+            let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
+            let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
+            let waits_for = match external.and_then(|external| external.pool.clone()) {
+                Some(pool) => WaitsFor::Address { pool, families },
+                None => WaitsFor::Pool { namespace: id.namespace.clone() },
+            };
+            let (result, answer) = (Some(AssignmentResult::Refused), Answer::Waits(waits_for));
+            return Ok(Asked { result, answer, reason, uid: Some(uid) });
+        };
+        let value = if after.is_empty() { Value::Null } else { after.clone().into() };
+        let annotations = json!({RECORD_ANNOTATION: value});
+        let body = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        // Commit before the watch can deliver the Service with these addresses. Until an evaluation is committed, its
+        // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
+        // soon, they would stay reserved for a long time without an owner.
+        evaluation.commit(&[]);
+        match patch(&self.client, &path, &body).await {
+            Ok(()) => {}
+            // Another program changed the Service meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                return Ok(Asked::done(Some(AssignmentResult::Conflict), Answer::Changed));
+            }
+            Err(error) => return Err(error_message(&error)),
+        }
+        let ServiceKey { namespace, name } = id;
+        tracing::info!(namespace, name, addresses = after, "external addresses recorded");
+        if !warnings.is_empty() {
+            // Admission would have shown these warnings to the author of the Service.
+            tracing::warn!(namespace, name, warnings, "the Service does not get everything that it asks for");
+            self.report_unavailable(id, &uid, warnings).await;
+        }
+        // A record that was removed is not counted as given.
+        Ok(Asked::done((!after.is_empty()).then_some(AssignmentResult::Assigned), Answer::Settled))
+    }
+
+    /// Writes the Event about a Service that does not get what it asks for.
+    pub async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
+        let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        publish_service_event(&self.client, id, "Assign", content, None).await;
+    }
+}
+
+/// Sends a merge patch.
+pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<(), kube::Error> {
+    let request = Request::patch(format!("{path}?fieldManager={CONTROLLER}"))
+        .header("content-type", "application/merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
+    client.request_text(request).await.map(drop)
+}
