@@ -4,7 +4,6 @@
 pub mod admission;
 pub(crate) mod admission_metrics;
 pub mod authority;
-pub mod client_ca;
 pub mod issuer;
 pub(crate) mod reachability;
 pub mod registration;

@@ -21,6 +21,8 @@ use rustls::version::{TLS12, TLS13};
 use tokio::time::{MissedTickBehavior, interval};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::text::joined;
+
 /// A certificate with its key, which can be replaced: every new connection gets the current one. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Certificate {
@@ -148,94 +150,117 @@ impl Served {
     }
 }
 
-/// A certificate and a key in two files that are maintained outside of this program.
+/// Files that are maintained outside of this program: a certificate with its key, or the authorities of clients.
 #[derive(Debug)]
 pub struct CertificateFiles {
-    certificate: PathBuf,
-    key: PathBuf,
-    seen: (Vec<u8>, Vec<u8>),
-    served: Certificate,
+    content: Content,
+    paths: Vec<PathBuf>,
+    seen: Vec<Vec<u8>>,
+    certificate: Certificate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    CertificateAndKey,
+    AuthoritiesOfClients,
 }
 
 impl CertificateFiles {
-    /// Reads the files.
+    /// Reads a certificate and its key.
     pub fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
-        let seen = (read(certificate)?, read(key)?);
-        let served = Certificate::from_pem(&seen.0, &seen.1).map_err(|reason| named(certificate, key, &reason))?;
-        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), seen, served })
+        let (content, paths) = (Content::CertificateAndKey, vec![certificate.to_owned(), key.to_owned()]);
+        let (chain, private) = (content.read(certificate)?, content.read(key)?);
+        let served = Certificate::from_pem(&chain, &private).map_err(|reason| content.unusable(&paths, &reason))?;
+        Ok(Self { content, paths, seen: vec![chain, private], certificate: served })
     }
 
-    /// The certificate that is served from these files.
+    /// Reads the authorities of clients. From then on the server of this certificate asks its clients for certificates.
+    pub fn of_clients(file: &Path, certificate: &Certificate) -> anyhow::Result<Self> {
+        let (content, paths) = (Content::AuthoritiesOfClients, vec![file.to_owned()]);
+        let mut files = Self { content, paths, seen: Vec::new(), certificate: certificate.clone() };
+        files.reload()?;
+        Ok(files)
+    }
+
+    /// The certificate that changes with these files.
     pub fn certificate(&self) -> Certificate {
-        self.served.clone()
+        self.certificate.clone()
     }
 
-    /// The certificate chain in PEM, as last read.
+    /// The first file as last read: the certificate chain in PEM.
     pub fn chain(&self) -> &[u8] {
-        &self.seen.0
+        self.seen.first().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Reads the files again, serves them if they have changed, and returns whether they have changed. If they can't be
-    /// read or served, the old certificate stays, and the same content is not tried again.
+    /// Reads the files again, puts them into use if they have changed, and returns whether they have changed. Open
+    /// connections stay open. If the files can't be read or used, what was in use before stays in use, and the same
+    /// content is not tried again.
     pub fn reload(&mut self) -> anyhow::Result<bool> {
         // The content is compared, not the time of the file: a file may be written twice within the clock's resolution.
-        let found = (read(&self.certificate)?, read(&self.key)?);
+        let found = self.paths.iter().map(|path| self.content.read(path)).collect::<Result<Vec<_>, _>>()?;
         if found == self.seen {
             return Ok(false);
         }
         self.seen = found;
-        self.served
-            .replace(&self.seen.0, &self.seen.1)
-            .map_err(|reason| named(&self.certificate, &self.key, &reason))?;
-        Ok(true)
+        let used = match self.seen.as_slice() {
+            [chain, key] => self.certificate.replace(chain, key),
+            authorities => self.certificate.trust_clients_of(&authorities.concat()),
+        };
+        used.map(|()| true).map_err(|reason| self.content.unusable(&self.paths, &reason))
     }
 
     /// Checks the files at this interval until `shutdown`.
-    pub async fn run(self, every: Duration, shutdown: impl Future<Output = ()>) {
-        let certificate = self.certificate.clone();
-        poll_files(self, every, shutdown, Self::reload, |done| match done {
-            Ok(true) => tracing::info!(certificate = %certificate.display(), "serving a new certificate"),
-            Ok(false) => {}
-            Err(error) => tracing::error!(%error, "reloading the certificate failed, the old one stays in use"),
-        })
-        .await;
+    pub async fn run(mut self, every: Duration, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                _ = ticks.tick() => {}
+            }
+            // The files may be on a file system that hangs.
+            let looked = tokio::task::spawn_blocking(move || {
+                let done = self.reload();
+                (self, done)
+            });
+            let done;
+            match looked.await {
+                Ok(looked) => (self, done) = looked,
+                Err(error) => return tracing::error!(%error, "certificate files are no longer watched"),
+            }
+            let path = self.paths.first().map(|path| path.display());
+            match (done, self.content) {
+                (Ok(false), _) => {}
+                (Ok(true), Content::CertificateAndKey) => {
+                    tracing::info!(certificate = path.map(tracing::field::display), "serving a new certificate");
+                }
+                (Ok(true), Content::AuthoritiesOfClients) => {
+                    tracing::info!(
+                        path = path.map(tracing::field::display),
+                        "trusting new client certificate authorities"
+                    );
+                }
+                (Err(error), Content::CertificateAndKey) => {
+                    tracing::error!(%error, "reloading the certificate failed, the old one stays in use");
+                }
+                (Err(error), Content::AuthoritiesOfClients) => {
+                    tracing::error!(%error, "reloading the client certificate authorities failed, the previous ones stay trusted");
+                }
+            }
+        }
     }
 }
 
-/// Reloads files at this interval until `shutdown`, and calls `tell` with each result.
-pub(super) async fn poll_files<F: Send + 'static>(
-    mut files: F,
-    every: Duration,
-    shutdown: impl Future<Output = ()>,
-    reload: fn(&mut F) -> anyhow::Result<bool>,
-    tell: impl Fn(anyhow::Result<bool>),
-) {
-    let mut shutdown = pin!(shutdown);
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = &mut shutdown => return,
-            _ = ticks.tick() => {}
-        }
-        // The files may be on a file system that hangs.
-        let looked = tokio::task::spawn_blocking(move || {
-            let done = reload(&mut files);
-            (files, done)
-        });
-        let done;
-        match looked.await {
-            Ok(looked) => (files, done) = looked,
-            Err(error) => return tracing::error!(%error, "certificate files are no longer watched"),
-        }
-        tell(done);
+impl Content {
+    fn read(self, path: &Path) -> anyhow::Result<Vec<u8>> {
+        let what = if self == Self::AuthoritiesOfClients { "the client certificate authority " } else { "" };
+        std::fs::read(path).map_err(|reason| anyhow!("reading {what}{} failed: {reason}", path.display()))
     }
-}
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).map_err(|reason| anyhow!("reading {} failed: {reason}", path.display()))
-}
-
-fn named(certificate: &Path, key: &Path, reason: &anyhow::Error) -> anyhow::Error {
-    anyhow!("{} and {}: {reason}", certificate.display(), key.display())
+    fn unusable(self, paths: &[PathBuf], reason: &anyhow::Error) -> anyhow::Error {
+        let files = joined(paths.iter().map(|path| path.display()), " and ");
+        let what = if self == Self::AuthoritiesOfClients { " is not a client certificate authority" } else { "" };
+        anyhow!("{files}{what}: {reason}")
+    }
 }

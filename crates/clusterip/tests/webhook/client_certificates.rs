@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clusterip::webhook::client_ca::ClientCaFile;
 use clusterip::webhook::server::Limits;
-use clusterip::webhook::tls::Certificate;
+use clusterip::webhook::tls::{Certificate, CertificateFiles};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -56,10 +55,10 @@ async fn asked(server: &Running, identity: Option<&Identity>, path: &str) -> Opt
     request.send().await.ok().map(|response| response.status())
 }
 
-async fn started(file: &Path) -> (Running, Certificate, ClientCaFile) {
+async fn started(file: &Path) -> (Running, Certificate, CertificateFiles) {
     let authority = authority();
     let served = certificate(&leaf(&authority));
-    let clients = ClientCaFile::open(file, &served).unwrap();
+    let clients = CertificateFiles::of_clients(file, &served).unwrap();
     let running =
         Running::start_with(backend(|_| allowed()), Limits::default(), authority.certificate(), served.clone());
     (running.await, served, clients)
@@ -151,7 +150,7 @@ async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
 #[tokio::test]
 async fn missing_client_ca_file_is_an_error_at_startup() {
     let served = certificate(&leaf(&authority()));
-    let error = ClientCaFile::open(Path::new("/nowhere/ca.crt"), &served).unwrap_err().to_string();
+    let error = CertificateFiles::of_clients(Path::new("/nowhere/ca.crt"), &served).unwrap_err().to_string();
     let expected = "reading the client certificate authority /nowhere/ca.crt failed: No such file or directory";
     assert!(error.starts_with(expected), "{error}");
     assert!(!served.asks_for_clients());

@@ -21,7 +21,6 @@ use crate::usage;
 use crate::webhook::admission::Admission;
 use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
 use crate::webhook::authority::{self, Authority};
-use crate::webhook::client_ca::ClientCaFile;
 use crate::webhook::reachability;
 use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::{Backend, Limits, WebhookServer};
@@ -93,7 +92,7 @@ impl Startup<'_> {
     /// Answers reviews only for clients with a certificate, if `--client-ca` asks for it.
     pub(super) fn trust_clients(&mut self, certificate: &Certificate) -> anyhow::Result<()> {
         let Some(path) = &self.arguments.client_ca else { return Ok(()) };
-        let file = ClientCaFile::open(path, certificate)?;
+        let file = CertificateFiles::of_clients(path, certificate)?;
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { file.run(FILE_CHECK_INTERVAL, end).await });
         Ok(())
