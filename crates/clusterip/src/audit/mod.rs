@@ -8,7 +8,6 @@
 
 pub(crate) mod explain;
 pub mod external;
-pub(crate) mod fence;
 pub(crate) mod misplaced_services;
 pub mod model;
 mod nodes;

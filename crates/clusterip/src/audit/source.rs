@@ -24,6 +24,7 @@ use clusterip_core::settings::Settings;
 use clusterip_failover::claims::{CLAIM, EXTERNAL, Owner, ReplicaClaim};
 use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_failover::holders::HolderSnapshot;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
@@ -31,8 +32,8 @@ use kube::{Api, Client, Error as KubeError};
 use serde::Deserialize;
 use serde_json::{Value, to_value};
 
-use super::fence::unenforced;
 use crate::snapshot_kinds::SnapshotKinds;
+use crate::text::joined;
 
 pub(crate) struct AuditedCluster {
     pub snapshot: Arc<RwLock<Snapshot>>,
@@ -104,7 +105,7 @@ impl Collector {
                 Ok(pools) => {
                     pools.items.iter().for_each(|pool| self.add_reservations(&pool.data));
                     let pools: Vec<Value> = pools.items.iter().filter_map(|pool| to_value(pool).ok()).collect();
-                    notes.extend(unenforced(client, &pools).await);
+                    notes.extend(unenforced_fences(client, &pools).await);
                 }
                 // Without the permission, the settings come from a file.
                 Err(error)
@@ -332,4 +333,42 @@ fn failing(stores: &Stores) -> Vec<String> {
         State::Syncing | State::Synced | State::Absent => None,
     };
     stores.states().iter().filter_map(failing).collect()
+}
+
+/// Which pools have a fence that nothing enforces, or for which that is unknown, as sentences. Of `objects`, only pools
+/// count.
+pub(crate) async fn unenforced_fences(client: &Client, objects: &[Value]) -> Vec<String> {
+    let mut fenced: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for object in objects {
+        let kind = match ObjectKey::of(object) {
+            Some(ObjectKey { kind: PoolKind::ServicePool, .. }) => "service",
+            Some(ObjectKey { kind: PoolKind::ExternalPool, .. }) => "external",
+            _ => continue,
+        };
+        let suffix = match object.pointer("/spec/fence").and_then(Value::as_str) {
+            Some("Deny") => "",
+            Some("Warn") => "-warning",
+            _ => continue,
+        };
+        let pool = ObjectKey::of(object).map(|key| key.to_string()).unwrap_or_default();
+        fenced.entry(format!("{kind}-fence{suffix}.clusterip-policy.io")).or_default().push(pool);
+    }
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let mut notes = Vec::new();
+    for (name, pools) in fenced {
+        let binding = format!("ValidatingAdmissionPolicyBinding {name}");
+        let pools = joined(pools, ", ");
+        match bindings.get_metadata_opt(&name).await {
+            Ok(Some(_)) => {}
+            Ok(None) => notes.push(format!(
+                "nothing enforces spec.fence of {pools}: the cluster has no {binding}; apply deploy/fence, or run helm \
+                 upgrade if the chart is installed"
+            )),
+            Err(error) => notes.push(format!(
+                "it is unknown whether the API server enforces spec.fence of {pools}: {binding} can't be read: {}",
+                error_message(&error)
+            )),
+        }
+    }
+    notes
 }

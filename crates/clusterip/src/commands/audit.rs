@@ -32,7 +32,7 @@ use crate::audit::source::{self, AuditedCluster};
 use crate::audit::{AuditInput, explain};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_parts, audit_table, explanation_table, map, pipeline_reports};
+use crate::report::{audit_parts, audit_table, map, pipeline_reports};
 
 const HELP: &str = "\
 Examples:
@@ -213,7 +213,7 @@ impl AuditArguments {
                 let why = explain::of(&input, (&namespace, &name));
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no Service {namespace}/{name}"))?;
                 let text = match self.output {
-                    Output::Table | Output::Wide => explanation_table::why(&why, layout),
+                    Output::Table | Output::Wide => audit_table::why(&why, layout),
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
                     other => anyhow::bail!("--service can't be printed as {}: use -o table or -o json", other.name()),
                 };

@@ -12,7 +12,6 @@ use clusterip_cluster::manifests::Manifest;
 mod existing_services;
 mod input;
 mod input_warnings;
-mod kustomization;
 
 use self::input::PlanInput;
 use super::arguments::NO_SUCH_LABELS;
@@ -21,7 +20,7 @@ use super::terminal::{Heartbeat, Progress, TerminalOptions, notice};
 use crate::audit::misplaced_services::MisplacedServices;
 use crate::planner::Planner;
 use crate::report::columns::Layout;
-use crate::report::{filled_manifests, plan_json, plan_table};
+use crate::report::{self, filled_manifests};
 use crate::service_selector::ServiceSelector;
 
 const HELP: &str = "\
@@ -150,9 +149,9 @@ impl PlanArguments {
 
         let text = match self.output {
             Output::Table => {
-                announced + &plan_table::plan(&plan, &misplaced.services, Layout::of_stdout(self.no_headers))
+                announced + &report::plan::table(&plan, &misplaced.services, Layout::of_stdout(self.no_headers))
             }
-            Output::Json => plan_json::plan(&plan, &misplaced.services)?,
+            Output::Json => report::plan::json(&plan, &misplaced.services)?,
             Output::Yaml => filled_manifests::manifests(&sources, &manifests, &plan)?,
         };
         super::output(text.as_bytes())?;

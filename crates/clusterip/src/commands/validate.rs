@@ -27,9 +27,9 @@ use tokio::runtime::Runtime;
 use super::given_settings;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, print_error, warn};
-use crate::audit::fence;
 use crate::audit::misplaced_services::{MisplacedService, MisplacedServices};
 use crate::audit::model::Finding;
+use crate::audit::source;
 use crate::report::columns::paint;
 use crate::starter::facts;
 use crate::text::several;
@@ -138,7 +138,7 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
     let mut unenforced = Vec::new();
     let written = match (SettingsFile::read(&source.text), cluster) {
         (Ok(SettingsFile::Objects(objects)), Some(cluster)) => {
-            unenforced = cluster.runtime.block_on(fence::unenforced(&cluster.client, &objects));
+            unenforced = cluster.runtime.block_on(source::unenforced_fences(&cluster.client, &objects));
             document_beside(&objects, &cluster.objects()?, &ranges)
         }
         (file, _) => file.and_then(|file| file.document(&ranges)),

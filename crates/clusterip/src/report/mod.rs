@@ -3,10 +3,8 @@
 pub(crate) mod audit_parts;
 pub(crate) mod audit_table;
 pub(crate) mod columns;
-pub(crate) mod explanation_table;
 pub mod filled_manifests;
 pub mod map;
 pub(crate) mod moves;
 pub(crate) mod pipeline_reports;
-pub(crate) mod plan_json;
-pub(crate) mod plan_table;
+pub(crate) mod plan;

@@ -1,4 +1,4 @@
-//! Prints a plan as a table.
+//! Prints a plan as a table and as JSON.
 
 use std::fmt::{Display, Write as _};
 
@@ -8,10 +8,10 @@ use clusterip_core::Verdict;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;
 use clusterip_core::decision::{RecordChange, Report};
+use serde::Serialize;
 
 use super::audit_table;
 use super::columns::{self, Layout, paint, put_table};
-use super::plan_json::{ExternalSummary, Summary};
 use crate::audit::misplaced_services::MisplacedService;
 use crate::audit::model::Finding;
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUsage};
@@ -23,8 +23,8 @@ use crate::usage::PoolUsage;
 /// denials and warnings below them, then the existing Services that are misplaced with the settings of the plan, as an
 /// audit prints them, and finally a line with the totals of each. The text has colours; the printer strips them where
 /// they don't belong.
-pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> String {
-    let mut table = String::new();
+pub fn table(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> String {
+    let mut text = String::new();
     let mut sums = Vec::new();
     // If the plan is about Nodes only, the table of Services is left out.
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
@@ -32,7 +32,7 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
         let head = ["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"];
         let rows = plan.rows.iter();
         let rows = rows.map(|row| (line(row), remarks(&row.decision, row.message.as_deref(), &row.warnings)));
-        put_table(&mut table, &head, rows, layout);
+        put_table(&mut text, &head, rows, layout);
         sums.push(totals(plan));
     }
     if let Some(pools) = &plan.external {
@@ -40,33 +40,33 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
         // The reason of a denial is in the row of its Service above.
         let mut rows = rows.filter(|(row, _)| !row.decision.is_denied()).peekable();
         if rows.peek().is_some() {
-            table.push('\n');
+            text.push('\n');
             let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
             let rows = rows.map(|(row, external)| (external_line(row, external), Vec::new()));
-            put_table(&mut table, &head, rows, layout);
+            put_table(&mut text, &head, rows, layout);
         }
         sums.extend((!plan.rows.is_empty()).then(|| external_totals(plan, pools)));
     }
     if let Some(nodes) = nodes.filter(|nodes| !nodes.rows.is_empty()) {
-        if !table.is_empty() {
-            table.push('\n');
+        if !text.is_empty() {
+            text.push('\n');
         }
         let head = ["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"];
         let rows = nodes.rows.iter();
         let rows = rows.map(|row| (node_line(row), remarks(&row.decision, row.message.as_deref(), &row.warnings)));
-        put_table(&mut table, &head, rows, layout);
+        put_table(&mut text, &head, rows, layout);
     }
     sums.extend(nodes.map(node_totals));
     if !misplaced.is_empty() {
         let findings: Vec<Finding> = misplaced.iter().map(|service| service.finding.clone()).collect();
-        audit_table::put_findings(&mut table, &findings, layout);
+        audit_table::put_findings(&mut text, &findings, layout);
         sums.push(misplaced_totals(misplaced));
     }
     for (index, sum) in sums.iter().enumerate() {
         let sum = columns::paragraph(sum, 0, 2, layout);
-        let _ = writeln!(table, "{}{sum}", if index == 0 { "\n" } else { "" });
+        let _ = writeln!(text, "{}{sum}", if index == 0 { "\n" } else { "" });
     }
-    table
+    text
 }
 
 /// The lines below a row.
@@ -200,4 +200,109 @@ fn decisions(all: usize, one: &str, Summary { allocated, unchanged, denied }: Su
 fn painted_denied(denied: usize) -> String {
     let text = format!("{denied} denied");
     if denied == 0 { text } else { paint(style::ERROR, &text) }
+}
+
+#[derive(Serialize)]
+struct Document<'p> {
+    services: &'p [Row],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<&'p [NodeRow]>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    misplaced: &'p [MisplacedService],
+    pools: Pools<'p>,
+    summary: All,
+}
+
+/// How full the pools are after the plan.
+#[derive(Serialize)]
+struct Pools<'p> {
+    services: &'p [PoolUsage],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external: Option<&'p [PoolUsage]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<&'p [RangeUsage]>,
+}
+
+/// The totals of Services; external addresses and Nodes have keys of their own below.
+#[derive(Serialize)]
+struct All {
+    #[serde(flatten)]
+    services: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external: Option<ExternalSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Summary>,
+}
+
+/// The number of Services or Nodes for each decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Objects that get an address or a block.
+    pub allocated: usize,
+    /// Objects that stay as they are.
+    pub unchanged: usize,
+    pub denied: usize,
+}
+
+impl Summary {
+    /// Counts the decisions about Services.
+    pub fn of(rows: &[Row]) -> Self {
+        Self::count(rows.iter().map(|row| &row.decision))
+    }
+
+    pub fn of_nodes(rows: &[NodeRow]) -> Self {
+        Self::count(rows.iter().map(|row| &row.decision))
+    }
+
+    fn count<'r>(decisions: impl Iterator<Item = &'r Verdict> + Clone) -> Self {
+        let count = |name| decisions.clone().filter(|decision| decision.name() == name).count();
+        Self { allocated: count("allocated"), unchanged: count("unchanged"), denied: count("denied") }
+    }
+}
+
+/// The number of Services for each decision about their external addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExternalSummary {
+    /// Services that get addresses.
+    pub recorded: usize,
+    /// Services that lose their addresses.
+    pub removed: usize,
+    /// Services that stay as they are.
+    pub unchanged: usize,
+    /// Services that are denied for the addresses that they claim.
+    pub denied: usize,
+}
+
+impl ExternalSummary {
+    /// Counts the decisions about external addresses.
+    pub fn of(rows: &[Row]) -> Self {
+        let decisions = || rows.iter().filter_map(|row| Some(row.external.as_ref()?.decision));
+        let count = |wanted| decisions().filter(|decision| *decision == wanted).count();
+        Self {
+            recorded: count(RecordChange::Recorded),
+            removed: count(RecordChange::Removed),
+            unchanged: count(RecordChange::Unchanged),
+            denied: count(RecordChange::Denied),
+        }
+    }
+
+    /// The total number of these Services.
+    pub fn all(&self) -> usize {
+        self.recorded + self.removed + self.unchanged + self.denied
+    }
+}
+
+/// The plan as indented JSON with a final line break. `misplaced` are the existing Services that are misplaced with the
+/// settings of the plan.
+pub fn json(plan: &Plan, misplaced: &[MisplacedService]) -> Result<String, serde_json::Error> {
+    let nodes = plan.nodes.as_ref().map(|nodes| nodes.rows.as_slice());
+    let summary = All {
+        services: Summary::of(&plan.rows),
+        external: plan.external.as_ref().map(|_| ExternalSummary::of(&plan.rows)),
+        nodes: nodes.map(Summary::of_nodes),
+    };
+    let ranges = plan.nodes.as_ref().map(|nodes| nodes.ranges.as_slice());
+    let pools = Pools { services: &plan.pools, external: plan.external.as_deref(), nodes: ranges };
+    let document = Document { services: &plan.rows, nodes, misplaced, pools, summary };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
