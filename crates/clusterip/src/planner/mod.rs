@@ -3,6 +3,7 @@
 //! pools for Nodes.
 
 pub(crate) mod api_server_rules;
+pub(crate) mod nodes;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,12 +27,11 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use self::api_server_rules::{ApiServerRules, misspelled_fields};
+use self::nodes::{NodePlan, NodePlanner};
 use crate::external::plan_state::PlanState;
-use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::service_selector::ServiceSelector;
 use crate::usage::{self, PoolUsage};
 
-/// The planned results for all Services and Nodes.
 pub struct Plan {
     /// A row for each Service, in the order of the manifests.
     pub rows: Vec<Row>,
@@ -46,7 +46,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether any Service or Node is denied.
     pub fn has_denied(&self) -> bool {
         let nodes = self.nodes.iter().flat_map(|nodes| &nodes.rows).map(|row| &row.decision);
         self.rows.iter().map(|row| &row.decision).chain(nodes).any(Verdict::is_denied)
@@ -57,9 +56,9 @@ impl Plan {
 pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
-    existing: BTreeMap<ServiceKey, ExistingService>,
+    existing: BTreeMap<ServiceKey, Existing>,
     /// The Nodes of the cluster: they keep the blocks that they have.
-    existing_nodes: Vec<Value>,
+    existing_nodes: BTreeMap<String, Existing>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
@@ -68,21 +67,21 @@ pub struct Planner {
     selector: Option<ServiceSelector>,
 }
 
-struct ExistingService {
+/// A Service or Node that exists already.
+struct Existing {
     object: Packed,
-    /// `None` for a Service of the cluster.
+    /// The manifest that it comes from; `None` for the cluster.
     origin: Option<Origin>,
 }
 
 impl Planner {
-    /// A planner for a cluster with these objects.
     pub fn new(settings: Settings, cluster: Vec<Value>) -> Self {
         let has_external = !settings.external.pools.is_empty();
         let mut external = has_external.then(|| PlanState::new(&settings.external));
         let mut snapshot = Snapshot::default();
         let mut api_server = ApiServerRules::default();
         let mut existing = BTreeMap::new();
-        let mut nodes = BTreeMap::new();
+        let mut existing_nodes = BTreeMap::new();
         for object in cluster {
             api_server.add_existing(&object);
             snapshot.insert(&object);
@@ -91,12 +90,12 @@ impl Planner {
                 if let Some(external) = &mut external {
                     external.add_existing(&key.to_string(), &object);
                 }
-                existing.insert(key, ExistingService { object: Packed::new(&object), origin: None });
+                existing.insert(key, Existing { object: Packed::new(&object), origin: None });
             } else if object::is_node(&object) {
-                nodes.insert(object::name(&object).to_owned(), object);
+                let name = object::name(&object).to_owned();
+                existing_nodes.insert(name, Existing { object: Packed::new(&object), origin: None });
             }
         }
-        let existing_nodes = nodes.into_values().collect();
         let snapshot = Arc::new(RwLock::new(snapshot));
         Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
     }
@@ -188,7 +187,7 @@ impl Planner {
                 let object = Packed::new(&placed);
                 let first = self.existing.remove(&id).map(|existing| existing.origin);
                 let origin = first.unwrap_or_else(|| Some(manifest.origin.clone()));
-                self.existing.insert(id, ExistingService { object, origin });
+                self.existing.insert(id, Existing { object, origin });
             }
             Snapshot::insert_in(&self.snapshot, &placed);
         }
@@ -257,15 +256,12 @@ fn planned_key(service: &Value, index: usize) -> ServiceKey {
     if id.name.is_empty() { ServiceKey::new(id.namespace, format!("{}/{index}", shown_name(service))) } else { id }
 }
 
-/// The planned result for a Service.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// The namespace of the Service.
     pub namespace: String,
     /// The name of the Service. If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
-    /// The decision.
     pub decision: Verdict,
     /// The pool of the Service; `None` if no pool matches it.
     pub pool: Option<String>,
@@ -274,7 +270,6 @@ pub struct Row {
     /// The addresses of the Service after the plan.
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: Vec<IpAddr>,
-    /// Warnings for the author of the Service.
     pub warnings: Vec<String>,
     /// Why the Service stays unchanged or is denied.
     pub message: Option<String>,
@@ -283,14 +278,12 @@ pub struct Row {
     pub external: Option<ExternalRow>,
 }
 
-/// The planned result for the external addresses of a Service.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalRow {
     /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
     #[serde(serialize_with = "by_name")]
     pub decision: RecordChange,
-    /// The pool that the addresses are from.
     pub pool: Option<String>,
     /// The external addresses of the Service after the plan.
     pub addresses: Vec<IpAddr>,
@@ -369,10 +362,10 @@ impl ExternalRow {
     }
 }
 
-/// The name of a Service as a row shows it.
-fn shown_name(service: &Value) -> String {
-    match object::name(service) {
-        "" => format!("{}…", object::text(service, &["metadata", "generateName"])),
+/// The name of a Service or Node as a row shows it.
+fn shown_name(object: &Value) -> String {
+    match object::name(object) {
+        "" => format!("{}…", object::text(object, &["metadata", "generateName"])),
         name => name.to_owned(),
     }
 }

@@ -14,7 +14,7 @@ use super::audit_table;
 use super::columns::{self, Layout, paint, put_table};
 use crate::audit::misplaced_services::MisplacedService;
 use crate::audit::model::Finding;
-use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUsage};
+use crate::planner::nodes::{NodePlan, NodeRow, RangeUsage};
 use crate::planner::{AddressSource, ExternalRow, Plan, Row};
 use crate::text::{joined, rounded, several};
 use crate::usage::PoolUsage;
@@ -236,21 +236,21 @@ struct All {
 
 /// The number of Services or Nodes for each decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
+struct Summary {
     /// Objects that get an address or a block.
-    pub allocated: usize,
+    allocated: usize,
     /// Objects that stay as they are.
-    pub unchanged: usize,
-    pub denied: usize,
+    unchanged: usize,
+    denied: usize,
 }
 
 impl Summary {
     /// Counts the decisions about Services.
-    pub fn of(rows: &[Row]) -> Self {
+    fn of(rows: &[Row]) -> Self {
         Self::count(rows.iter().map(|row| &row.decision))
     }
 
-    pub fn of_nodes(rows: &[NodeRow]) -> Self {
+    fn of_nodes(rows: &[NodeRow]) -> Self {
         Self::count(rows.iter().map(|row| &row.decision))
     }
 
@@ -262,20 +262,20 @@ impl Summary {
 
 /// The number of Services for each decision about their external addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ExternalSummary {
+struct ExternalSummary {
     /// Services that get addresses.
-    pub recorded: usize,
+    recorded: usize,
     /// Services that lose their addresses.
-    pub removed: usize,
+    removed: usize,
     /// Services that stay as they are.
-    pub unchanged: usize,
+    unchanged: usize,
     /// Services that are denied for the addresses that they claim.
-    pub denied: usize,
+    denied: usize,
 }
 
 impl ExternalSummary {
     /// Counts the decisions about external addresses.
-    pub fn of(rows: &[Row]) -> Self {
+    fn of(rows: &[Row]) -> Self {
         let decisions = || rows.iter().filter_map(|row| Some(row.external.as_ref()?.decision));
         let count = |wanted| decisions().filter(|decision| *decision == wanted).count();
         Self {
@@ -287,7 +287,7 @@ impl ExternalSummary {
     }
 
     /// The total number of these Services.
-    pub fn all(&self) -> usize {
+    fn all(&self) -> usize {
         self.recorded + self.removed + self.unchanged + self.denied
     }
 }

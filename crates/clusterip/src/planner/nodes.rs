@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
-use clusterip_cluster::manifests::{Manifest, Origin};
+use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object::{self, Packed, blocks_of};
 use clusterip_cluster::policy::own_requests::node_request;
 use clusterip_core::decision::Report;
@@ -16,7 +16,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::blocks::{HeldBlocks, fields_of};
+use super::{Existing, shown_name};
+use crate::nodes::blocks::{HeldBlocks, fields_of};
 use crate::usage::{self, Usage};
 
 #[derive(Clone, Debug, Serialize)]
@@ -54,40 +55,34 @@ pub struct NodePlan {
     pub ranges: Vec<RangeUsage>,
 }
 
-/// A Node that exists already, and its origin: a manifest, or `None` for the cluster.
-struct ExistingNode {
-    node: Packed,
-    origin: Option<Origin>,
-}
-
-pub struct NodePlanner<'m> {
+pub(super) struct NodePlanner<'m> {
     settings: &'m Settings,
     snapshot: &'m Arc<RwLock<Snapshot>>,
     held: HeldBlocks,
     /// The Nodes that exist already, by name.
-    there: BTreeMap<String, ExistingNode>,
+    there: BTreeMap<String, Existing>,
 }
 
 impl<'m> NodePlanner<'m> {
     /// A planner for a cluster with these Nodes. `snapshot` contains the planned ones, too.
-    pub fn new(settings: &'m Settings, snapshot: &'m Arc<RwLock<Snapshot>>, nodes: Vec<Value>) -> Self {
-        let mut planner = Self { settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
-        for node in nodes {
-            let name = object::name(&node).to_owned();
-            planner.held.learn(&name, blocks_of(&node));
-            planner.there.insert(name, ExistingNode { node: Packed::new(&node), origin: None });
-        }
-        planner
+    pub(super) fn new(
+        settings: &'m Settings,
+        snapshot: &'m Arc<RwLock<Snapshot>>,
+        there: BTreeMap<String, Existing>,
+    ) -> Self {
+        let mut held = HeldBlocks::default();
+        there.iter().for_each(|(name, node)| held.learn(name, blocks_of(&node.object.value())));
+        Self { settings, snapshot, held, there }
     }
 
     /// Learns the Nodes among `manifests`, with the blocks that they have. All these blocks are occupied before the
     /// first block is handed out.
-    pub fn learn(&mut self, manifests: &[Manifest]) {
+    pub(super) fn learn(&mut self, manifests: &[Manifest]) {
         for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
             let mut node = manifest.object.value();
             let name = key(&node, index);
             if let Some(there) = self.there.get(&name) {
-                keep_blocks(&mut node, &there.node.value());
+                keep_blocks(&mut node, &there.object.value());
             }
             // A second manifest of the same Node may have no blocks.
             let blocks = blocks_of(&node);
@@ -99,7 +94,7 @@ impl<'m> NodePlanner<'m> {
     }
 
     /// Plans the Nodes among `manifests`. `progress` is called after each Node.
-    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut()) -> NodePlan {
+    pub(super) fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut()) -> NodePlan {
         let mut plan = NodePlan::default();
         for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
             plan.rows.push(self.plan_node(index, manifest));
@@ -117,7 +112,7 @@ impl<'m> NodePlanner<'m> {
         node["metadata"]["name"] = name.as_str().into();
         let (mut old, mut warnings) = (None, Vec::new());
         if let Some(there) = self.there.get(&name) {
-            let before = there.node.value();
+            let before = there.object.value();
             keep_blocks(&mut node, &before);
             warnings.extend(there.origin.as_ref().map(|first| format!("the same Node as in {first}")));
             old = Some(before);
@@ -134,11 +129,8 @@ impl<'m> NodePlanner<'m> {
                 self.held.hand_out(&name, blocks_of(&node), &self.settings.nodes);
             }
             self.insert(&name, node.clone());
-            let origin = match self.there.remove(&name) {
-                Some(there) => there.origin,
-                None => Some(manifest.origin.clone()),
-            };
-            self.there.insert(name, ExistingNode { node: Packed::new(&node), origin });
+            let origin = self.there.remove(&name).map_or_else(|| Some(manifest.origin.clone()), |there| there.origin);
+            self.there.insert(name, Existing { object: Packed::new(&node), origin });
         }
         row
     }
@@ -165,11 +157,7 @@ impl<'m> NodePlanner<'m> {
 /// The key of a Node: its name. If the name is yet to be generated, a text that can't be the name of a Node.
 fn key(node: &Value, index: usize) -> String {
     let name = object::name(node);
-    if name.is_empty() { format!("{}/{index}", generated(node)) } else { name.to_owned() }
-}
-
-fn generated(node: &Value) -> String {
-    format!("{}…", object::text(node, &["metadata", "generateName"]))
+    if name.is_empty() { format!("{}/{index}", shown_name(node)) } else { name.to_owned() }
 }
 
 /// Keeps the blocks in an update that does not mention them, as `kubectl apply` does.
@@ -189,10 +177,9 @@ fn keep_blocks(node: &mut Value, old: &Value) {
 }
 
 fn row(manifest: &Value, node: &Value, decision: &Decision, mut warnings: Vec<String>) -> NodeRow {
-    let name = object::name(manifest);
     warnings.extend(decision.cut_warnings());
     NodeRow {
-        name: if name.is_empty() { generated(manifest) } else { name.to_owned() },
+        name: shown_name(manifest),
         decision: decision.verdict.clone(),
         pool: decision.pool.clone(),
         evidence: decision.evidence.clone(),
