@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use super::columns::{self, Layout, paint};
@@ -14,7 +15,7 @@ use crate::text::joined;
 use clusterip_moves::method::Method;
 
 /// A misplaced Service, and what happens to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub namespace: String,
     pub name: String,
@@ -24,12 +25,22 @@ pub struct Row {
     pub to: Option<Vec<IpAddr>>,
     /// Why the Service is misplaced or half moved.
     pub why: String,
+    /// How the Service moves; `None` if it stays, or if its move has begun.
+    #[serde(flatten, serialize_with = "method_and_clients")]
+    pub method: Option<Method>,
     /// Why the Service stays; `None` if it moves.
     pub stays: Option<String>,
     /// Whether the Service stays because no address was found for it or it could not be read.
+    #[serde(skip)]
     pub stuck: bool,
-    /// How the Service moves; `None` if it stays, or if its move has begun.
-    pub method: Option<Method>,
+}
+
+/// Writes how a Service moves as `seamless` or `plain`, and what its clients notice.
+fn method_and_clients<S: Serializer>(method: &Option<Method>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("method", &method.map(Method::as_str))?;
+    map.serialize_entry("clients", &method.map(|method| method.to_string()))?;
+    map.end()
 }
 
 /// A row for each Service, followed by a line with the reason if it stays. With `methods`, also shows how each Service
@@ -90,16 +101,8 @@ struct Document<'r> {
 
 #[derive(Serialize)]
 struct Service<'r> {
-    namespace: &'r str,
-    name: &'r str,
-    from: &'r [IpAddr],
-    /// Empty if the addresses are not known yet; `null` if the Service stays.
-    to: Option<&'r [IpAddr]>,
-    why: &'r str,
-    /// `seamless` or `plain`; `null` if the Service stays.
-    method: Option<&'static str>,
-    clients: Option<String>,
-    stays: Option<&'r str>,
+    #[serde(flatten)]
+    row: &'r Row,
     /// `moved` or `failed`; `null` if no move was tried.
     outcome: Option<&'static str>,
     message: Option<String>,
@@ -124,16 +127,12 @@ pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Resul
 }
 
 fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {
-    let Row { namespace, name, from, to, why, stays, method, .. } = row;
-    let result = ended.get(&ServiceKey::new(namespace.clone(), name.clone()));
-    let (outcome, message) = match result {
+    let (outcome, message) = match ended.get(&ServiceKey::new(row.namespace.clone(), row.name.clone())) {
         Some(Ok(text)) => (Some("moved"), Some(text.clone())),
         Some(Err(reason)) => (Some("failed"), Some(reason.to_string())),
         None => (None, None),
     };
-    let (to, stays) = (to.as_deref(), stays.as_deref());
-    let (clients, method) = (method.map(|method| method.to_string()), method.map(Method::as_str));
-    Service { namespace, name, from, to, why, method, clients, stays, outcome, message }
+    Service { row, outcome, message }
 }
 
 #[cfg(test)]
