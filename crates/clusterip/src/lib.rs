@@ -8,6 +8,9 @@
 //! - `starter` divides the Service ranges of a cluster into pools, for settings to start with.
 //! - `commands` implement the command line on top of these.
 
+// Only the program, its tests and its benchmarks use this library. A comment says what a name does not say.
+#![allow(missing_docs)]
+
 pub mod audit;
 pub mod cli;
 mod commands;

@@ -42,7 +42,6 @@ const MAX_AUDITS: usize = 1;
 
 const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 
-/// A server that listens and does not answer yet.
 #[derive(Debug)]
 pub struct MapServer {
     server: Server,

@@ -12,19 +12,12 @@ use crate::webhook::admission_metrics::AdmissionMetrics;
 /// The metrics of a server, one struct for each component. Every method can be called from any thread, and none of them
 /// blocks for long.
 pub struct ServerMetrics {
-    /// Admission requests.
     pub admission: AdmissionMetrics,
-    /// Evaluations of the policy.
     pub evaluation: EvaluationMetrics,
-    /// The cluster and the settings.
     pub cluster: ClusterMetrics,
-    /// Claims of addresses.
     pub claims: ClaimMetrics,
-    /// Services and their pools.
     pub services: ServiceMetrics,
-    /// Nodes and their blocks.
     pub nodes: NodeMetrics,
-    /// External addresses.
     pub external: ExternalMetrics,
     exposition: Exposition,
 }
@@ -36,7 +29,6 @@ impl Default for ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// All metrics of a server, with the value zero.
     pub fn new() -> Self {
         let lock = ScrapeLock::default();
         let mut metrics = Self {

@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use indicatif::HumanCount;
 
-/// The items as text, with the separator between them.
 pub(crate) fn joined<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }

@@ -85,12 +85,9 @@ impl Usage {
 /// How full the ranges of a pool are, in one family. A plan prints this as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolUsage {
-    /// Name of the pool.
     #[serde(rename = "name")]
     pub pool: String,
-    /// The family that is counted.
     pub family: Family,
-    /// How many addresses or blocks are in each state.
     #[serde(flatten, serialize_with = "plan_json")]
     pub usage: Usage,
 }
@@ -166,26 +163,22 @@ pub(crate) fn reservation_holder<'s>(
     }
 }
 
-/// Writes the usage of a pool or range as the JSON of a plan.
 pub(crate) fn plan_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
     json(serializer, &[("used", usage.used), ("usable", usage.usable)], None)
 }
 
-/// Writes the usage of a range of a pool of Services as JSON.
 pub(crate) fn services_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
     let Usage { usable, used, in_flight, free, withheld, used_anyway, .. } = *usage;
     let counts = [("usable", usable), ("used", used), ("inFlight", in_flight), ("free", free)];
     json(serializer, &[&counts[..], &[("reserved", withheld), ("usedAnyway", used_anyway)]].concat(), None)
 }
 
-/// Writes the usage of a range of a pool of external addresses as JSON.
 pub(crate) fn external_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
     let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = *usage;
     let counts = [("usable", usable), ("used", used), ("inFlight", in_flight), ("free", free)];
     json(serializer, &[&counts[..], &[("excluded", withheld), ("usedAnyway", used_anyway)]].concat(), Some(held))
 }
 
-/// Writes the usage of a range of a pool of Nodes as JSON.
 pub(crate) fn nodes_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
     let Usage { usable, used, free, withheld, used_anyway, .. } = *usage;
     let counts =

@@ -9,11 +9,10 @@ use serde::Serialize;
 
 use crate::usage::{self, Usage};
 
-/// The audit of a cluster at one moment.
+/// The audit of a cluster at one moment. Pools and their ranges are in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
-    /// The pools of Services, in the order of the settings.
     pub pools: Vec<Pool>,
     /// The addresses that pools keep for single Services, in the order of the settings; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -36,19 +35,14 @@ pub struct Audit {
 /// A pool of Services, or with other ranges a pool of Nodes or of external addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pool<R = Range> {
-    /// Name of the pool.
     pub name: String,
-    /// The ranges of the pool, in the order of the settings.
     pub ranges: Vec<R>,
 }
 
-/// A range of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Range {
-    /// The range in CIDR notation.
     pub cidr: IpNet,
-    /// How many of the range's addresses are in each state.
     #[serde(serialize_with = "usage::services_json")]
     pub counts: Usage,
     /// The addresses that are not assigned to every Service, in order, as few spans as possible.
@@ -61,11 +55,8 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
-    /// First address.
     pub first: IpAddr,
-    /// Last address.
     pub last: IpAddr,
-    /// Why they are not assigned.
     pub why: WithheldReason,
 }
 
@@ -85,9 +76,7 @@ pub enum WithheldReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Address {
-    /// The IP address.
     pub address: IpAddr,
-    /// How the address is used.
     pub state: State,
     /// Namespace of the Service that has the address; empty if unknown.
     pub namespace: String,
@@ -105,15 +94,10 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reservation {
-    /// The IP address.
     pub address: IpAddr,
-    /// Name of the pool.
     pub pool: String,
-    /// Namespace of the Service that the address is kept for.
     pub namespace: String,
-    /// Name of the Service that the address is kept for.
     pub name: String,
-    /// Who has the address.
     pub state: ReservationState,
     /// The other Service that has the address, as `NAMESPACE/NAME`; absent if no other Service has it, or if only an
     /// `IPAddress` object shows that the address is used.
@@ -124,7 +108,6 @@ pub struct Reservation {
     pub since: Option<Time>,
 }
 
-/// Who has an address that a pool keeps for one Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReservationState {
@@ -148,27 +131,19 @@ pub enum State {
     InFlight,
 }
 
-/// The node pools and how they are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
-    /// The node pools, in the order of the settings.
     pub pools: Vec<Pool<BlockRange>>,
-    /// The number of Nodes.
     pub count: usize,
-    /// The number of Nodes that have blocks.
     pub with_blocks: usize,
 }
 
-/// A range of a node pool, divided into blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockRange {
-    /// The range in CIDR notation.
     pub cidr: IpNet,
-    /// Prefix length of a block.
     pub block_length: u8,
-    /// How many of the range's blocks are in each state.
     #[serde(serialize_with = "usage::nodes_json")]
     pub counts: Usage,
     /// The blocks that are never assigned, in order, as few spans as possible.
@@ -178,19 +153,14 @@ pub struct BlockRange {
     pub blocks: Vec<Block>,
 }
 
-/// Consecutive blocks that are never assigned, for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockSpan {
-    /// The first block.
     pub first: IpNet,
-    /// The last block.
     pub last: IpNet,
-    /// Why the blocks are never assigned.
     pub why: WithheldBlock,
 }
 
-/// Why a block is never assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WithheldBlock {
@@ -202,15 +172,12 @@ pub enum WithheldBlock {
     Excluded,
 }
 
-/// A block that a Node has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Block {
-    /// The block in CIDR notation.
     pub block: IpNet,
     /// `used` if the block is in place, otherwise `misplaced`.
     pub state: State,
-    /// Name of the Node that has the block.
     pub node: String,
     /// The pool that the Node belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
@@ -218,29 +185,22 @@ pub struct Block {
     pub evidence: Option<String>,
 }
 
-/// The pools of external addresses and how they are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct External {
-    /// The pools, in the order of the settings.
     pub pools: Vec<Pool<ExternalRange>>,
-    /// The number of Services with recorded external addresses.
     pub count: usize,
 }
 
-/// A range of a pool of external addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalRange {
     /// The range as the settings write it: a CIDR, or its first and last address.
     pub range: String,
-    /// First address of the range.
     pub first: IpAddr,
-    /// Last address of the range.
     pub last: IpAddr,
     /// The smallest CIDR that contains the range.
     pub around: IpNet,
-    /// How many of the range's addresses are in each state.
     #[serde(serialize_with = "usage::external_json")]
     pub counts: Usage,
     /// The addresses that are never assigned, in order, as few spans as possible.
@@ -249,13 +209,10 @@ pub struct ExternalRange {
     pub addresses: Vec<ExternalAddress>,
 }
 
-/// An external address that is used or in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalAddress {
-    /// The IP address.
     pub address: IpAddr,
-    /// How the address is used.
     pub state: State,
     /// The Services that have the address; more than one is a problem.
     pub services: Vec<ExternalUse>,
@@ -263,13 +220,10 @@ pub struct ExternalAddress {
     pub holder: Option<Holder>,
 }
 
-/// A Service that has an external address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalUse {
-    /// Namespace of the Service.
     pub namespace: String,
-    /// Name of the Service.
     pub name: String,
     /// Where the Service has the address: `record`, the path of a field, or an annotation of another program.
     pub by: String,
@@ -279,35 +233,27 @@ pub struct ExternalUse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// Name of the Node.
     pub node: String,
     /// Whether the node's agent renews its heartbeat, as far as one look can tell.
     pub renewed: bool,
 }
 
-/// A problem that an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The kind of problem.
     pub kind: Kind,
     /// Namespace of the Service with the problem; `null` if the problem is that of a pool, a Node or the settings.
     pub namespace: Option<String>,
-    /// Name of the Service with the problem.
     pub name: Option<String>,
-    /// Name of the Node with the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Name of the MutatingWebhookConfiguration with the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_configuration: Option<String>,
     /// The pool object or ClusterIPPolicy with the problem, such as `ServicePool windows`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// The addresses concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// The blocks concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<IpNet>,
     /// The pool with the problem, or the pool that the Service or Node belongs to.

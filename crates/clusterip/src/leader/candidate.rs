@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::Leadership;
 use crate::leader::readiness::{CompetingServer, Contact};
 
-/// The result of [`Candidate::try_acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquisition {
     /// This process leads, for as long as [`Candidate::run`] runs.
@@ -29,7 +28,6 @@ pub enum Acquisition {
     HeldBy(Identity),
 }
 
-/// A process that takes part in the leader election.
 pub struct Candidate {
     leases: Api<Lease>,
     namespace: String,
@@ -87,7 +85,6 @@ impl Candidate {
         self.state.subscribe()
     }
 
-    /// The identity of this process.
     pub fn identity(&self) -> &Identity {
         &self.me
     }

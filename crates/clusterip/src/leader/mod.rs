@@ -31,12 +31,9 @@ pub(crate) mod readiness;
 
 pub use self::candidate::{Acquisition, Candidate};
 
-/// Whether this process leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// This process leads.
     Leading,
-    /// This process does not lead.
     Following {
         /// The process that leads, as far as this process knows.
         holder: Option<Identity>,
@@ -44,7 +41,6 @@ pub enum Leadership {
 }
 
 impl Leadership {
-    /// Whether this process leads.
     pub fn leads(&self) -> bool {
         *self == Self::Leading
     }

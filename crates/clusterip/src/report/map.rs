@@ -76,7 +76,6 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
     page.render().context("the map can't be written")
 }
 
-/// The contents of the style sheet.
 const STYLE: &str = include_str!("../../templates/map/map.css");
 
 /// The contents of the script: its files, each after those that it depends on.
@@ -116,9 +115,7 @@ fn hash(text: &str) -> String {
 pub struct About {
     /// The context and the API server of the cluster, or the snapshot.
     pub cluster: Option<String>,
-    /// When the audit was made.
     pub made: Option<Timestamp>,
-    /// The source of the settings.
     pub settings: Option<String>,
 }
 

@@ -17,7 +17,6 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// An operating system on which Kubernetes runs Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Os {
     /// Linux
@@ -51,7 +50,6 @@ pub enum RangesOrigin {
     User,
 }
 
-/// The Service ranges that pools are made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranges {
     /// All ranges of the cluster, the primary first.

@@ -43,7 +43,6 @@ struct Reviewed {
     changed: Option<Value>,
 }
 
-/// Reviews requests by the policy.
 pub struct Admission {
     evaluator: Evaluator,
     metrics: AdmissionMetrics,
@@ -51,7 +50,6 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// A reviewer that uses this evaluator.
     pub fn new(evaluator: Evaluator, metrics: AdmissionMetrics, on_error: OnError) -> Self {
         Self { evaluator, metrics, on_error }
     }
@@ -261,7 +259,6 @@ impl<'r> Logged<'r> {
     }
 }
 
-/// Logs one line for each decision.
 fn log(kind: ResourceKind, request: &Value, decision: &Decision) {
     let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
     let (namespace, name) = (namespace.as_deref(), name.as_ref());

@@ -27,7 +27,6 @@ use tokio::time::{sleep, timeout};
 use super::issuer::{self, Leaf};
 use super::tls::Certificate;
 
-/// The name of the Secret.
 pub const SECRET: &str = "clusterip-authority";
 /// How long before its expiry an authority gets a successor.
 const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
@@ -49,7 +48,6 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     vec![full.clone(), format!("{full}.cluster.local"), format!("{service}.{namespace}"), service.to_owned()]
 }
 
-/// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StoredAuthority {
     current: issuer::Authority,
@@ -169,7 +167,6 @@ impl Authority {
         self.certificate.clone()
     }
 
-    /// The current server certificate with its key.
     pub fn leaf(&self) -> &Leaf {
         &self.leaf
     }

@@ -1,4 +1,4 @@
-//! Makes and reads certificates.
+//! Makes and reads certificates. Certificates and keys are texts in PEM.
 
 use std::time::Duration;
 
@@ -12,14 +12,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long a certificate authority is valid.
 pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-/// How long a server certificate is valid.
 pub const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How long before now the validity of a certificate begins, because clocks differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// A certificate authority with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     certificate: String,
@@ -39,7 +36,6 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The key in PEM.
     pub fn pem(&self) -> &str {
         &self.0
     }
@@ -76,22 +72,18 @@ impl Authority {
         })
     }
 
-    /// The certificate of the authority in PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// The private key of the authority.
     pub fn key(&self) -> &Secret {
         &self.key
     }
 
-    /// When the authority was made.
     pub fn made(&self) -> Timestamp {
         self.not_before + SKEW
     }
 
-    /// When the authority expires.
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
@@ -118,14 +110,10 @@ impl Authority {
     }
 }
 
-/// A server certificate with its key.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// The certificate in PEM.
     pub certificate: String,
-    /// The private key of the certificate.
     pub key: Secret,
-    /// The certificate of the issuing authority in PEM.
     pub issued_by: String,
     /// When the certificate is renewed: after two thirds of its life.
     pub renewal: Timestamp,

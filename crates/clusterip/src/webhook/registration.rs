@@ -43,14 +43,12 @@ const CALM: Duration = Duration::from_secs(1);
 /// How often a write is attempted when another client changes the configuration first.
 const TRIES: usize = 8;
 
-/// Why the webhook configuration can't be kept up to date.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     /// The API server refuses a request. Before the first write, another attempt can't help. After it, a refusal may
     /// pass: an API server that has just started does not know all permissions yet.
     #[error("MutatingWebhookConfiguration {0}")]
     Refused(String),
-    /// A failure after which the next attempt may succeed.
     #[error("MutatingWebhookConfiguration {0}")]
     Passing(String),
     /// A failure that another attempt does not end.

@@ -11,7 +11,6 @@ use thiserror::Error;
 
 use crate::webhook::admission_metrics::ResourceKind;
 
-/// Answers admission requests.
 pub trait Reviewer: Send + Sync + 'static {
     /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as long as one
     /// evaluation may take.
@@ -37,13 +36,10 @@ pub const BUSY: u16 = 429;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// Why a review has no answer.
 #[derive(Debug, Error)]
 pub enum ReviewError {
-    /// The body is not an `AdmissionReview` that can be answered.
     #[error("{0}")]
     Body(String),
-    /// The answer can't be written as JSON.
     #[error("the answer can't be written as JSON: {0}")]
     Answer(serde_json::Error),
 }
@@ -184,7 +180,6 @@ fn shown(found: Option<&Value>) -> String {
     }
 }
 
-/// The kind of object that a request is about.
 pub fn resource_kind(request: &Value) -> ResourceKind {
     let kind = |field: &str| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
     match (kind("group").unwrap_or_default(), kind("kind")) {

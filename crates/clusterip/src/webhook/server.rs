@@ -39,7 +39,6 @@ use super::tls::Certificate;
 /// What the server answers with: the policy, and what the rest of the program reports about itself.
 #[derive(Clone)]
 pub struct Backend {
-    /// Answers admission requests.
     pub reviewer: Arc<dyn Reviewer>,
     /// The reasons why the program is not ready, one per line; empty if it is ready.
     pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
@@ -57,7 +56,6 @@ pub struct WebhookServer {
 }
 
 impl WebhookServer {
-    /// Listens on the address.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
     }

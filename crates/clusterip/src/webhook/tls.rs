@@ -39,7 +39,6 @@ struct Served {
 }
 
 impl Certificate {
-    /// A certificate chain and its key, both PEM.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
         let served = Served { pair: Pair::read(chain, key)?, clients: None };
         let config = RustlsConfig::from_config(served.config()?);
@@ -72,7 +71,6 @@ impl Certificate {
         self.change(|served| Served { pair: served.pair.clone(), clients: Some(verifier) })
     }
 
-    /// Whether clients are asked for certificates.
     pub fn asks_for_clients(&self) -> bool {
         self.served.lock().clients.is_some()
     }
@@ -85,7 +83,6 @@ impl Certificate {
         Ok(())
     }
 
-    /// When the certificate expires.
     pub fn not_after(&self) -> SystemTime {
         let seconds = self.served.lock().pair.not_after;
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
@@ -182,7 +179,6 @@ impl CertificateFiles {
         Ok(files)
     }
 
-    /// The certificate that changes with these files.
     pub fn certificate(&self) -> Certificate {
         self.certificate.clone()
     }
