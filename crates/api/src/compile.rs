@@ -59,6 +59,14 @@ pub struct ObjectState {
     pub selects: String,
 }
 
+impl ObjectState {
+    fn new(object: &Value, reason: Reason, message: String, selects: String) -> Self {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+        let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
+        Self { uid, generation, reason, message, selects }
+    }
+}
+
 /// A pool that may become part of the document.
 #[derive(Clone, Debug)]
 struct Candidate {
@@ -124,19 +132,11 @@ pub fn in_use_before(objects: &Objects) -> InUse {
     in_use
 }
 
-fn uid(object: &Value) -> Option<String> {
-    object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
-}
-
-fn generation(object: &Value) -> Option<i64> {
-    object.pointer("/metadata/generation").and_then(Value::as_i64)
-}
-
 fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).map(str::to_owned);
     let is_true = |condition: &Value| {
-        text(condition, "type").as_deref() == Some(READY) && text(condition, "status").as_deref() == Some("True")
+        let is = |field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
+        is("type", READY) && is("status", "True")
     };
     conditions.into_iter().flatten().any(is_true)
 }
@@ -234,7 +234,7 @@ fn candidates(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey
         };
         let latest = Candidate::latest(&key, object, resolved.unwrap_or_default());
         let selects = summary(key.kind, &latest.entry);
-        let state = ObjectState { uid: uid(object), generation: generation(object), reason, message, selects };
+        let state = ObjectState::new(object, reason, message, selects);
         if reason == Reason::InUse {
             candidates.push(latest);
         } else if let Some(part) = in_use.get(&key) {
@@ -253,21 +253,13 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<Object
     let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
     // Sections of pools are checked only with pools, so check all settings with a pool of each kind.
     let mistakes = document::policy_mistakes(&spec);
-    let mut state = ObjectState {
-        uid: uid(object),
-        generation: generation(object),
-        reason: Reason::InUse,
-        message: "the settings are in use".to_owned(),
-        selects: String::new(),
-    };
+    let mut state = ObjectState::new(object, Reason::InUse, "the settings are in use".to_owned(), String::new());
     let mut used = Some(spec);
     if !mistakes.is_empty() {
         state.reason = Reason::Invalid;
-        state.message = mistakes.join("; ");
         used = in_use.get(&ObjectKey::policy()).cloned();
         let instead = if used.is_some() { "the previous settings stay in use" } else { "the defaults are in use" };
-        state.message.push_str("; ");
-        state.message.push_str(instead);
+        state.message = format!("{}; {instead}", mistakes.join("; "));
     }
     states.insert(ObjectKey::policy(), state);
     used
@@ -363,7 +355,7 @@ fn describe(rejection: &Rejection) -> String {
         }
     });
     let all: Vec<String> = mistakes.collect();
-    let mut message = all.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let mut message = all[..all.len().min(SHOWN)].join("; ");
     if all.len() > SHOWN {
         message.push_str(&format!("; and {} more mistakes", all.len() - SHOWN));
     }

@@ -49,13 +49,7 @@ pub(crate) fn document(
         None => Map::new(),
     };
     let (mut nodes, mut external) = (section("nodes"), section("external"));
-    for fields in [&mut services, &mut nodes] {
-        for name in ENUM_FIELDS {
-            if let Some(Value::String(value)) = fields.get_mut(name) {
-                *value = lower_camel(value);
-            }
-        }
-    }
+    rename_values([&mut services, &mut nodes], lower_camel);
     services.insert("pools".to_owned(), Value::Array(service_pools));
     let mut document = Map::from_iter([("services".to_owned(), Value::Object(services))]);
     if !node_pools.is_empty() {
@@ -82,6 +76,17 @@ pub(crate) fn policy_mistakes(spec: &Value) -> Vec<String> {
             format!("spec.{path}: {}", mistake.reason)
         })
         .collect()
+}
+
+/// Renames the values of [`ENUM_FIELDS`].
+fn rename_values(sections: [&mut Map<String, Value>; 2], rename: fn(&str) -> String) {
+    for section in sections {
+        for name in ENUM_FIELDS {
+            if let Some(Value::String(value)) = section.get_mut(name) {
+                *value = rename(value);
+            }
+        }
+    }
 }
 
 /// `Deny` as `deny`.
@@ -120,13 +125,7 @@ pub fn objects(document: &Value) -> Vec<Value> {
             services.remove("evidence");
         }
     }
-    for fields in [&mut services, &mut nodes] {
-        for name in ENUM_FIELDS {
-            if let Some(Value::String(value)) = fields.get_mut(name) {
-                *value = upper_camel(value);
-            }
-        }
-    }
+    rename_values([&mut services, &mut nodes], upper_camel);
     let mut policy = services;
     for (section, fields) in [("nodes", nodes), ("external", external)] {
         if !fields.is_empty() {
@@ -235,7 +234,7 @@ fn object(kind: Kind, name: Value, spec: Map<String, Value>) -> Value {
 }
 
 /// `deny` as `Deny`.
-fn upper_camel(name: &str) -> String {
+pub(crate) fn upper_camel(name: &str) -> String {
     let mut characters = name.chars();
     characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use kube::core::ApiResource;
 use serde_json::Value;
 
-use crate::document::ENUM_FIELDS;
+use crate::document::{ENUM_FIELDS, upper_camel};
 use crate::{ClusterIPPolicy, ExternalPool, GROUP, NodeBlockPool, ServicePool};
 
 /// The kinds of this API.
@@ -119,11 +119,7 @@ pub fn field_of(path: &str, document: &Value) -> Option<(ObjectKey, String)> {
 /// them in upper camel case.
 pub fn reason_of_object(field: &str, reason: &str) -> String {
     let is_name = ENUM_FIELDS.iter().any(|name| field == format!("spec.{name}"));
-    let mut characters = reason.chars();
-    match characters.next().filter(|_| is_name) {
-        Some(first) => first.to_uppercase().chain(characters).collect(),
-        None => in_words_of_objects(reason),
-    }
+    if is_name { upper_camel(reason) } else { in_words_of_objects(reason) }
 }
 
 /// A message with the fields of objects in place of those of the document.
