@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_api::{Compilation, Kind as ObjectKind, ObjectKey, ObjectState, Reason, ReservationHolder};
+use clusterip_api::{Compilation, Kind as ObjectKind, ObjectKey, ObjectState, Reason};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::LiveSettings;
@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, ReservationState, State};
+use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, State};
 use self::services::{AuditCache, PlacedService};
 use self::source::{AuditedCluster, list_leases};
 use crate::service_placement::{Fit, Skip};
@@ -133,11 +133,7 @@ impl AuditInput<'_> {
                 pool: pool.name.clone(),
                 namespace: reservation.service.namespace.clone(),
                 name: reservation.service.name.clone(),
-                state: match holder {
-                    ReservationHolder::Owner => ReservationState::Held,
-                    ReservationHolder::Nobody => ReservationState::Free,
-                    ReservationHolder::Other => ReservationState::Taken,
-                },
+                state: holder,
                 taken_by: other.map(ToString::to_string),
                 since: observed.map(|observed| observed.since.clone()),
             }

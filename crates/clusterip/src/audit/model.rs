@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use clap::ValueEnum;
+use clusterip_api::ReservationHolder;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::usage::{self, Usage};
 
@@ -98,7 +99,8 @@ pub struct Reservation {
     pub pool: String,
     pub namespace: String,
     pub name: String,
-    pub state: ReservationState,
+    #[serde(serialize_with = "reservation_state")]
+    pub state: ReservationHolder,
     /// The other Service that has the address, as `NAMESPACE/NAME`; absent if no other Service has it, or if only an
     /// `IPAddress` object shows that the address is used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,15 +110,12 @@ pub struct Reservation {
     pub since: Option<Time>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ReservationState {
-    /// The Service that it is kept for.
-    Held,
-    /// Nobody: the Service does not exist, or has another address.
-    Free,
-    /// Another Service.
-    Taken,
+fn reservation_state<S: Serializer>(holder: &ReservationHolder, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match holder {
+        ReservationHolder::Owner => "held",
+        ReservationHolder::Nobody => "free",
+        ReservationHolder::Other => "taken",
+    })
 }
 
 /// How an address or a block is used.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
+use clusterip_api::ReservationHolder;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::decision::Report;
@@ -13,9 +14,7 @@ use super::audit_parts::{
 };
 use super::columns::{self, Layout, paint};
 use crate::audit::explain::{AddressLocation, Explanation};
-use crate::audit::model::{
-    Audit, ExternalAddress, Finding, Holder, Kind, Reservation, ReservationState, WithheldReason,
-};
+use crate::audit::model::{Audit, ExternalAddress, Finding, Holder, Kind, Reservation, WithheldReason};
 use crate::text::{rounded, several};
 use crate::usage::Usage;
 
@@ -132,7 +131,7 @@ fn reservation_cells(reservation: &Reservation, with_time: bool) -> Vec<String> 
         reservation.address.to_string(),
         harmless(&reservation.pool),
         harmless(&format!("{}/{}", reservation.namespace, reservation.name)),
-        if reservation.state == ReservationState::Taken { paint(style::WARNING, &state) } else { state },
+        if reservation.state == ReservationHolder::Other { paint(style::WARNING, &state) } else { state },
     ];
     if with_time {
         let since = reservation.since.as_ref();
@@ -144,10 +143,10 @@ fn reservation_cells(reservation: &Reservation, with_time: bool) -> Vec<String> 
 /// Who has a reserved address, in words.
 pub(super) fn reservation_state(reservation: &Reservation) -> String {
     match (reservation.state, &reservation.taken_by) {
-        (ReservationState::Held, _) => "held".to_owned(),
-        (ReservationState::Free, _) => "free".to_owned(),
-        (ReservationState::Taken, Some(service)) => format!("taken by {service}"),
-        (ReservationState::Taken, None) => "taken by an IPAddress object without its Service".to_owned(),
+        (ReservationHolder::Owner, _) => "held".to_owned(),
+        (ReservationHolder::Nobody, _) => "free".to_owned(),
+        (ReservationHolder::Other, Some(service)) => format!("taken by {service}"),
+        (ReservationHolder::Other, None) => "taken by an IPAddress object without its Service".to_owned(),
     }
 }
 

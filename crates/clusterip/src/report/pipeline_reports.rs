@@ -7,7 +7,7 @@ use askama::Template;
 use clusterip_cluster::terminal::harmless;
 
 use super::audit_parts::{
-    PoolRows, Subject, examined, kind_help, kind_name, of_external, of_nodes, of_services, problem,
+    PoolRows, RangeRow, Subject, examined, kind_help, kind_name, of_external, of_nodes, of_services, problem,
 };
 use super::audit_table::reservation_state;
 use crate::audit::model::{Audit, Finding};
@@ -55,10 +55,7 @@ pub fn markdown(audit: &Audit) -> String {
     let mut text = "# Audit of the cluster\n".to_owned();
     if !audit.pools.is_empty() {
         let titles = ["Pool", "Range", "Usable", "Used", "In flight", "Free", "Reserved", "Used anyway"];
-        let rows = rows(of_services(audit), |usage| {
-            let Usage { usable, used, in_flight, free, withheld, used_anyway, .. } = *usage;
-            (None, vec![usable, used, in_flight, free, withheld, used_anyway])
-        });
+        let rows = rows(of_services(audit), false);
         table(&mut text, "Pools", &titles, 2, rows);
     }
     if !audit.reservations.is_empty() {
@@ -74,19 +71,12 @@ pub fn markdown(audit: &Audit) -> String {
     }
     if let Some(nodes) = &audit.nodes {
         let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];
-        let rows = rows(of_nodes(nodes), |usage| {
-            let Usage { usable, used, free, withheld, used_anyway, .. } = *usage;
-            (None, vec![usable, used, free, withheld, used_anyway])
-        });
+        let rows = rows(of_nodes(nodes), false);
         table(&mut text, "Pools of Nodes", &titles, 3, rows);
     }
     if let Some(external) = &audit.external {
         let titles = ["Pool", "Range", "Held", "Usable", "Used", "In flight", "Free", "Excluded", "Used anyway"];
-        let rows = rows(of_external(external), |usage| {
-            let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = *usage;
-            let held = held.map_or_else(|| "not known".to_owned(), rounded);
-            (Some(held), vec![usable, used, in_flight, free, withheld, used_anyway])
-        });
+        let rows = rows(of_external(external), true);
         table(&mut text, "Pools of external addresses", &titles, 2, rows);
     }
     if audit.findings.is_empty() {
@@ -116,18 +106,19 @@ fn table(text: &mut String, title: &str, titles: &[&str], left: usize, rows: imp
     }
 }
 
-/// A row for each range: the pool, the range, the length of its blocks, and what `counts` returns, as text and as
-/// numbers.
-fn rows<'p>(
-    pools: Vec<PoolRows<'p>>,
-    counts: impl Fn(&Usage) -> (Option<String>, Vec<u128>) + 'p,
-) -> impl Iterator<Item = Vec<String>> + 'p {
+/// A row for each range: the pool, the range, the length of its blocks, how many addresses are held, and the other
+/// counts.
+fn rows(pools: Vec<PoolRows<'_>>, with_held: bool) -> impl Iterator<Item = Vec<String>> {
     let ranges = pools.into_iter().flat_map(|pool| pool.ranges.into_iter().map(move |range| (pool.name, range)));
-    ranges.map(move |(pool, row)| {
-        let (text, numbers) = counts(&row.usage);
-        let blocks = row.block_length.map(|length| format!("/{length}"));
-        let texts = [pool.to_owned(), row.range].into_iter().chain(blocks).chain(text);
-        texts.map(|text| plain(&text)).chain(numbers.into_iter().map(rounded)).collect()
+    ranges.map(move |(pool, RangeRow { range, block_length, usage, .. })| {
+        let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = usage;
+        let blocks = block_length.map(|length| format!("/{length}"));
+        let held = with_held.then(|| held.map_or_else(|| "not known".to_owned(), rounded));
+        let texts = [pool.to_owned(), range].into_iter().chain(blocks).chain(held).map(|text| plain(&text));
+        // A block is never in flight.
+        let in_flight = block_length.is_none().then_some(in_flight);
+        let counts = [usable, used].into_iter().chain(in_flight).chain([free, withheld, used_anyway]);
+        texts.chain(counts.map(rounded)).collect()
     })
 }
 

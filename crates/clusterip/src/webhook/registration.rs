@@ -243,20 +243,17 @@ impl Registration {
                 Some(_) = changes.next() => {}
             }
         }
-        let removed = match timeout(REQUEST_TIMEOUT, self.remove()).await {
-            Ok(removed) => removed,
-            Err(_) => Err(RegistrationError::silent(&self.name)),
-        };
-        removed.map_err(|error| error.left_behind(&self.name))
+        let removed = timeout(REQUEST_TIMEOUT, self.remove()).await;
+        removed
+            .unwrap_or_else(|_| Err(RegistrationError::silent(&self.name)))
+            .map_err(|error| error.left_behind(&self.name))
     }
 
     /// Writes what is missing in the configuration, if anything is.
     pub async fn keep(&mut self) -> Result<(), RegistrationError> {
         let bundle = self.bundle.borrow().clone();
-        let seen = match timeout(REQUEST_TIMEOUT, self.write(&bundle)).await {
-            Ok(seen) => seen,
-            Err(_) => Err(RegistrationError::silent(&self.name)),
-        };
+        let seen = timeout(REQUEST_TIMEOUT, self.write(&bundle)).await;
+        let seen = seen.unwrap_or_else(|_| Err(RegistrationError::silent(&self.name)));
         let trusted = if seen.is_ok() { bundle } else { String::new() };
         send_if_changed(&self.registered, trusted);
         seen
