@@ -50,6 +50,7 @@ pub(crate) struct AuditedCluster {
     pub notes: Vec<String>,
 }
 
+#[derive(Default)]
 struct Collector {
     /// The kinds of the objects that are kept.
     asked: Vec<Kind>,
@@ -63,11 +64,7 @@ struct Collector {
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
-        let asked = kinds::asked(settings).collect();
-        let called = ControlPlaneServices::default();
-        let (snapshot, kinds) = (Snapshot::default(), SnapshotKinds::default());
-        let (in_flight, reservations) = (Vec::new(), BTreeMap::new());
-        Self { asked, snapshot, in_flight, reservations, holders: None, called, kinds }
+        Self { asked: kinds::asked(settings).collect(), ..Self::default() }
     }
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {

@@ -168,9 +168,8 @@ impl Output {
 impl AuditArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let settings = self.settings.iter().map(|file| ("--settings", file));
-        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
-        super::check_standard_input(settings.chain(snapshot))?;
+        let (settings, snapshot) = (self.settings.as_slice(), self.snapshot.as_slice());
+        super::check_standard_input(&[("--settings", settings), ("--snapshot", snapshot)])?;
         if self.watch {
             return watch::run(self);
         }
@@ -184,10 +183,7 @@ impl AuditArguments {
                 let of_objects = || given_settings::of_snapshot(&source::settings_objects(&text));
                 let (written, name) = match given {
                     Some(given) => (document_in_snapshot(&given, &text)?, given.name),
-                    None => match of_objects() {
-                        Some(written) => (written, given_settings::OF_SNAPSHOT.to_owned()),
-                        None => (json!({}).into(), given_settings::name_of(None)),
-                    },
+                    None => of_objects().unwrap_or_else(|| (json!({}).into(), given_settings::name_of(None))),
                 };
                 let checked = self.check_settings(&written, &ServiceRanges::default())?;
                 let source = source::of_text(&text, &checked.settings)?;

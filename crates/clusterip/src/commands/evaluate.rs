@@ -119,11 +119,12 @@ enum LookupSource {
 impl EvaluateArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let settings = self.settings.iter().map(|file| ("--settings", file));
-        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
-        let session = self.session.iter().map(|file| ("--session", file));
-        let request = [("--request", &self.request)].into_iter();
-        super::check_standard_input(request.chain(settings).chain(snapshot).chain(session))?;
+        super::check_standard_input(&[
+            ("--request", std::slice::from_ref(&self.request)),
+            ("--settings", self.settings.as_slice()),
+            ("--snapshot", self.snapshot.as_slice()),
+            ("--session", self.session.as_slice()),
+        ])?;
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
         let policy = self.policy()?;
@@ -184,24 +185,17 @@ impl EvaluateArguments {
     ) -> anyhow::Result<(WrittenSettings, String)> {
         let found = match source {
             _ if self.settings.is_some() => None,
-            LookupSource::Cluster(lookups) => {
-                let document = given_settings::of_cluster(lookups.run(compile_cluster))?;
-                document.map(|document| (document, given_settings::OF_CLUSTER))
-            }
-            LookupSource::Snapshot(_) => {
-                given_settings::of_snapshot(cluster).map(|document| (document, given_settings::OF_SNAPSHOT))
-            }
+            LookupSource::Cluster(lookups) => given_settings::of_cluster(lookups.run(compile_cluster))?,
+            LookupSource::Snapshot(_) => given_settings::of_snapshot(cluster),
             LookupSource::Session(_) => None,
         };
-        Ok(match found {
-            Some((written, name)) => (written, name.to_owned()),
-            None => {
-                if self.settings.is_none() && matches!(source, LookupSource::Cluster(_)) {
-                    given_settings::announce_default_pools(false);
-                }
-                (given.document(&ServiceRanges::of(cluster).only_labels())?, given.name.clone())
-            }
-        })
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        if self.settings.is_none() && matches!(source, LookupSource::Cluster(_)) {
+            given_settings::announce_default_pools(false);
+        }
+        Ok((given.document(&ServiceRanges::of(cluster).only_labels())?, given.name.clone()))
     }
 
     /// Where look-ups are answered from, and the objects of the cluster as far as the settings depend on them: the

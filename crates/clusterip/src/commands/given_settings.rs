@@ -1,13 +1,14 @@
 //! Reads the settings of a command, and prints what is wrong with them.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Context, Error};
+use anyhow::{Context, Error, anyhow, bail};
 use clusterip_api::{Compilation, Kind, Reason};
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::live_settings::{
-    CheckError, LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
+    LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
 use clusterip_cluster::manifests;
 use clusterip_cluster::permissions::Need;
@@ -39,7 +40,7 @@ impl GivenSettings {
         let defaults = || SettingsFile::Document(json!({}));
         let Some(file) = file else { return Ok(Self { name: name_of(None), content: defaults() }) };
         let source = manifests::read_file(file).context("settings")?;
-        let content = SettingsFile::read(&source.text).map_err(|error| unusable(&source.name, &error))?;
+        let content = SettingsFile::read(&source.text).map_err(|error| unusable(&source.name, error))?;
         let is_empty = content == SettingsFile::Document(Value::Null);
         Ok(Self { name: source.name, content: if is_empty { defaults() } else { content } })
     }
@@ -51,13 +52,13 @@ impl GivenSettings {
 
     /// The settings document in a cluster with these Service ranges.
     pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<WrittenSettings> {
-        self.content.document(cluster).map_err(|error| unusable(&self.name, &error))
+        self.content.document(cluster).map_err(|error| unusable(&self.name, error))
     }
 
     /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
     /// ServiceCIDR objects.
     pub fn document_without_cluster(&self) -> anyhow::Result<WrittenSettings> {
-        self.content.document_without_cluster().map_err(|error| unusable(&self.name, &error))
+        self.content.document_without_cluster().map_err(|error| unusable(&self.name, error))
     }
 
     /// Whether the ranges of some pools are those of ServiceCIDR objects.
@@ -66,23 +67,23 @@ impl GivenSettings {
     }
 }
 
-/// The error of a command whose settings can't be read. `name` is the name of the settings.
-pub fn unusable(name: &str, error: &CheckError) -> Error {
-    anyhow::anyhow!("{}", in_lines(name, error))
+/// The error of a command whose settings can't be used. `name` is the name of the settings.
+pub fn unusable(name: &str, mistakes: impl Display) -> Error {
+    anyhow!("{}", in_lines(name, mistakes))
 }
 
-/// The settings that the objects of a snapshot stand for, as a server uses them; `None` if the snapshot has no
-/// settings. Prints that they are used, and a warning for each object that can't be used.
-pub fn of_snapshot(objects: &[Value]) -> Option<WrittenSettings> {
+/// The settings that the objects of a snapshot stand for, as a server uses them, with their name in messages; `None` if
+/// the snapshot has no settings. Prints that they are used, and a warning for each object that can't be used.
+pub fn of_snapshot(objects: &[Value]) -> Option<(WrittenSettings, String)> {
     compiled_as_in_cluster(objects).map(|compiled| announced(OF_SNAPSHOT, compiled))
 }
 
-/// The settings that the objects of a cluster stand for, as a server uses them; `None` if the cluster has no such
-/// objects or they may not be read. Prints which settings are used, and a warning for each object that can't be used.
-pub fn of_cluster(compiled: Result<Option<Compilation>, KubeError>) -> anyhow::Result<Option<WrittenSettings>> {
+/// As [`of_snapshot`], for the objects of a cluster; also `None` if they may not be read.
+pub fn of_cluster(
+    compiled: Result<Option<Compilation>, KubeError>,
+) -> anyhow::Result<Option<(WrittenSettings, String)>> {
     match compiled {
-        Ok(Some(compiled)) => Ok(Some(announced(OF_CLUSTER, compiled))),
-        Ok(None) => Ok(None),
+        Ok(compiled) => Ok(compiled.map(|compiled| announced(OF_CLUSTER, compiled))),
         Err(error) => {
             let failure = RequestFailure::from(&error);
             if failure.is_forbidden() {
@@ -94,13 +95,12 @@ pub fn of_cluster(compiled: Result<Option<Compilation>, KubeError>) -> anyhow::R
     }
 }
 
-/// The document of compiled objects. Prints that they are used, and a warning for each object that can't be used.
-fn announced(name: &str, compiled: Compilation) -> WrittenSettings {
+fn announced(name: &str, compiled: Compilation) -> (WrittenSettings, String) {
     notice(&format!("settings: {name}"));
     for (key, state) in compiled.states.iter().filter(|(_, state)| state.reason != Reason::InUse) {
         warn(&format!("{key}: {}: {}", state.reason.as_str(), state.message));
     }
-    compiled.into()
+    (compiled.into(), name.to_owned())
 }
 
 /// Says that a command uses the default pools, those of K2s: in the first line of a table, which is returned, or
@@ -129,7 +129,7 @@ pub fn check_default_pools(kubernetes: IpAddr) -> anyhow::Result<()> {
     if Settings::default().pools.iter().flat_map(|pool| &pool.cidrs).all(|cidr| range.contains(cidr)) {
         return Ok(());
     }
-    anyhow::bail!(
+    bail!(
         "settings: {}: the Service range of the cluster begins with {kubernetes}, the address of default/kubernetes: \
          these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
          that do",
@@ -145,7 +145,7 @@ pub fn pool_needs() -> Vec<Need> {
 /// Checks settings as `clusterip serve` does in a cluster with these Service ranges. `name` is the name of the settings
 /// in the error.
 pub fn check(written: impl Into<WrittenSettings>, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
-    check_settings(written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
+    check_settings(written, ranges).map_err(|mistakes| unusable(name, mistakes))
 }
 
 /// The name of the settings of a file in messages; without a file, that of the default settings.

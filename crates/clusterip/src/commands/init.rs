@@ -12,7 +12,6 @@ use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
 use clusterip_core::settings::{Settings, parse_cidr};
 use ipnet::IpNet;
-use kube::Client;
 
 use super::missing_permissions::Reads;
 use super::terminal::TerminalOptions;
@@ -60,52 +59,44 @@ impl InitArguments {
     }
 
     fn settings(&self) -> anyhow::Result<String> {
-        let (ranges, systems) = match self.given() {
-            Some(given) => given?,
-            None => super::runtime()?.block_on(self.read_cluster())?,
+        let cidrs: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
+        let given = || Ranges::of(&ServiceRanges::from(cidrs), RangesOrigin::User, None);
+        let ranges = (!self.service_cidr.is_empty()).then(given).transpose()?;
+        let systems = (!self.os.is_empty()).then(|| self.os.iter().copied().collect());
+        let (ranges, systems) = match (ranges, systems) {
+            (Some(ranges), Some(systems)) => (ranges, systems),
+            (ranges, systems) => super::runtime()?.block_on(self.read_cluster(ranges, systems))?,
         };
         let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?)?;
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
         Ok(text)
     }
 
-    /// The facts of the command line, if no cluster is needed.
-    fn given(&self) -> Option<anyhow::Result<(Ranges, BTreeSet<Os>)>> {
-        let is_complete = !self.service_cidr.is_empty() && !self.os.is_empty();
-        is_complete.then(|| Ok((self.given_ranges()?, self.os.iter().copied().collect())))
-    }
-
-    fn given_ranges(&self) -> anyhow::Result<Ranges> {
-        let ranges: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
-        Ranges::of(&ServiceRanges::from(ranges), RangesOrigin::User, None)
-    }
-
-    async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
+    /// Reads the facts that the command line does not give.
+    async fn read_cluster(
+        &self,
+        ranges: Option<Ranges>,
+        systems: Option<BTreeSet<Os>>,
+    ) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
         let client = self.cluster.client().await.map_err(|error| match error {
             ConnectError::NoCluster(_) => anyhow!("{error}; or give both --service-cidr and --os"),
             other => other.into(),
         })?;
-        let facts = self.facts(&client).await;
-        self.reads().explain(&client, facts).await
-    }
-
-    async fn facts(&self, client: &Client) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
-        Ok((self.ranges(client).await?, self.systems(client).await?))
-    }
-
-    /// The permissions to read the facts that the command line does not give.
-    fn reads(&self) -> Reads {
-        let ranges =
-            self.service_cidr.is_empty().then(|| Need::read("list", "networking.k8s.io", "servicecidrs", None));
-        let systems = self.os.is_empty().then(|| Need::read("list", "", "nodes", None));
-        Reads { more: ranges.into_iter().chain(systems).collect(), ..Reads::default() }
-    }
-
-    async fn ranges(&self, client: &Client) -> anyhow::Result<Ranges> {
-        if self.service_cidr.is_empty() { facts::ranges(client).await } else { self.given_ranges() }
-    }
-
-    async fn systems(&self, client: &Client) -> anyhow::Result<BTreeSet<Os>> {
-        if self.os.is_empty() { facts::systems(client).await } else { Ok(self.os.iter().copied().collect()) }
+        let of_ranges = ranges.is_none().then(|| Need::read("list", "networking.k8s.io", "servicecidrs", None));
+        let of_systems = systems.is_none().then(|| Need::read("list", "", "nodes", None));
+        let reads = Reads { more: of_ranges.into_iter().chain(of_systems).collect(), ..Reads::default() };
+        let facts = async {
+            let ranges = match ranges {
+                Some(given) => given,
+                None => facts::ranges(&client).await?,
+            };
+            let systems = match systems {
+                Some(given) => given,
+                None => facts::systems(&client).await?,
+            };
+            Ok((ranges, systems))
+        };
+        let facts = facts.await;
+        reads.explain(&client, facts).await
     }
 }

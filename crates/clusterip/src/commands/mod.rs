@@ -55,10 +55,10 @@ fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
-/// Checks that only one of these arguments, each with its name, is `-` for standard input.
-fn check_standard_input<'a>(arguments: impl IntoIterator<Item = (&'a str, &'a PathBuf)>) -> anyhow::Result<()> {
-    let inputs = arguments.into_iter().filter(|(_, path)| manifests::is_standard_input(path));
-    let names: Vec<&str> = inputs.map(|(name, _)| name).collect();
+/// Checks that only one of the paths of these arguments, each with its name, is `-` for standard input.
+fn check_standard_input(arguments: &[(&str, &[PathBuf])]) -> anyhow::Result<()> {
+    let paths = arguments.iter().flat_map(|(name, paths)| paths.iter().map(move |path| (*name, path)));
+    let names: Vec<&str> = paths.filter(|(_, path)| manifests::is_standard_input(path)).map(|(name, _)| name).collect();
     if names.len() > 1 {
         bail!(
             "standard input can be read only once, but - is given for {}: use files for all but one",

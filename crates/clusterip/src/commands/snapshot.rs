@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use clusterip_api::{GROUP, VERSION};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::live_settings::{in_lines, list_objects};
+use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::field_mask::Mask;
 use clusterip_cluster::watch::control_plane_services::CallerObject;
@@ -27,7 +27,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::given_settings::GivenSettings;
+use super::given_settings::{self, GivenSettings};
 use super::missing_permissions::{Reads, may_list_leases};
 use super::terminal::{Heartbeat, TerminalOptions, warn};
 use crate::audit::source::list_leases;
@@ -89,7 +89,7 @@ impl SnapshotArguments {
         let _heartbeat = Heartbeat::start("reading the cluster");
         let given = GivenSettings::read(self.settings.as_deref())?;
         let settings = Settings::from_value(&given.document_without_cluster()?.document)
-            .map_err(|invalid| anyhow::anyhow!("{}", in_lines(&given.name, invalid)))?;
+            .map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
         let contents = super::runtime()?.block_on(async {
             let client = self.cluster.client().await?;
             let contents = read(&client, &settings).await;

@@ -21,7 +21,6 @@ use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::settings::{DnsAddress, Mistake};
 use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
-use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::given_settings;
@@ -87,7 +86,7 @@ struct Cluster {
 impl ValidateArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;
+        super::check_standard_input(&[("FILE", &self.files)])?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
@@ -139,7 +138,8 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
     let written = match (SettingsFile::read(&source.text), cluster) {
         (Ok(SettingsFile::Objects(objects)), Some(cluster)) => {
             unenforced = cluster.runtime.block_on(source::unenforced_fences(&cluster.client, &objects));
-            document_beside(&objects, &cluster.objects()?, &ranges)
+            let there = cluster.read(given_settings::OF_CLUSTER, list_if_defined(&cluster.client))?;
+            document_beside(&objects, &there, &ranges)
         }
         (file, _) => file.and_then(|file| file.document(&ranges)),
     };
@@ -170,22 +170,17 @@ impl Cluster {
     /// The pool that may hand out the usual address of the cluster's DNS, unless the address is in use.
     fn unused_dns_address(&self, live: &LiveSettings) -> anyhow::Result<Option<DnsAddress>> {
         let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
-        let addresses: Api<IPAddress> = Api::all(self.client.clone());
-        let found = self.runtime.block_on(async {
-            let found = addresses.get_opt(&dns.address.to_string()).await;
-            let found = found.map_err(|error| RequestFailure::from(&error));
-            let found = found.with_context(|| format!("IPAddress {} can't be read", dns.address));
-            reads().explain(&self.client, found).await
-        })?;
+        let (addresses, name) = (Api::<IPAddress>::all(self.client.clone()), dns.address.to_string());
+        let found = self.read(&format!("IPAddress {name}"), addresses.get_opt(&name))?;
         Ok(found.is_none().then_some(dns))
     }
 
-    /// The objects of the API `clusterip-policy.io` in the cluster.
-    fn objects(&self) -> anyhow::Result<Vec<Value>> {
+    /// The result of a request for `what`, or an error that lists the missing permissions.
+    fn read<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
         self.runtime.block_on(async {
-            let objects = list_if_defined(&self.client).await.map_err(|error| RequestFailure::from(&error));
-            let objects = objects.with_context(|| format!("{} can't be read", given_settings::OF_CLUSTER));
-            reads().explain(&self.client, objects).await
+            let found = request.await.map_err(|error| RequestFailure::from(&error));
+            let found = found.with_context(|| format!("{what} can't be read"));
+            reads().explain(&self.client, found).await
         })
     }
 

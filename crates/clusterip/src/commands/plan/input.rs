@@ -19,8 +19,6 @@ use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::Settings;
-use kube::Client;
 use serde_json::Value;
 
 use super::PlanArguments;
@@ -52,13 +50,18 @@ struct Cluster {
     objects: Vec<Value>,
     /// The settings document of its pool objects, and the name of these settings; `None` if there are none, or if the
     /// user has given other settings.
-    settings: Option<(WrittenSettings, &'static str)>,
+    settings: Option<(WrittenSettings, String)>,
 }
 
 impl PlanArguments {
     /// Reads the manifests, the settings and the cluster, and checks them.
     pub(super) fn read(&self) -> anyhow::Result<PlanInput> {
-        self.check_standard_input()?;
+        check_standard_input(&[
+            ("PATHS", &self.paths),
+            ("--filename", &self.filenames),
+            ("--settings", self.settings.as_slice()),
+            ("--snapshot", self.snapshot.as_slice()),
+        ])?;
         let mut given = GivenSettings::read(self.settings.as_deref())?;
         let of_context = self.namespace_of_context();
         let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
@@ -88,14 +91,6 @@ impl PlanArguments {
             kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
         }
         Ok(PlanInput { sources, manifests, there, live, are_settings_given, are_defaults })
-    }
-
-    fn check_standard_input(&self) -> anyhow::Result<()> {
-        let paths = self.paths.iter().map(|path| ("PATHS", path));
-        let filenames = self.filenames.iter().map(|path| ("--filename", path));
-        let settings = self.settings.iter().map(|file| ("--settings", file));
-        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
-        check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))
     }
 
     /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
@@ -166,14 +161,14 @@ impl PlanArguments {
 
     /// Reads the cluster. `given` are the settings of the user if `are_settings_given`, and otherwise those of K2s.
     fn cluster(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
-        match &self.snapshot {
-            Some(file) => of_snapshot(file, are_settings_given),
-            None if self.uses_cluster() => self.of_api_server(given, are_settings_given),
-            None => Ok(Cluster::default()),
+        if let Some(file) = &self.snapshot {
+            let objects = read_snapshot(file)?;
+            let settings = if are_settings_given { None } else { given_settings::of_snapshot(&objects) };
+            return Ok(Cluster { objects, settings });
         }
-    }
-
-    fn of_api_server(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
+        if !self.uses_cluster() {
+            return Ok(Cluster::default());
+        }
         let check = |document: WrittenSettings, name: &str| {
             given_settings::check(document, &ServiceRanges::default(), name).map(|live| live.settings)
         };
@@ -182,13 +177,17 @@ impl PlanArguments {
         let (runtime, client) = api_server_lists::connect(&self.connection)?;
         let mut settings = None;
         if !are_settings_given {
-            let document = given_settings::of_cluster(runtime.block_on(compile_cluster(&client)))?;
-            settings = document.map(|document| (document, given_settings::OF_CLUSTER));
+            settings = given_settings::of_cluster(runtime.block_on(compile_cluster(&client)))?;
         }
         if let Some((document, name)) = &settings {
             kinds_of = check(document.clone(), name)?;
         }
-        let objects = runtime.block_on(objects(&client, &kinds_of, are_settings_given))?;
+        let more = if are_settings_given { Vec::new() } else { given_settings::pool_needs() };
+        let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more };
+        let objects = runtime.block_on(async {
+            let objects = api_server_lists::objects(&client, &kinds_of).await;
+            reads.explain(&client, objects.map_err(Into::into)).await
+        })?;
         Ok(Cluster { objects, settings })
     }
 }
@@ -218,27 +217,11 @@ fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: 
     Err(missing_namespace(namespace, named_by))
 }
 
-async fn objects(client: &Client, settings: &Settings, are_settings_given: bool) -> anyhow::Result<Vec<Value>> {
-    let more = if are_settings_given { Vec::new() } else { given_settings::pool_needs() };
-    let reads = Reads { kinds: kinds::asked(settings).collect(), more };
-    let objects = api_server_lists::objects(client, settings).await;
-    reads.explain(client, objects.map_err(Into::into)).await
-}
-
-fn of_snapshot(file: &Path, are_settings_given: bool) -> anyhow::Result<Cluster> {
-    let objects = read_snapshot(file)?;
-    if are_settings_given {
-        return Ok(Cluster { objects, settings: None });
-    }
-    let settings = given_settings::of_snapshot(&objects).map(|document| (document, given_settings::OF_SNAPSHOT));
-    Ok(Cluster { objects, settings })
-}
-
 /// Checks the settings against the cluster and the manifests, and prints the warnings. `of_cluster` are the settings of
 /// the cluster, which are used instead of the given ones.
 fn check(
     given: &GivenSettings,
-    of_cluster: Option<(WrittenSettings, &str)>,
+    of_cluster: Option<(WrittenSettings, String)>,
     there: &[Value],
     manifests: &[Manifest],
 ) -> anyhow::Result<LiveSettings> {
@@ -248,17 +231,17 @@ fn check(
     let ranges = ServiceRanges::of(known.chain(of_manifests));
     let is_cluster_known = !ServiceRanges::of(there).all.is_empty();
     let (written, name) = match of_cluster {
-        Some((document, name)) => (document, name),
-        None if is_cluster_known => (given.document(&ranges)?, given.name.as_str()),
-        None => (given.document(&ranges.only_labels())?, given.name.as_str()),
+        Some(of_cluster) => of_cluster,
+        None if is_cluster_known => (given.document(&ranges)?, given.name.clone()),
+        None => (given.document(&ranges.only_labels())?, given.name.clone()),
     };
     let own_ranges = written.document.pointer("/services/serviceCIDRs").and_then(Value::as_array);
     let live = if is_cluster_known || own_ranges.is_none_or(Vec::is_empty) {
-        given_settings::check(written, &ranges, name)?
+        given_settings::check(written, &ranges, &name)?
     } else {
         // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
         let written = WrittenSettings { document: complete(written.document, &ranges), ..written };
-        given_settings::check(written, &ServiceRanges::default(), name)?
+        given_settings::check(written, &ServiceRanges::default(), &name)?
     };
     live.warnings.iter().for_each(|warning| warn(&format!("{name}: {warning}")));
     Ok(live)
