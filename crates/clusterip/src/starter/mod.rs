@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use askama::Template;
 use clusterip_core::address::{Span, static_band_len};
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Match, Pool, Settings};
 use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
 use thiserror::Error;
@@ -27,11 +27,11 @@ struct Document<'a> {
     /// The ranges of the cluster that are in no pool.
     unused: Vec<IpNet>,
     is_k2s: bool,
-    pools: &'a [StarterPool],
+    pools: &'a [Pool],
 }
 
 /// The text of the settings with these pools, for a cluster whose Nodes have these operating systems.
-pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) -> anyhow::Result<String> {
+pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[Pool]) -> anyhow::Result<String> {
     let is_in_pools = |range: &IpNet| ranges.chosen.iter().any(|chosen| chosen.contains(range));
     let document = Document {
         systems: match systems.len() {
@@ -53,7 +53,7 @@ pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) 
 }
 
 /// Why the first addresses of a pool are reserved.
-fn why_reserved(ranges: &Ranges, pool: &StarterPool) -> String {
+fn why_reserved(ranges: &Ranges, pool: &Pool) -> String {
     if pool.reserved == THROUGH_DNS {
         "up to the tenth one, which many installers give to the cluster's DNS".to_owned()
     } else if !pool.bands {
@@ -73,15 +73,9 @@ fn list(ranges: &[IpNet]) -> String {
     format!("[{}]", joined(ranges.iter().map(item), ", "))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StarterPool {
-    pub name: String,
-    /// The operating system of the pool's Services; `None` for a pool that is for every Service.
-    pub os: Option<Os>,
-    /// The ranges, one of each family.
-    pub cidrs: Vec<IpNet>,
-    pub reserved: u64,
-    pub bands: bool,
+/// The operating system of a pool's Services; `None` for a pool that is for every Service.
+fn os(pool: &Pool) -> Option<&String> {
+    pool.matches.node_labels.get(OS_LABEL)
 }
 
 /// A Service range that is too small to be divided.
@@ -113,7 +107,7 @@ pub const THROUGH_DNS: u64 = 11;
 ///
 /// The static band of a Service range (KEP-3070) is used last, as in Kubernetes. Where the band of the lower half is
 /// smaller than that of the whole range, the latter is reserved.
-pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<StarterPool>, TooSmall> {
+pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<Pool>, TooSmall> {
     let is_divided = systems.len() > 1;
     let (pools, fewest) = if is_divided { ("two pools", FEWEST_TO_DIVIDE) } else { ("one pool", FEWEST) };
     let count = |range: IpNet| Span::from(range).count();
@@ -122,10 +116,10 @@ pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<StarterPool
         return Err(too_small(*range));
     }
     if is_divided && is_k2s(ranges) {
-        return Ok(k2s_pools());
+        return Ok(Settings::default().pools);
     }
     let pool =
-        |name: &str, os, cidrs, reserved| StarterPool { name: name.to_owned(), os, cidrs, reserved, bands: true };
+        |name: &str, cidrs, reserved| Pool { name: name.to_owned(), cidrs, reserved, bands: true, ..Pool::default() };
     let (first, second) = if is_divided { halves(ranges) } else { (ranges.to_vec(), Vec::new()) };
     let parts = || ranges.iter().copied().zip(first.iter().copied());
     let reserved = parts().map(|(range, part)| reserved_of(range, part)).max().unwrap_or_default();
@@ -134,9 +128,12 @@ pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<StarterPool
         return Err(too_small(range));
     }
     if !is_divided {
-        return Ok(vec![pool("all", None, first, reserved)]);
+        return Ok(vec![pool("all", first, reserved)]);
     }
-    let of = |os: Os, cidrs, reserved| pool(os.label(), Some(os), cidrs, reserved);
+    let of = |os: Os, cidrs, reserved| {
+        let node_labels = [(OS_LABEL.to_owned(), os.label().to_owned())].into();
+        Pool { matches: Match { node_labels, ..Match::default() }, ..pool(os.label(), cidrs, reserved) }
+    };
     Ok(vec![of(Os::Linux, first, reserved), of(Os::Windows, second, 0)])
 }
 
@@ -152,17 +149,6 @@ fn halves(ranges: &[IpNet]) -> (Vec<IpNet>, Vec<IpNet>) {
 /// Whether these are the Service ranges of the K2s distribution.
 pub fn is_k2s(ranges: &[IpNet]) -> bool {
     matches!(ranges, [range] if range.to_string() == K2S)
-}
-
-fn k2s_pools() -> Vec<StarterPool> {
-    let starter = |pool: clusterip_core::settings::Pool| StarterPool {
-        os: pool.matches.node_labels.get(OS_LABEL).and_then(|os| Os::of_label(os)),
-        name: pool.name,
-        cidrs: pool.cidrs,
-        reserved: pool.reserved,
-        bands: pool.bands,
-    };
-    Settings::default().pools.into_iter().map(starter).collect()
 }
 
 /// How many addresses at the start of `part`, the first part of a Service range, must be reserved.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use clusterip_cluster::yaml;
 use clusterip_core::address::{Family, Span, static_band_len};
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Pool, Settings};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::facts::{Os, Ranges, RangesOrigin};
-use super::{StarterPool, TooSmall, document, pools};
+use super::{TooSmall, document, os, pools};
 
 const LINUX: &[Os] = &[Os::Linux];
 const BOTH: &[Os] = &[Os::Linux, Os::Windows];
@@ -19,15 +19,15 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn divided(ranges: &[&str], systems: &[Os]) -> Result<Vec<StarterPool>, TooSmall> {
+fn divided(ranges: &[&str], systems: &[Os]) -> Result<Vec<Pool>, TooSmall> {
     pools(&nets(ranges), &systems.iter().copied().collect())
 }
 
 /// A pool in a line.
-fn line(pool: &StarterPool) -> String {
+fn line(pool: &Pool) -> String {
     let cidrs: Vec<String> = pool.cidrs.iter().map(ToString::to_string).collect();
     let bands = if pool.bands { " bands" } else { "" };
-    let os = pool.os.map_or(String::new(), |os| format!(" for {}", os.label()));
+    let os = os(pool).map_or(String::new(), |os| format!(" for {os}"));
     format!("{}: {} reserved {}{bands}{os}", pool.name, cidrs.join(" "), pool.reserved)
 }
 
@@ -220,9 +220,9 @@ fn settings_name_the_reason_for_one_pool() {
 }
 
 /// The settings as the program reads them, with the Service ranges.
-fn settings(ranges: &[IpNet], pools: &[StarterPool], origin: RangesOrigin) -> Settings {
+fn settings(ranges: &[IpNet], pools: &[Pool], origin: RangesOrigin) -> Settings {
     let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
-    let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| pool.os).collect();
+    let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| Os::of_label(os(pool)?)).collect();
     let text = document(&ranges, &systems, pools).unwrap();
     let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let written = document["services"].get("serviceCIDRs").is_some();

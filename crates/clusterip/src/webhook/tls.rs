@@ -100,17 +100,11 @@ impl Certificate {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pair {
     chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    key: Arc<PrivateKeyDer<'static>>,
     not_after: i64,
-}
-
-impl Clone for Pair {
-    fn clone(&self) -> Self {
-        Self { chain: self.chain.clone(), key: self.key.clone_key(), not_after: self.not_after }
-    }
 }
 
 impl Pair {
@@ -125,7 +119,7 @@ impl Pair {
         let not_after = own.validity().not_after.timestamp();
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| anyhow!("not a private key: {error}; it must be PEM: PKCS#8, PKCS#1 or SEC1"))?;
-        Ok(Self { chain, key, not_after })
+        Ok(Self { chain, key: Arc::new(key), not_after })
     }
 }
 
@@ -140,8 +134,8 @@ impl Served {
             Some(verifier) => config.with_client_cert_verifier(Arc::clone(verifier)),
             None => config.with_no_client_auth(),
         };
-        let Pair { chain, key, .. } = self.pair.clone();
-        let mut config = config.with_single_cert(chain, key).map_err(unusable)?;
+        let Pair { chain, key, .. } = &self.pair;
+        let mut config = config.with_single_cert(chain.clone(), key.clone_key()).map_err(unusable)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
