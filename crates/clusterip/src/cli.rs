@@ -57,10 +57,8 @@ enum Command {
 /// Exit status for input or settings that can't be used; clap uses the same for a wrong command line.
 const BAD_INPUT: u8 = 2;
 
-/// The name of the program as a plugin of kubectl.
 const PLUGIN: &str = "kubectl-clusterip";
 
-/// Parses the command line and runs the command.
 pub fn run() -> ExitCode {
     panics::end_the_process();
     let matches = named_as_called(std::env::args_os().next().as_deref()).get_matches();

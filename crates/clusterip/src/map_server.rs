@@ -37,7 +37,6 @@ pub const AUDIT_TIME: Duration = Duration::from_secs(30);
 const CONNECTIONS: ConnectionLimits =
     ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
 const TIME: TimeLimits = TimeLimits { head: Duration::from_secs(10), drain: Duration::from_secs(5) };
-/// The number of concurrent audits; further ones wait.
 const MAX_AUDITS: usize = 1;
 
 const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
@@ -130,7 +129,6 @@ async fn json(State(app): State<Arc<AppState>>) -> Result<Response, ErrorRespons
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Makes an audit and renders it with `write`, within the time limit.
 async fn render_audit(
     app: Arc<AppState>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,

@@ -32,7 +32,6 @@ use super::{AuditInput, external, service_findings};
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason, without_subject};
 use crate::text::joined;
 
-/// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Explanation {

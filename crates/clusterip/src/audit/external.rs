@@ -147,7 +147,6 @@ fn uses(settings: &ExternalSettings, placed: &[ExternalPlacement]) -> BTreeMap<I
     uses
 }
 
-/// Every address that is used or in flight.
 fn used(
     placed: &[ExternalPlacement],
     uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
@@ -216,7 +215,6 @@ pub fn range(
     }
 }
 
-/// The smallest CIDR that contains a range.
 fn around(range: &Span) -> IpNet {
     let (first, last) = range.numbers().into_inner();
     let differ = first ^ last;

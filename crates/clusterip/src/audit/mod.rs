@@ -230,7 +230,6 @@ impl LiveAudit {
     }
 }
 
-/// The finding about an object whose latest version is not in use.
 fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
     if state.reason == Reason::InUse {
         return None;

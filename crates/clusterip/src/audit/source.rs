@@ -85,7 +85,6 @@ impl Collector {
         }
     }
 
-    /// Adds what the status of a ServicePool says about its reservations.
     fn add_reservations(&mut self, pool: &Value) {
         let reservations = pool.pointer("/status/reservations").and_then(Value::as_array).into_iter().flatten();
         let statuses = reservations.filter_map(|status| ReservationStatus::deserialize(status).ok());
@@ -170,7 +169,6 @@ pub(crate) fn service_cidrs(text: &ManifestText) -> Vec<Value> {
     objects_in(text, is_service_cidr)
 }
 
-/// The objects in the text of a snapshot that `is_part` selects.
 fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut found = Vec::new();
     let is_list = json_list::visit(&text.text, "default", &mut |object| {

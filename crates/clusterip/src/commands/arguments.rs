@@ -21,7 +21,6 @@ use clusterip_moves::journal::SeamlessOptions;
 /// The notice of a command whose `--selector` matches no Service.
 pub const NO_SUCH_LABELS: &str = "no Service has these labels";
 
-/// The arguments that select Services.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Scope {
     /// Only Services in this namespace [default: the namespace of the context, or all namespaces]

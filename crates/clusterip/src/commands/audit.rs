@@ -252,7 +252,6 @@ impl AuditArguments {
         if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    /// Connects to the cluster, and finds out where its settings are.
     async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
         let (given, of_agents) = (self.server_namespace.as_deref(), self.agents_namespace.as_deref());

@@ -109,7 +109,6 @@ enum Policy {
     Module(WasmModule, String),
 }
 
-/// Where look-ups are answered from.
 enum LookupSource {
     Snapshot(Arc<CompleteObjects>),
     Session(Arc<Replay>),

@@ -26,7 +26,6 @@ pub const OF_CLUSTER: &str = "the pools of the cluster";
 /// The name of settings that come from the objects of a snapshot, in messages.
 pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
 
-/// The settings that the user gave to a command.
 pub struct GivenSettings {
     pub name: String,
     content: SettingsFile,
@@ -61,7 +60,6 @@ impl GivenSettings {
         self.content.document_without_cluster().map_err(|error| unusable(&self.name, error))
     }
 
-    /// Whether the ranges of some pools are those of ServiceCIDR objects.
     pub fn selects_service_cidrs(&self) -> bool {
         self.content.selects_service_cidrs()
     }

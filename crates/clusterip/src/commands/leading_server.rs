@@ -364,7 +364,6 @@ async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Ve
     Ok(alive)
 }
 
-/// Whether the cluster has objects of the API `clusterip-policy.io`.
 async fn has_pools(client: &Client) -> anyhow::Result<bool> {
     match live_settings::list_if_defined(client).await {
         Ok(objects) => Ok(!objects.is_empty()),

@@ -11,7 +11,6 @@ use kube::Client;
 pub struct Reads {
     /// The kinds that the command lists in the whole cluster.
     pub kinds: Vec<Kind>,
-    /// The other permissions that the command needs.
     pub more: Vec<Need>,
 }
 

@@ -42,7 +42,6 @@ fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes the result of a command to a file, or to standard output.
 fn output_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match file {
         Some(file) => fs::write(file, text).with_context(|| file.display().to_string()),
@@ -50,7 +49,6 @@ fn output_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The runtime of a command that only sends requests.
 fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
@@ -68,7 +66,6 @@ fn check_standard_input(arguments: &[(&str, &[PathBuf])]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Reads the objects of a snapshot file, or of a folder of manifests.
 fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
     let (manifests, is_empty_list) = if file.is_dir() {
         let folder = [file.to_owned()];

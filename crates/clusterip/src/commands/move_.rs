@@ -172,7 +172,6 @@ impl MoveArguments {
         self.move_them(&run, &rows, jobs, interrupt).await
     }
 
-    /// Reads the cluster, and lists the misplaced Services.
     async fn prepare(&self) -> anyhow::Result<Prepared> {
         let of_scope = || self.scope.namespace(&self.cluster);
         self.scope.announce_namespace(&self.cluster, self.service.as_ref());
@@ -262,7 +261,6 @@ impl MoveArguments {
         Ok((Arc::new(reconciler), follower))
     }
 
-    /// Prints the list, asks for confirmation, and moves the Services.
     async fn move_them(
         &self,
         run: &Run,

@@ -48,7 +48,6 @@ known Service ranges, or in use by another Service, or because an update would c
 
 Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings can't be used.";
 
-/// How long a plan takes before a terminal shows its progress.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]

@@ -172,7 +172,6 @@ pub enum Moves {
 }
 
 impl ServeArguments {
-    /// Serves until SIGTERM or SIGINT.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(url) = &self.register_url {
             registration::url_host(url)?;

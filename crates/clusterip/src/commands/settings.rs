@@ -138,7 +138,6 @@ impl SettingsArguments {
         }
     }
 
-    /// The text of one object or document.
     fn text_of(&self, value: &Value) -> anyhow::Result<String> {
         Ok(match self.output {
             Output::Yaml => serde_saphyr::to_string(value)?,

@@ -39,19 +39,16 @@ impl TerminalOptions {
     }
 }
 
-/// Whether to print only results and errors (`--quiet`).
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Prints a notice to standard error.
 pub fn notice(text: &str) {
     if !is_quiet() {
         anstream::eprintln!("{}", harmless(text));
     }
 }
 
-/// Prints a warning to standard error.
 pub fn warn(text: &str) {
     if !is_quiet() {
         anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless(text));

@@ -58,7 +58,6 @@ cluster can't be read.";
 
 const UNREADABLE: u8 = 2;
 
-/// How many Services a warning names.
 const SHOWN: usize = 3;
 
 #[derive(Debug, Args)]

@@ -34,7 +34,6 @@ pub struct Candidate {
     me: Identity,
     timing: Timing,
     seen: Option<ObservedLease>,
-    /// When the last successful renewal began.
     renewed: Option<Instant>,
     /// Whether this process may hold the Lease. A write without an answer may have been carried out.
     wrote: bool,
@@ -183,7 +182,6 @@ impl Candidate {
         self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// Reads the Lease, and writes it if this process may take or renew it.
     async fn attempt(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
         let found = self.read().await?;
@@ -269,7 +267,6 @@ impl Candidate {
         }
     }
 
-    /// Deletes the Lease if it is still as it was read.
     async fn delete(&self, lease: &Lease) -> anyhow::Result<Deletion> {
         let version = Version::of(lease);
         match self.bounded("deleted", lease_writes::delete(&self.leases, LEASE, &version)).await? {
@@ -327,7 +324,6 @@ impl Candidate {
     }
 }
 
-/// The result of deleting the Lease.
 enum Deletion {
     /// The Lease is gone.
     Done,

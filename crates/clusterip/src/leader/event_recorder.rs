@@ -16,7 +16,6 @@ pub(crate) struct EventContent<'e> {
     pub(crate) uid: &'e str,
     /// Whether the Event is of type `Warning`, because the object needs attention.
     pub(crate) warning: bool,
-    /// The reason, in one word such as `AddressMoved`.
     pub(crate) reason: &'e str,
     /// The full message. It is cut to 1024 bytes.
     pub(crate) note: String,

@@ -57,9 +57,7 @@ pub(crate) struct Gate {
 pub(crate) enum GateChange {
     /// Other settings are in force, which have work, too.
     Settings(Arc<LiveSettings>),
-    /// The settings have no work any more.
     NoWork,
-    /// This process does not lead any more.
     NotLeading,
 }
 
@@ -84,7 +82,6 @@ impl Gate {
         }
     }
 
-    /// Waits for a change while the gate is open.
     pub(crate) async fn changed(&mut self) -> GateChange {
         loop {
             tokio::select! {

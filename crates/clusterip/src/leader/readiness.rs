@@ -19,7 +19,6 @@ const MAX_REFUSED: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Contact {
-    /// When the API server last answered.
     pub last: Instant,
     /// How many requests could not be sent since then.
     pub refused: u32,
@@ -45,7 +44,6 @@ impl Contact {
 /// A Lease counts as abandoned if it stays unchanged for the time of this many renewals.
 const MISSED: u32 = 3;
 
-/// Whether another server is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompetingServer {
     /// There may be another server: it is not known yet whether this holder renews the Lease. `None` until the Lease

@@ -77,7 +77,6 @@ impl AllocationState {
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause before a Node is tried again.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -105,7 +104,6 @@ struct Entry {
     doubt: Option<String>,
     /// The turn in which the Node began to wait for a free block; 0 if it does not wait.
     since: u64,
-    /// The last report about the Node.
     reported: Option<String>,
 }
 
@@ -213,7 +211,6 @@ impl AllocationState {
         self.later.first().map(|(due, _)| *due)
     }
 
-    /// Queues the Nodes whose pause is over.
     pub fn wake(&mut self, now: Instant) {
         while let Some((_, name)) = self.later.first().filter(|(due, _)| *due <= now).cloned() {
             self.set(&name, Stage::Queued);

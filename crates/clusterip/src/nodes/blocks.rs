@@ -67,7 +67,6 @@ impl HeldBlocks {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether no Node has an address of `block`.
     pub fn is_free(&self, block: IpNet) -> bool {
         let numbers = numbers(block);
         let occupied = self.occupied.get(&Family::of(block.addr()));

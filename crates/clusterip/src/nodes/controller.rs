@@ -235,7 +235,6 @@ impl Term {
         write
     }
 
-    /// Compares the blocks of the next unchecked Node with its pool.
     fn check_next(&mut self, settings: &LiveSettings) {
         let Some(seen) = self.allocation_state.next_to_check() else { return };
         let held = &self.allocation_state.held;

@@ -13,7 +13,6 @@ use prometheus_client::registry::Registry;
 use crate::usage::PoolUsage;
 
 label_values! {
-    /// The result of assigning blocks to a Node.
     Assignment {
         Assigned = "assigned",
         /// The Node was changed by another client meanwhile.
@@ -28,15 +27,11 @@ label_values! {
 }
 
 label_values! {
-    /// What is wrong with the blocks of a Node.
     Misplaced {
         /// The blocks contain addresses that are never handed out.
         Withheld = "withheld",
-        /// The blocks are not in a pool.
         Outside = "outside",
-        /// Other Nodes have the same blocks.
         Shared = "shared",
-        /// The blocks are in another pool than that of the Node.
         WrongPool = "wrong_pool",
     }
 }

@@ -90,7 +90,6 @@ pub enum WriteOutcome {
     TooLate,
 }
 
-/// Writes the blocks of Nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
@@ -104,7 +103,6 @@ enum Failure {
     Refused(String),
     /// The request may have been carried out.
     NoAnswer(String),
-    /// The request was not sent.
     TooLate,
 }
 

@@ -90,7 +90,6 @@ fn report(command: &AuditArguments, audit: &Audit) -> anyhow::Result<String> {
     }
 }
 
-/// What is printed between two reports.
 fn separator(output: Output) -> String {
     match output {
         Output::Json => String::new(),
@@ -135,7 +134,6 @@ impl<'c> WatchedCluster<'c> {
         Ok((Self { command, connection, stores, settings, problem, cache }, changes))
     }
 
-    /// Audits the cluster as it is now.
     async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<Audit> {
         self.update_settings().await;
         let SettingsInForce { written, live, refused, .. } = &self.settings;

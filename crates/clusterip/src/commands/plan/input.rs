@@ -43,7 +43,6 @@ pub(super) struct PlanInput {
     pub(super) are_defaults: bool,
 }
 
-/// What a plan knows of the cluster.
 #[derive(Default)]
 struct Cluster {
     /// The objects of the cluster; none if it is not known.
@@ -134,7 +133,6 @@ impl PlanArguments {
         Ok(manifest_files::load(&paths, namespace)?)
     }
 
-    /// Whether to read the objects of the cluster from its API server.
     fn uses_cluster(&self) -> bool {
         self.cluster || self.connection.name_a_cluster()
     }
@@ -147,7 +145,6 @@ impl PlanArguments {
         self.connection.namespace()
     }
 
-    /// Tells which files of folders are not planned.
     fn tell_skipped(&self, skipped: &[String]) {
         if self.verbose {
             for file in skipped {
@@ -250,7 +247,6 @@ fn check(
 /// The programs that build kustomizations, each with its subcommand. The first one that is installed is used.
 const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
-/// How many bytes of the standard error are kept.
 const MAX_MESSAGES: u64 = 64 << 10;
 
 struct Built {

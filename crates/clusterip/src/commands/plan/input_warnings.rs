@@ -33,7 +33,6 @@ pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manif
     }
 }
 
-/// At most this many misspelled names are printed.
 const MOST_MISSPELLED: usize = 20;
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the

@@ -106,7 +106,6 @@ pub(super) struct Election {
 }
 
 impl Election {
-    /// Takes part in the leader election.
     pub(super) fn start(candidate: Candidate) -> Self {
         let (end, ended) = watch::channel(false);
         let (leadership, competing_server) = (candidate.subscribe(), candidate.competing_server.subscribe());
@@ -125,9 +124,7 @@ impl Election {
 
 pub(super) struct Running {
     pub(super) tasks: Tasks,
-    /// The HTTPS server.
     pub(super) server: JoinHandle<Result<(), ServerError>>,
-    /// Stops the HTTPS server.
     pub(super) close: watch::Sender<bool>,
     pub(super) election: Election,
     /// Whether the tasks remove the registration of the webhook at the end.

@@ -49,7 +49,6 @@ pub(super) struct Startup<'a> {
     /// What the settings were compiled from; `None` if they do not come from objects.
     compilation: watch::Receiver<Option<Arc<Compilation>>>,
     pub(super) stores: Stores,
-    /// The identity of this process in Leases.
     me: Identity,
     pub(super) metrics: Arc<ServerMetrics>,
     agents_namespace: String,
