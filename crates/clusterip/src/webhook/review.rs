@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use axum::http::StatusCode;
+use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::panics;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
-use thiserror::Error;
 
 use crate::webhook::admission_metrics::ResourceKind;
 
@@ -36,14 +37,6 @@ pub const BUSY: u16 = 429;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-#[derive(Debug, Error)]
-pub enum ReviewError {
-    #[error("{0}")]
-    Body(String),
-    #[error("the answer can't be written as JSON: {0}")]
-    Answer(serde_json::Error),
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answered {
@@ -53,8 +46,8 @@ struct Answered {
 }
 
 /// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is answered without one.
-pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewError> {
-    let not_json = |error| ReviewError::Body(format!("the body is not JSON: {error}"));
+pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResponse> {
+    let not_json = |error| unreadable(format!("the body is not JSON: {error}"));
     let mut review: Value = serde_json::from_slice(body).map_err(not_json)?;
     expect_text(&review, "apiVersion", API_VERSION)?;
     expect_text(&review, "kind", KIND)?;
@@ -104,9 +97,12 @@ fn identity(part: &[u8]) -> Map<String, Value> {
     request
 }
 
-fn written(response: AdmissionResponse) -> Result<Vec<u8>, ReviewError> {
+fn written(response: AdmissionResponse) -> Result<Vec<u8>, ErrorResponse> {
     let answered = Answered { api_version: API_VERSION, kind: KIND, response };
-    serde_json::to_vec(&answered).map_err(ReviewError::Answer)
+    serde_json::to_vec(&answered).map_err(|error| {
+        let message = format!("the answer can't be written as JSON: {error}");
+        ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, message)
+    })
 }
 
 /// Collects the fields of a request that say what it is about, as far as they are in the text.
@@ -153,13 +149,17 @@ impl<'de> Visitor<'de> for Identity<'_> {
     }
 }
 
-fn expect_text(review: &Value, field: &str, expected: &str) -> Result<(), ReviewError> {
+fn expect_text(review: &Value, field: &str, expected: &str) -> Result<(), ErrorResponse> {
     let found = review.get(field);
     if found.and_then(Value::as_str) == Some(expected) { Ok(()) } else { Err(missing(field, found, expected)) }
 }
 
-fn missing(field: &str, found: Option<&Value>, expected: &str) -> ReviewError {
-    ReviewError::Body(format!("{field} is {}, expected {expected}", shown(found)))
+fn missing(field: &str, found: Option<&Value>, expected: &str) -> ErrorResponse {
+    unreadable(format!("{field} is {}, expected {expected}", shown(found)))
+}
+
+fn unreadable(why: String) -> ErrorResponse {
+    ErrorResponse(StatusCode::BAD_REQUEST, why)
 }
 
 /// Describes a value in a few words. Bodies come from anywhere and messages are logged, so only the start of a text is

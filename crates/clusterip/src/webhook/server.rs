@@ -248,10 +248,9 @@ async fn answered(
         biased;
         reviewed = &mut review => match reviewed {
             Ok(Some(Ok(answer))) => return Ok(answer),
-            Ok(Some(Err(error @ review::ReviewError::Answer(_)))) => failed(error.to_string()),
-            Ok(Some(Err(error))) => ErrorResponse(StatusCode::BAD_REQUEST, error.to_string()),
+            Ok(Some(Err(refusal))) => refusal,
             Ok(None) => app.bodies.refusal(),
-            Err(error) => failed(error.to_string()),
+            Err(error) => ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         },
         Err(_) = timeout_at(arrived + time / 2, begun) => {
             let busy = format!("busy: the review did not begin within {:?}", time / 2);
@@ -262,10 +261,6 @@ async fn answered(
         }
     };
     Err((refusal, beginning))
-}
-
-fn failed(message: String) -> ErrorResponse {
-    ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
 /// How long the API server waits for the answer: the `timeout` in the query.
