@@ -121,8 +121,7 @@ impl<'a> Startup<'a> {
     /// Follows changes of the settings, and reports the permissions that later settings require and this identity
     /// lacks.
     fn follow_settings(&mut self, follower: Follower, duties: Duties) {
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { follower.run(end).await });
+        self.tasks.spawn(follower.run(self.tasks.until_stop()));
         let missing = report_missing_permissions(self.client.clone(), self.settings.clone(), duties);
         self.tasks.spawn_until_stop(missing);
     }
@@ -207,16 +206,15 @@ impl<'a> Startup<'a> {
             gate: self.gate(election, external::controller::has_pools),
             metrics: self.metrics.external.clone(),
         };
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { controller.run(end).await });
+        self.tasks.spawn(controller.run(self.tasks.until_stop()));
     }
 
     /// Writes the status of the objects that the settings consist of, if they do.
     pub(super) fn write_status(&mut self, reconciler: Arc<Reconciler>, election: &Election) {
         let (client, compilation) = (self.client.clone(), self.compilation.clone());
         let writer = StatusWriter { client, reconciler, compilation };
-        let (gate, end) = (self.gate(election, |_| true), self.tasks.until_stop());
-        self.tasks.spawn(async move { writer.run(gate, end).await });
+        let gate = self.gate(election, |_| true);
+        self.tasks.spawn(writer.run(gate, self.tasks.until_stop()));
     }
 
     pub(super) fn move_services(&mut self, reconciler: Arc<Reconciler>, changes: Changes, election: &Election) {
@@ -233,8 +231,7 @@ impl<'a> Startup<'a> {
             // A server with `--register-url` leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),
         };
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { controller.run(end).await });
+        self.tasks.spawn(controller.run(self.tasks.until_stop()));
     }
 }
 

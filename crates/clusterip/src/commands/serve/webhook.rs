@@ -51,8 +51,7 @@ impl Startup<'_> {
         let arguments = self.arguments;
         if let Some(files) = files {
             let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
-            let end = self.tasks.until_stop();
-            self.tasks.spawn(async move { files.run(FILE_CHECK_INTERVAL, end).await });
+            self.tasks.spawn(files.run(FILE_CHECK_INTERVAL, self.tasks.until_stop()));
             let registration = match &arguments.register_url {
                 Some(url) => Some(self.registration_by_url(url, watch::channel(chain).1).await?),
                 // A user with an own certificate has configured the API server to trust it.
@@ -77,8 +76,7 @@ impl Startup<'_> {
         };
         // Without a webhook the API server need not trust this server.
         let trusted = registration.as_ref().map_or_else(|| authority.bundle(), Registration::registered);
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { authority.run(trusted, end).await });
+        self.tasks.spawn(authority.run(trusted, self.tasks.until_stop()));
         Ok((certificate, registration))
     }
 
@@ -93,8 +91,7 @@ impl Startup<'_> {
     pub(super) fn trust_clients(&mut self, certificate: &Certificate) -> anyhow::Result<()> {
         let Some(path) = &self.arguments.client_ca else { return Ok(()) };
         let file = CertificateFiles::of_clients(path, certificate)?;
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { file.run(FILE_CHECK_INTERVAL, end).await });
+        self.tasks.spawn(file.run(FILE_CHECK_INTERVAL, self.tasks.until_stop()));
         Ok(())
     }
 
