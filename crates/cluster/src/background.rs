@@ -43,9 +43,6 @@ static LONG: LazyLock<Threads> = LazyLock::new(|| {
 
 /// Runs short work for an object of this namespace. Work whose future is dropped before its turn is not run; work that
 /// has begun runs to its end. `work` may block, and may use the runtime of the caller (`Handle::current`).
-///
-/// # Errors
-/// [`BackgroundError`] if the work panics, or if its thread can't be started.
 pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
     namespace: &str,
     work: W,
@@ -54,9 +51,6 @@ pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
 }
 
 /// As [`run`], on the thread for long work, such as a survey or an audit.
-///
-/// # Errors
-/// [`BackgroundError`] if the work panics, or if its thread can't be started.
 pub fn run_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BackgroundError>> + Send {
@@ -97,9 +91,6 @@ impl Threads {
     }
 
     /// Runs work for this requester, as [`run`] does.
-    ///
-    /// # Errors
-    /// [`BackgroundError`] if the work panics, or if no thread can be started.
     pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
         &self,
         requester: Requester,

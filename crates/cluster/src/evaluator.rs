@@ -108,11 +108,7 @@ impl Evaluator {
     }
 
     /// Evaluates a request, without a request to the API server unless an address is claimed. A panic of the core is
-    /// counted and logged.
-    ///
-    /// # Errors
-    /// [`EvaluationError`] if the core panics, or if the external addresses that it chose can't be reserved. Then
-    /// nothing is reserved.
+    /// counted and logged. After an error, nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject))
     }

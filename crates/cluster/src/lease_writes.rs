@@ -23,9 +23,6 @@ pub fn preconditions(version: &Version) -> Preconditions {
 }
 
 /// Deletes this version of the Lease with this name.
-///
-/// # Errors
-/// As [`write()`].
 pub async fn delete(leases: &Api<Lease>, name: &str, version: &Version) -> Result<(), Error> {
     let parameters = DeleteParams::default().preconditions(preconditions(version));
     leases.delete(name, &parameters).await.map(|_| ())

@@ -40,10 +40,7 @@ pub fn end_the_process() {
     }));
 }
 
-/// Does the work.
-///
-/// # Errors
-/// The text of the panic, if the work panics.
+/// Does the work. The error is the text of its panic.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let before = CATCHES.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work));
@@ -51,10 +48,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|cause| text(cause.as_ref()).to_owned())
 }
 
-/// Does work on a thread that may block.
-///
-/// # Errors
-/// The text of the panic, if the work panics, or why it was not done.
+/// Does work on a thread that may block. The error is the text of its panic, or why it was not done.
 pub async fn catch_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     spawn_blocking(|| catch(work)).await.unwrap_or_else(|error| Err(error.to_string()))
 }
@@ -69,10 +63,7 @@ pub fn joined<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     }
 }
 
-/// Waits for the work.
-///
-/// # Errors
-/// The text of the panic, if the work panics. The work is not polled again after it has panicked.
+/// Waits for the work. The error is the text of its panic, after which the work is not polled again.
 pub async fn catch_polls<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let mut work = pin!(work);
     poll_fn(|context| match catch(|| work.as_mut().poll(context)) {

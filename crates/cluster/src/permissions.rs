@@ -148,9 +148,6 @@ pub struct Workloads {
 }
 
 /// Looks up these kinds of workloads on the API server.
-///
-/// # Errors
-/// [`PermissionsError::Discover`] if a kind can't be looked up.
 pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Workloads, PermissionsError> {
     let mut found = Workloads::default();
     for kind in kinds {
@@ -170,9 +167,6 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Worklo
 }
 
 /// The needs that the API server does not allow to this identity, in the order of `needs`.
-///
-/// # Errors
-/// [`PermissionsError::Ask`] if the API server can't be asked.
 pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, PermissionsError> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let ask = |need: Need| {
@@ -209,9 +203,6 @@ fn review(need: &Need) -> SelfSubjectAccessReview {
 
 /// Checks all permissions for these duties at once. Returns the kinds of workloads in the settings; for an agent,
 /// none are looked up.
-///
-/// # Errors
-/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
 pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
     let workloads = if duties.agent { Workloads::default() } else { workloads(client, &settings.kinds).await? };
     let duties = Duties {
@@ -224,9 +215,6 @@ pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Res
 }
 
 /// Checks these permissions at once.
-///
-/// # Errors
-/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
 pub async fn require(client: &Client, needs: &[Need]) -> Result<(), PermissionsError> {
     let needs = missing(client, needs).await?;
     if needs.is_empty() {

@@ -58,9 +58,6 @@ impl<K> Listed for K where
 }
 
 /// Lists all objects that a decision may ask about. A kind that the cluster does not have has no objects.
-///
-/// # Errors
-/// [`ApiServerError::List`] if a list fails.
 pub async fn objects(client: &Client, settings: &Settings) -> Result<Vec<Value>, ApiServerError> {
     let mut objects = Vec::new();
     for kind in kinds::asked(settings) {
@@ -70,9 +67,6 @@ pub async fn objects(client: &Client, settings: &Settings) -> Result<Vec<Value>,
 }
 
 /// Connects to the cluster of these arguments, for callers that are not async.
-///
-/// # Errors
-/// [`ApiServerError`] if there is no such cluster, or it does not answer.
 pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServerError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let client = runtime.block_on(async {
@@ -87,18 +81,12 @@ pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServe
 }
 
 /// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
-///
-/// # Errors
-/// [`ApiServerError::List`] if the list fails.
 pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), ApiServerError> {
     let (api_version, name) = kind;
     each(client, kind, &mut |object| objects.push(value(object, api_version, name))).await
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
-///
-/// # Errors
-/// [`ApiServerError::List`] if the list fails.
 pub async fn each<K: Listed>(
     client: &Client,
     kind: &Kind,
@@ -118,9 +106,6 @@ fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
 }
 
 /// Adds all objects of `api` to `objects`, page by page.
-///
-/// # Errors
-/// If the API server refuses the list.
 pub async fn pages(
     api: &Api<DynamicObject>,
     api_version: &str,
@@ -135,9 +120,6 @@ async fn visit_all<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send)) -
 }
 
 /// Adds the object with this name to `objects`, if it exists.
-///
-/// # Errors
-/// If the API server refuses the request.
 pub async fn one(
     api: &Api<DynamicObject>,
     api_version: &str,

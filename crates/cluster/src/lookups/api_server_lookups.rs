@@ -30,9 +30,6 @@ enum Found {
 
 impl ApiServerLookups {
     /// Look-ups in the cluster of these arguments.
-    ///
-    /// # Errors
-    /// [`ApiServerError`] if the cluster can't be reached.
     pub fn new(cluster: &ClusterArguments) -> Result<Self, ApiServerError> {
         let (runtime, client) = api_server_lists::connect(cluster)?;
         Ok(Self { runtime, client, answered: Mutex::default() })

@@ -24,9 +24,6 @@ impl SelectorError {
 }
 
 /// Parses a label selector such as `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
-///
-/// # Errors
-/// [`SelectorError`] for the first requirement that is invalid.
 pub fn labels(text: &str) -> Result<LabelSelector, SelectorError> {
     let requirements = if text.trim().is_empty() { Vec::new() } else { split(text) };
     Ok(LabelSelector {
@@ -88,9 +85,6 @@ fn requirement(selector: &str, text: &str) -> Result<Requirement, SelectorError>
 }
 
 /// Whether an object matches a field selector such as `metadata.name=web,spec.type!=LoadBalancer`.
-///
-/// # Errors
-/// [`SelectorError`] for a requirement that is invalid.
 pub fn fields_match(text: &str, object: &Value) -> Result<bool, SelectorError> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let error = |reason| SelectorError::new(text, part, reason);

@@ -157,10 +157,6 @@ impl StoredCluster {
 
     /// Reserves an external address if it is not reserved for another Service. An address that was given to this
     /// Service before is its own.
-    ///
-    /// # Errors
-    /// [`ReserveError`] if the address can't be claimed towards other replicas, or the namespace has too many external
-    /// addresses in flight.
     pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, ReserveError> {
         let service = self.subject.owner.id();
         if is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, service) {

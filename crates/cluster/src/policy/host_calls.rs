@@ -72,9 +72,6 @@ impl HostCall {
     }
 
     /// Parses a waPC host call.
-    ///
-    /// # Errors
-    /// [`CallError`] for a call that Kubewarden or this host does not offer, or whose request can't be parsed.
     pub fn read(binding: &str, namespace: &str, operation: &str, payload: &[u8]) -> Result<Self, CallError> {
         let unknown = |what, name: &str| Err(CallError(format!("unknown {what}: {name}")));
         if binding != "kubewarden" {

@@ -42,9 +42,6 @@ fn place(number: usize) -> String {
 pub struct SessionMismatch(String);
 
 /// Reads a session file.
-///
-/// # Errors
-/// [`SessionError`] for the first exchange that is invalid.
 pub fn read(text: &str) -> Result<Vec<Exchange>, SessionError> {
     #[derive(Deserialize)]
     struct Written {

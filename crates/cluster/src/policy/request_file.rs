@@ -13,9 +13,6 @@ pub struct RequestError(String);
 
 /// Reads an `AdmissionRequest`, or takes it out of an `AdmissionReview`, in JSON or YAML. Only the presence and type of
 /// the required fields are checked; the policy checks the rest.
-///
-/// # Errors
-/// [`RequestError`] if there is no request.
 pub fn read(text: &str) -> Result<Value, RequestError> {
     // JSON is tried first, because some JSON escapes are not valid YAML.
     let mut document = match serde_json::from_str(text) {

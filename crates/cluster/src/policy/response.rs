@@ -45,9 +45,6 @@ pub struct Status {
 
 impl AdmissionResponse {
     /// The response to `request` that carries out a decision: `changed` is the object as the decision changes it.
-    ///
-    /// # Errors
-    /// If the patch can't be written as JSON.
     pub fn decided(request: &Value, decision: &Decision, changed: Option<&Value>) -> Result<Self, serde_json::Error> {
         let (denial, warnings) = (decision.denial().cloned(), decision.cut_warnings());
         Ok(Self {
@@ -60,9 +57,6 @@ impl AdmissionResponse {
     }
 
     /// The response to `request` with an answer of the policy module.
-    ///
-    /// # Errors
-    /// If the patch can't be written as JSON.
     pub fn new(request: &Value, answer: Response) -> Result<Self, serde_json::Error> {
         let has_status = answer.message.is_some() || answer.code.is_some();
         Ok(Self {

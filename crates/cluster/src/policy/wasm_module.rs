@@ -128,9 +128,6 @@ struct Exchange {
 
 impl WasmModule {
     /// Loads the module of a file.
-    ///
-    /// # Errors
-    /// [`WasmError`] if the file can't be read, or is not a policy.
     pub fn load(file: &Path, limits: Limits) -> Result<Self, WasmError> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
@@ -145,9 +142,6 @@ impl WasmModule {
     }
 
     /// Loads a module, and asks it for its protocol.
-    ///
-    /// # Errors
-    /// [`WasmError`] if the bytes are not a policy.
     pub fn new(bytes: &[u8], limits: Limits) -> Result<Self, WasmError> {
         let mut config = Config::default();
         config.consume_fuel(true).wasm_multi_memory(false).set_max_recursion_depth(MAX_DEPTH);
@@ -164,9 +158,6 @@ impl WasmModule {
     }
 
     /// Evaluates an admission request.
-    ///
-    /// # Errors
-    /// [`WasmError`] if the module gives no answer.
     pub fn validate(
         &self,
         request: &Value,
@@ -178,17 +169,11 @@ impl WasmModule {
     }
 
     /// Checks settings.
-    ///
-    /// # Errors
-    /// [`WasmError`] if the module gives no answer. Invalid settings are an answer.
     pub fn validate_settings(&self, settings: &Value) -> Result<SettingsResponse, WasmError> {
         answer(&self.call("validate_settings", settings.to_string().as_bytes(), None)?)
     }
 
     /// Calls an operation of a new instance with the bytes of its payload. Without `calls`, every look-up fails.
-    ///
-    /// # Errors
-    /// [`WasmError`] if the module gives no answer.
     pub fn call(
         &self,
         operation: &str,

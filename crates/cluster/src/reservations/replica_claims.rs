@@ -140,11 +140,7 @@ impl Claims {
     }
 
     /// Claims an address that the ledger has reserved for `owner`. Returns false if another replica was faster. Blocks
-    /// until the API server has answered, for at most two seconds.
-    ///
-    /// # Errors
-    /// [`ClaimError`] if the API server does not say whether the address is claimed; the address then counts as not
-    /// claimed.
+    /// until the API server has answered, for at most two seconds. After an error, the address counts as not claimed.
     pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
         // An evaluation may also run on a thread of the runtime.
         block_in_place(|| self.0.runtime.block_on(self.0.claim(address, owner)))

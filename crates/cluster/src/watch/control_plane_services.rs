@@ -116,10 +116,7 @@ impl ControlPlaneServices {
     }
 
     /// All objects that make the control plane call this Service, ordered by kind and name; empty if the Service may
-    /// move.
-    ///
-    /// # Errors
-    /// [`Unknown`] as long as a kind that may refer to Services is not completely known.
+    /// move. An error as long as a kind that may refer to Services is not completely known.
     pub fn callers(&self, namespace: &str, name: &str) -> Result<Vec<Caller>, Unknown> {
         if let Some(reason) = self.missing() {
             return Err(Unknown { reason });

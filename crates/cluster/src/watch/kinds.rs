@@ -76,9 +76,6 @@ pub fn own_name(kind: &Kind) -> &'static str {
 
 /// The resource of a kind; `None` if the API server does not serve it. The API server is asked only about custom kinds.
 /// A kind of Kubernetes itself has a regular plural, and a missing one shows when its objects are requested.
-///
-/// # Errors
-/// If the API server does not answer.
 pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     if is_built_in(kind) { Ok(Some(regular(kind))) } else { discovered(client, kind).await }
 }
@@ -94,9 +91,6 @@ fn is_built_in(kind: &Kind) -> bool {
 }
 
 /// As [`resource`], but the API server is asked about every kind. `None` if it does not know the kind.
-///
-/// # Errors
-/// If the API server does not answer.
 pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
         Ok((resource, _)) => Ok(Some(resource)),
