@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use clusterip_cluster::permissions::{self, Duties, Missing, PermissionsError, Registration, Workloads};
+use clusterip_cluster::permissions::{self, Duties, Missing, Registration, Workloads};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use kube::Client;
@@ -36,8 +36,7 @@ fn everything(namespace: &str) -> Duties {
 async fn missing(client: &Client, duties: &Duties) -> Option<Missing> {
     match permissions::check(client, &Settings::default(), duties).await {
         Ok(_) => None,
-        Err(PermissionsError::Missing(missing)) => Some(missing),
-        Err(error) => panic!("{error}"),
+        Err(error) => Some(error.downcast().unwrap()),
     }
 }
 
@@ -256,8 +255,7 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
     let settings = Settings::from_value(&pools).unwrap();
     let lacks = async || match permissions::check(&client, &settings, &duties).await {
         Ok(_) => vec![],
-        Err(PermissionsError::Missing(missing)) => missing.needs,
-        Err(error) => panic!("{error}"),
+        Err(error) => error.downcast::<Missing>().unwrap().needs,
     };
     grant(plane, &namespace, &before.to_string()).await;
     #[derive(PartialEq)]

@@ -1,5 +1,7 @@
 //! Texts for requests that failed.
 
+use std::fmt::Display;
+
 use thiserror::Error;
 
 use crate::api_requests;
@@ -35,6 +37,13 @@ impl From<&kube::Error> for RequestFailure {
         let unreachable = api_requests::unreachable(error).map(Box::new);
         Self { message: error_message(error), is_forbidden, unreachable }
     }
+}
+
+/// The error `what: CAUSE`. The [`RequestFailure`] is among its causes.
+pub(crate) fn failed(what: impl Display, error: &kube::Error) -> anyhow::Error {
+    let failure = RequestFailure::from(error);
+    let text = format!("{what}: {failure}");
+    anyhow::Error::new(failure).context(text)
 }
 
 /// Whether a request failed because the API server did not answer in time. Fewer objects may take less time.

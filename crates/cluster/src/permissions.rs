@@ -7,7 +7,7 @@ mod duties;
 
 use std::fmt;
 
-use crate::api_error::RequestFailure;
+use crate::api_error::failed;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -60,29 +60,7 @@ impl Need {
     }
 }
 
-/// Permissions are missing, or can't be found out.
-#[derive(Debug, Error)]
-pub enum PermissionsError {
-    /// Permissions are missing.
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// The API server can't be asked.
-    #[error("the permissions of this identity can't be checked: {0}")]
-    Ask(#[source] RequestFailure),
-    /// A kind of workloads in the settings can't be looked up.
-    #[error("{api_version}/{kind}, one of evidence.kinds in the settings, can't be looked up: {reason}")]
-    Discover {
-        /// The API version of the kind.
-        api_version: String,
-        /// The name of the kind.
-        kind: String,
-        /// The error of the API server.
-        #[source]
-        reason: RequestFailure,
-    },
-}
-
-/// All missing permissions. The message lists them as rules that grant them.
+/// The error about all missing permissions. The message lists them as rules that grant them.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Missing {
     /// The user that needs the permissions; `None` if the API server does not tell.
@@ -148,18 +126,16 @@ pub struct Workloads {
 }
 
 /// Looks up these kinds of workloads on the API server.
-pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Workloads, PermissionsError> {
+pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> anyhow::Result<Workloads> {
     let mut found = Workloads::default();
     for kind in kinds {
         match kinds::resource(client, &kinds::of_workload(kind)).await {
             Ok(Some(resource)) => found.served.push(resource),
             Ok(None) => found.unserved.push(kind.clone()),
             Err(error) => {
-                return Err(PermissionsError::Discover {
-                    api_version: kind.api_version.clone(),
-                    kind: kind.kind.clone(),
-                    reason: RequestFailure::from(&error),
-                });
+                let WorkloadKind { api_version, kind, .. } = kind;
+                let what = format!("{api_version}/{kind}, one of evidence.kinds in the settings, can't be looked up");
+                return Err(failed(what, &error));
             }
         }
     }
@@ -167,14 +143,15 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Worklo
 }
 
 /// The needs that the API server does not allow to this identity, in the order of `needs`.
-pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, PermissionsError> {
+pub async fn missing(client: &Client, needs: &[Need]) -> anyhow::Result<Vec<Need>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let ask = |need: Need| {
         let reviews = reviews.clone();
         async move {
             let review = review(&need);
             let answer = reviews.create(&PostParams::default(), &review).await;
-            let answer = answer.map_err(|error| PermissionsError::Ask(RequestFailure::from(&error)))?;
+            let failed = |error| failed("the permissions of this identity can't be checked", &error);
+            let answer = answer.map_err(failed)?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok((!allowed).then_some(need))
         }
@@ -203,7 +180,7 @@ fn review(need: &Need) -> SelfSubjectAccessReview {
 
 /// Checks all permissions for these duties at once. Returns the kinds of workloads in the settings; for an agent,
 /// none are looked up.
-pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
+pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> anyhow::Result<Workloads> {
     let workloads = if duties.agent { Workloads::default() } else { workloads(client, &settings.kinds).await? };
     let duties = Duties {
         nodes: duties.nodes && !settings.nodes.pools.is_empty(),
@@ -215,7 +192,7 @@ pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Res
 }
 
 /// Checks these permissions at once.
-pub async fn require(client: &Client, needs: &[Need]) -> Result<(), PermissionsError> {
+pub async fn require(client: &Client, needs: &[Need]) -> anyhow::Result<()> {
     let needs = missing(client, needs).await?;
     if needs.is_empty() {
         return Ok(());

@@ -9,15 +9,15 @@ use clusterip_api::{Compilation, Reason};
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::Client;
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::settings_source::{SettingsSource, Version, read, versions};
 use super::validation::check_in_background;
-use super::{CheckError, LiveSettings, SettingsError, WrittenSettings, pool_objects};
+use super::{CheckError, LiveSettings, WrittenSettings, pool_objects, unusable};
+use crate::api_error::RequestFailure;
 use crate::host_metrics::ClusterMetrics;
-use crate::permissions::{self, Duties, PermissionsError};
+use crate::permissions::{self, Duties, Missing};
 use crate::watch::service_ranges::ServiceRanges;
 
 /// How long to wait before a version is checked again after the policy has not answered.
@@ -50,10 +50,10 @@ impl Follower {
         source: SettingsSource,
         mut ranges: watch::Receiver<ServiceRanges>,
         metrics: ClusterMetrics,
-    ) -> Result<Self, SettingsError> {
+    ) -> anyhow::Result<Self> {
         let latest = read(&source).await?;
         let known = ranges.borrow_and_update().clone();
-        let mistakes = |mistakes| SettingsError::mistakes(&source, &mistakes);
+        let mistakes = |mistakes| unusable(&source, &mistakes);
         let (written, compiled) = document(&latest, &known, None).map_err(mistakes)?;
         if let Some(compiled) = &compiled {
             log_changes(None, compiled);
@@ -229,17 +229,6 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
     }
 }
 
-/// Why the settings can't be followed.
-#[derive(Debug, Error)]
-pub enum FollowError {
-    /// The settings can't be read or are invalid.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// Permissions are missing, or can't be checked.
-    #[error(transparent)]
-    Permissions(#[from] PermissionsError),
-}
-
 /// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties
 /// under them.
 ///
@@ -251,15 +240,15 @@ pub async fn start_following(
     metrics: &ClusterMetrics,
     client: &Client,
     duties: &Duties,
-) -> Result<Follower, FollowError> {
+) -> anyhow::Result<Follower> {
     let follower = match Follower::start(source, ranges, metrics.clone()).await {
         Ok(follower) => follower,
         Err(error) => {
-            if let SettingsError::Request { .. } = error {
+            if error.is::<RequestFailure>() {
                 // If the permission to read the settings is missing, others may be missing, too.
                 permissions::check(client, &Settings::default(), duties).await?;
             }
-            return Err(error.into());
+            return Err(error);
         }
     };
     let settings = follower.subscribe().borrow().settings.clone();
@@ -278,9 +267,9 @@ pub async fn report_missing_permissions(
         let latest = settings.borrow_and_update().settings.clone();
         match permissions::check(&client, &latest, &duties).await {
             Ok(_) => {}
-            Err(PermissionsError::Missing(missing)) => {
+            Err(error) if error.is::<Missing>() => {
                 // One line for each rule, so that it can be copied.
-                missing.to_string().lines().for_each(|line| tracing::error!("{line}"));
+                error.to_string().lines().for_each(|line| tracing::error!("{line}"));
             }
             Err(error) => {
                 tracing::warn!(%error, "can't determine whether the settings in use require more permissions");

@@ -17,7 +17,7 @@ mod validation;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::api_error::RequestFailure;
+use anyhow::anyhow;
 use clusterip_api::{Compilation, ObjectKey, ObjectState, field_of, in_words_of_objects, reason_of_object};
 use clusterip_core::settings::{Mistake, Settings};
 use clusterip_core::{Decision, Denial, Verdict};
@@ -156,25 +156,7 @@ impl CheckError {
     }
 }
 
-/// Initial settings that can't be used.
-#[derive(Debug, Error)]
-pub enum SettingsError {
-    /// There are none, or they have mistakes.
-    #[error("{0}")]
-    Unusable(String),
-    /// The source can't be read.
-    #[error("settings: {origin} can't be read: {reason}")]
-    Request {
-        /// The source of the settings.
-        origin: String,
-        /// The error of the API server.
-        #[source]
-        reason: RequestFailure,
-    },
-}
-
-impl SettingsError {
-    fn mistakes(source: &SettingsSource, mistakes: &CheckError) -> Self {
-        Self::Unusable(in_lines(&source.to_string(), mistakes))
-    }
+/// The error about initial settings with mistakes.
+fn unusable(source: &SettingsSource, mistakes: &CheckError) -> anyhow::Error {
+    anyhow!(in_lines(&source.to_string(), mistakes))
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::api_error::{RequestFailure, error_chain};
+use crate::api_error::{error_chain, failed};
+use anyhow::anyhow;
 use crate::repeated_failures;
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -16,7 +17,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::settings_file::{SettingsFile, of_policy};
-use super::{CheckError, SettingsError, WrittenSettings, pool_objects};
+use super::{CheckError, WrittenSettings, pool_objects, unusable};
 use crate::host_metrics::ClusterMetrics;
 use crate::manifests;
 use crate::panics;
@@ -107,18 +108,16 @@ fn of_file(file: &Path) -> FileContent {
 
 /// The document of the current version. If the version consists of objects, they are compiled in the cluster of
 /// `client`. Objects of a file are not compared with its Service ranges.
-pub async fn written(source: &SettingsSource, client: &Client) -> Result<WrittenSettings, SettingsError> {
+pub async fn written(source: &SettingsSource, client: &Client) -> anyhow::Result<WrittenSettings> {
     let ranges = async || {
-        pool_objects::service_ranges(client).await.map_err(|error| SettingsError::Request {
-            origin: format!("the ServiceCIDRs for {source}"),
-            reason: RequestFailure::from(&error),
-        })
+        let found = pool_objects::service_ranges(client).await;
+        found.map_err(|error| unreadable(format!("the ServiceCIDRs for {source}"), &error))
     };
     match read(source).await? {
         Version::File(content) => {
             let selects = content.as_ref().is_ok_and(SettingsFile::selects_service_cidrs);
             let ranges = if selects { ranges().await?.only_labels() } else { ServiceRanges::default() };
-            content.and_then(|file| file.document(&ranges)).map_err(|error| SettingsError::mistakes(source, &error))
+            content.and_then(|file| file.document(&ranges)).map_err(|error| unusable(source, &error))
         }
         Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).into()),
     }
@@ -126,25 +125,22 @@ pub async fn written(source: &SettingsSource, client: &Client) -> Result<Written
 
 /// The current version of the settings.
 ///
-/// # Errors
-/// [`SettingsError`] if the source can't be read. A file that can't be read is a version with a mistake.
-pub(super) async fn read(source: &SettingsSource) -> Result<Version, SettingsError> {
+/// A file that can't be read is a version with a mistake.
+pub(super) async fn read(source: &SettingsSource) -> anyhow::Result<Version> {
     match source {
         SettingsSource::File(file) => Ok(Version::File(of_file(file))),
         SettingsSource::Pools { client } => match pool_objects::list(client).await {
             Ok(objects) => Ok(Version::Objects(objects)),
-            Err(KubeError::Api(status)) if status.code == 404 => {
-                Err(SettingsError::Unusable(NO_DEFINITIONS.to_owned()))
-            }
-            Err(error) => Err(failed(source, &error)),
+            Err(KubeError::Api(status)) if status.code == 404 => Err(anyhow!(NO_DEFINITIONS)),
+            Err(error) => Err(unreadable(source, &error)),
         },
         SettingsSource::KubewardenPolicy { client, name } => match policies(client).get_opt(name).await {
             Ok(Some(policy)) => Ok(of_kubewarden(&policy)),
-            Ok(None) => Err(SettingsError::Unusable(format!(
+            Ok(None) => Err(anyhow!(
                 "settings: there is no ClusterAdmissionPolicy {name}: create it, or name another one with --policy \
                  (kubectl get clusteradmissionpolicies lists them)"
-            ))),
-            Err(error) => Err(failed(source, &error)),
+            )),
+            Err(error) => Err(unreadable(source, &error)),
         },
     }
 }
@@ -160,8 +156,8 @@ fn policies(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
-fn failed(source: &SettingsSource, error: &KubeError) -> SettingsError {
-    SettingsError::Request { origin: source.to_string(), reason: RequestFailure::from(error) }
+fn unreadable(source: impl fmt::Display, error: &KubeError) -> anyhow::Error {
+    failed(format!("settings: {source} can't be read"), error)
 }
 
 /// The versions of the settings from now on. The same version may come twice.

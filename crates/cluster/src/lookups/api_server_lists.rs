@@ -1,10 +1,10 @@
 //! Reads the objects of a running cluster.
 
 use std::fmt::Debug;
-use std::io;
 
-use crate::api_error::RequestFailure;
-use crate::connect::{ClusterArguments, ConnectError};
+use crate::api_error::failed;
+use crate::connect::ClusterArguments;
+use anyhow::Context;
 use crate::list_pages::visit_pages;
 use clusterip_core::settings::Settings;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -12,35 +12,9 @@ use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::runtime::Runtime;
 
 use crate::watch::kinds::{self, Kind};
-
-/// A cluster that can't be read.
-#[derive(Debug, Error)]
-pub enum ApiServerError {
-    /// No cluster is configured, or its configuration can't be used.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The threads for requests can't be started.
-    #[error("the threads for requests to the API server can't be started: {0}")]
-    Threads(#[from] io::Error),
-    /// The API server does not tell its version.
-    #[error("the version of the API server can't be read: {0}")]
-    Version(#[source] RequestFailure),
-    /// A list failed.
-    #[error("listing {api_version}/{kind} failed: {reason}")]
-    List {
-        /// The API version.
-        api_version: String,
-        /// The kind.
-        kind: String,
-        /// The error of the API server.
-        #[source]
-        reason: RequestFailure,
-    },
-}
 
 /// An object of any kind, read completely or in part.
 pub trait Listed:
@@ -58,7 +32,7 @@ impl<K> Listed for K where
 }
 
 /// Lists all objects that a decision may ask about. A kind that the cluster does not have has no objects.
-pub async fn objects(client: &Client, settings: &Settings) -> Result<Vec<Value>, ApiServerError> {
+pub async fn objects(client: &Client, settings: &Settings) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for kind in kinds::asked(settings) {
         list(client, &kind, &mut objects).await?;
@@ -67,21 +41,22 @@ pub async fn objects(client: &Client, settings: &Settings) -> Result<Vec<Value>,
 }
 
 /// Connects to the cluster of these arguments, for callers that are not async.
-pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServerError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+pub fn connect(cluster: &ClusterArguments) -> anyhow::Result<(Runtime, Client)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.context("the threads for requests to the API server can't be started")?;
     let client = runtime.block_on(async {
         let client = cluster.client().await?;
         match client.apiserver_version().await {
             // A client that is not allowed to read the version has still reached the cluster.
             Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
-            Err(error) => Err(ApiServerError::Version(RequestFailure::from(&error))),
+            Err(error) => Err(failed("the version of the API server can't be read", &error)),
         }
     });
     Ok((runtime, client?))
 }
 
 /// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
-pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), ApiServerError> {
+pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> anyhow::Result<()> {
     let (api_version, name) = kind;
     each(client, kind, &mut |object| objects.push(value(object, api_version, name))).await
 }
@@ -91,18 +66,14 @@ pub async fn each<K: Listed>(
     client: &Client,
     kind: &Kind,
     visit: &mut (dyn FnMut(K) + Send),
-) -> Result<(), ApiServerError> {
-    let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
-        return Ok(());
-    };
+) -> anyhow::Result<()> {
+    let (api_version, name) = kind;
+    let failed = |error: kube::Error| failed(format!("listing {api_version}/{name} failed"), &error);
+    let Some(resource) = kinds::resource(client, kind).await.map_err(failed)? else { return Ok(()) };
     match visit_all(&Api::all_with(client.clone(), &resource), visit).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        done => done.map_err(|error| failed(kind, &error)),
+        done => done.map_err(failed),
     }
-}
-
-fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
-    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: error.into() }
 }
 
 /// Adds all objects of `api` to `objects`, page by page.

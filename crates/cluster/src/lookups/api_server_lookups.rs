@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::api_server_lists::{self, ApiServerError};
+use super::api_server_lists;
 use super::complete_objects::CompleteObjects;
 use crate::policy::host_calls::{HostCall, HostCalls};
 use crate::watch::kinds;
@@ -30,7 +30,7 @@ enum Found {
 
 impl ApiServerLookups {
     /// Look-ups in the cluster of these arguments.
-    pub fn new(cluster: &ClusterArguments) -> Result<Self, ApiServerError> {
+    pub fn new(cluster: &ClusterArguments) -> anyhow::Result<Self> {
         let (runtime, client) = api_server_lists::connect(cluster)?;
         Ok(Self { runtime, client, answered: Mutex::default() })
     }

@@ -10,7 +10,7 @@ use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
 use clusterip_cluster::list_pages::visit_pages;
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
-use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
+use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText, json_list};
 use clusterip_cluster::object;
@@ -265,7 +265,7 @@ pub(crate) async fn of_cluster(
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> Result<AuditedCluster, ApiServerError> {
+) -> anyhow::Result<AuditedCluster> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
         api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;

@@ -219,7 +219,7 @@ impl LeadingServer {
                     let written = live_settings::written(&source, client).await;
                     let written = written.map_err(|error| {
                         let text = format!("{error}; or {REMEDY}");
-                        Error::new(error).context(text)
+                        error.context(text)
                     })?;
                     if live_settings::version(&written.document) == version {
                         return Ok(source);

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
-use clusterip_cluster::permissions::{self, Need, PermissionsError};
+use clusterip_cluster::permissions::{self, Missing, Need};
 use clusterip_cluster::watch::kinds::{self, Kind};
 use kube::Client;
 
@@ -23,8 +23,8 @@ impl Reads {
             result => return result,
         };
         match permissions::require(client, &self.needs(client).await).await {
-            Err(PermissionsError::Missing(missing)) => Err(anyhow!("{}\n{missing}", error_chain(&*error))),
-            Ok(()) | Err(PermissionsError::Ask(_) | PermissionsError::Discover { .. }) => Err(error),
+            Err(missing) if missing.is::<Missing>() => Err(anyhow!("{}\n{missing}", error_chain(&*error))),
+            Ok(()) | Err(_) => Err(error),
         }
     }
 

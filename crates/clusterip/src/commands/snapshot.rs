@@ -167,7 +167,7 @@ impl Contents {
 
     /// Adds the objects that make the control plane call Services: those of all kinds, or, if one can't be listed, of
     /// none.
-    async fn add_callers(&mut self, client: &Client) -> Result<(), api_server_lists::ApiServerError> {
+    async fn add_callers(&mut self, client: &Client) -> anyhow::Result<()> {
         let mut found = Vec::new();
         for kind in kinds::callers() {
             let mut add = |object: CallerObject| found.extend(caller(&kind, &object));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Error, anyhow};
 use clap::ValueEnum;
 use clusterip_cluster::api_error::RequestFailure;
-use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
+use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
 use clusterip_core::address::{Family, overlap};
@@ -95,7 +95,7 @@ fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
 }
 
 /// Reads the ServiceCIDRs of a cluster; no ranges if the cluster has none, as before Kubernetes 1.33.
-pub async fn service_cidrs(client: &Client) -> Result<ServiceRanges, ApiServerError> {
+pub async fn service_cidrs(client: &Client) -> anyhow::Result<ServiceRanges> {
     let mut objects = Vec::new();
     let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
     api_server_lists::list(client, &kind, &mut objects).await?;
