@@ -7,9 +7,9 @@
 use std::fmt::{self, Debug, Write as _};
 use std::io::{self, Write};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
-use thiserror::Error;
-use tracing::dispatcher::{SetGlobalDefaultError, set_global_default};
+use tracing::dispatcher::set_global_default;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, Subscriber};
@@ -78,15 +78,10 @@ pub struct Logging {
     pub log_level: LogLevel,
 }
 
-/// A global logger is already installed.
-#[derive(Debug, Error)]
-#[error("logs can't be set up twice")]
-pub struct LoggingError(#[from] SetGlobalDefaultError);
-
 impl Logging {
     /// Installs this logger for the process.
-    pub fn start(self) -> Result<(), LoggingError> {
-        Ok(set_global_default(self.dispatch(io::stderr))?)
+    pub fn start(self) -> anyhow::Result<()> {
+        set_global_default(self.dispatch(io::stderr)).context("logs can't be set up twice")
     }
 
     /// A logger that writes to `sink`.
@@ -158,10 +153,6 @@ impl Visit for QuotedVisitor<'_> {
             "message" => self.write(field, format_args!("{value}")),
             _ => self.write(field, format_args!("{value:?}")),
         }
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.record_debug(field, &format_args!("{value}"));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {

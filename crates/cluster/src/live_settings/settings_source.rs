@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::api_error::{error_chain, failed};
-use anyhow::anyhow;
 use crate::repeated_failures;
+use anyhow::anyhow;
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use crate::api_error::failed;
 use crate::connect::ClusterArguments;
-use anyhow::Context;
 use crate::list_pages::visit_pages;
+use anyhow::Context;
 use clusterip_core::settings::Settings;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DynamicResourceScope;
@@ -62,11 +62,7 @@ pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> any
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
-pub async fn each<K: Listed>(
-    client: &Client,
-    kind: &Kind,
-    visit: &mut (dyn FnMut(K) + Send),
-) -> anyhow::Result<()> {
+pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(K) + Send)) -> anyhow::Result<()> {
     let (api_version, name) = kind;
     let failed = |error: kube::Error| failed(format!("listing {api_version}/{name} failed"), &error);
     let Some(resource) = kinds::resource(client, kind).await.map_err(failed)? else { return Ok(()) };

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// A look-up. The variants have the names that Kubewarden's recorded sessions use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,11 +56,6 @@ pub enum HostCall {
     },
 }
 
-/// A host call that this host does not offer, or whose request can't be parsed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct CallError(String);
-
 impl HostCall {
     /// The API version and kind of the objects.
     pub fn resource(&self) -> (&str, &str) {
@@ -71,9 +65,9 @@ impl HostCall {
         (api_version, kind)
     }
 
-    /// Parses a waPC host call.
-    pub fn read(binding: &str, namespace: &str, operation: &str, payload: &[u8]) -> Result<Self, CallError> {
-        let unknown = |what, name: &str| Err(CallError(format!("unknown {what}: {name}")));
+    /// Parses a waPC host call. An error if Kubewarden or this host does not offer it.
+    pub fn read(binding: &str, namespace: &str, operation: &str, payload: &[u8]) -> Result<Self, String> {
+        let unknown = |what, name: &str| Err(format!("unknown {what}: {name}"));
         if binding != "kubewarden" {
             return unknown("binding", binding);
         }
@@ -87,7 +81,7 @@ impl HostCall {
             _ => return unknown("operation", operation),
         };
         let named = [b"{\"".as_slice(), variant.as_bytes(), b"\":", payload, b"}"].concat();
-        serde_json::from_slice(&named).map_err(|error| CallError(format!("{operation}: {error}")))
+        serde_json::from_slice(&named).map_err(|error| format!("{operation}: {error}"))
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyhow::{anyhow, bail};
 use serde::Deserialize;
 use serde_json::Value;
-use thiserror::Error;
 
 use super::host_calls::{HostCall, HostCalls};
 use crate::yaml;
@@ -21,28 +21,8 @@ pub struct Exchange {
     pub answer: Result<String, String>,
 }
 
-/// A session file that can't be read.
-#[derive(Debug, Error)]
-#[error("{}{reason}", place(*.number))]
-pub struct SessionError {
-    /// The number of the exchange, counted from 1; 0 for the whole file.
-    pub number: usize,
-    /// What is wrong.
-    pub reason: String,
-}
-
-/// The prefix that names an exchange; empty for the whole file.
-fn place(number: usize) -> String {
-    if number == 0 { String::new() } else { format!("exchange {number}: ") }
-}
-
-/// A look-up that does not match the recorded session.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct SessionMismatch(String);
-
-/// Reads a session file.
-pub fn read(text: &str) -> Result<Vec<Exchange>, SessionError> {
+/// Reads a session file. The error names the first exchange that is invalid.
+pub fn read(text: &str) -> anyhow::Result<Vec<Exchange>> {
     #[derive(Deserialize)]
     struct Written {
         request: String,
@@ -54,11 +34,9 @@ pub fn read(text: &str) -> Result<Vec<Exchange>, SessionError> {
         Success { payload: String },
         Error { message: String },
     }
-    let whole = |reason: String| SessionError { number: 0, reason };
-    let document = yaml::single(text).map_err(|error| whole(error.to_string()))?;
-    let Value::Array(exchanges) = document else { return Err(whole("expected a list of exchanges".to_owned())) };
+    let Value::Array(exchanges) = yaml::single(text)? else { bail!("expected a list of exchanges") };
     let exchange = |(index, value): (usize, Value)| {
-        let wrong = |reason: String| SessionError { number: index + 1, reason };
+        let wrong = |reason: String| anyhow!("exchange {}: {reason}", index + 1);
         let written: Written = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
         let call = read_call(&written.request).map_err(wrong)?;
         let answer = match written.response {
@@ -152,7 +130,7 @@ pub struct Replay {
 struct Replayed {
     left: VecDeque<Exchange>,
     asked: usize,
-    mismatch: Option<SessionMismatch>,
+    mismatch: Option<String>,
 }
 
 impl Replay {
@@ -167,7 +145,7 @@ impl Replay {
     }
 
     /// The first look-up that was not the recorded one. If there is one, the result of the evaluation is meaningless.
-    pub fn mismatch(&self) -> Option<SessionMismatch> {
+    pub fn mismatch(&self) -> Option<String> {
         self.state().mismatch.clone()
     }
 
@@ -183,7 +161,7 @@ impl HostCalls for Replay {
         let number = state.asked;
         let Some(expected) = state.left.pop_front() else {
             let mismatch = format!("exchange {number} is missing\n  expected: nothing\n  asked:    {call}");
-            state.mismatch.get_or_insert(SessionMismatch(mismatch));
+            state.mismatch.get_or_insert(mismatch);
             return Err("the list of recorded responses is empty".to_owned());
         };
         if expected.call != *call {
@@ -191,7 +169,7 @@ impl HostCalls for Replay {
                 format!("Replay error: unexpected request. Was expecting {:?}, got {call:?} instead", expected.call);
             let expected = expected.call;
             let mismatch = format!("exchange {number} does not match\n  expected: {expected}\n  asked:    {call}");
-            state.mismatch.get_or_insert(SessionMismatch(mismatch));
+            state.mismatch.get_or_insert(mismatch);
             return Err(text);
         }
         expected.answer.map(String::into_bytes)

@@ -4,6 +4,7 @@
 //!
 //! [waPC]: https://wapc.io/docs/spec/
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -57,51 +58,10 @@ impl Default for Limits {
     }
 }
 
-/// A module that can't be loaded, or that gives no answer.
+/// Why a module can't be loaded, or gives no answer.
 #[derive(Debug, Error)]
-pub enum WasmError {
-    /// The file can't be read.
-    #[error("{error}: `make policy.wasm` builds the module")]
-    File {
-        /// The error of the file system.
-        error: io::Error,
-    },
-    /// It is not WebAssembly, or not of a kind that the interpreter runs.
-    #[error("it is not a WebAssembly module that can be run: {0}")]
-    Invalid(String),
-    /// It imports something that is not a function of waPC.
-    #[error("it is not a waPC policy: it imports {module}.{name}")]
-    Import {
-        /// The module that should export it, such as `wasi_snapshot_preview1`.
-        module: String,
-        /// What is imported.
-        name: String,
-    },
-    /// It does not export what waPC calls, or uses waPC otherwise than it is specified.
-    #[error("it is not a waPC policy: {0}")]
-    Protocol(String),
-    /// It used up its fuel: it loops, or the cluster is too large.
-    #[error("it gave no answer within {0} steps")]
-    Fuel(u64),
-    /// It asked for more memory than the limit.
-    #[error("it needs more than {} MiB of memory", .0 >> 20)]
-    Memory(usize),
-    /// Its functions call each other too deep.
-    #[error("its calls are nested too deep")]
-    Stack,
-    /// It made too many look-ups.
-    #[error("it made more than {MAX_LOOKUPS} look-ups")]
-    Lookups,
-    /// It stopped.
-    #[error("it stopped: {0}")]
-    Trap(String),
-    /// It returned an error instead of an answer.
-    #[error("it returned an error: {0}")]
-    Refused(String),
-    /// Its answer is not JSON, or not that of a policy.
-    #[error("its answer can't be read: {0}")]
-    Answer(#[source] serde_json::Error),
-}
+#[error("{0}")]
+pub struct WasmError(String);
 
 /// Ends a call of the host with this error.
 impl HostError for WasmError {}
@@ -134,9 +94,9 @@ impl WasmModule {
             File::open(file)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(|error| WasmError::File { error })?;
+        let bytes = read().map_err(|error| WasmError(format!("{error}: `make policy.wasm` builds the module")))?;
         if bytes.len() as u64 > MAX_FILE {
-            return Err(WasmError::Invalid(format!("it has more than {} MiB", MAX_FILE >> 20)));
+            return Err(invalid(format!("it has more than {} MiB", MAX_FILE >> 20)));
         }
         Self::new(&bytes, limits)
     }
@@ -146,13 +106,12 @@ impl WasmModule {
         let mut config = Config::default();
         config.consume_fuel(true).wasm_multi_memory(false).set_max_recursion_depth(MAX_DEPTH);
         let engine = Engine::new(&config);
-        let invalid = |error: wasmi::Error| WasmError::Invalid(error.to_string());
         let module = Module::new(&engine, bytes).map_err(invalid)?;
         let loaded = Self { module, linker: imports(&engine).map_err(invalid)?, limits };
         let protocol = loaded.call("protocol_version", b"", None)?;
         if protocol != PROTOCOL {
             let protocol = String::from_utf8_lossy(&protocol);
-            return Err(WasmError::Protocol(format!("it speaks version {protocol} of the protocol, expected \"v1\"")));
+            return Err(not_wapc(format!("it speaks version {protocol} of the protocol, expected \"v1\"")));
         }
         Ok(loaded)
     }
@@ -210,41 +169,49 @@ impl WasmModule {
         let succeeded = run().map_err(|error| self.reason(error))?;
         match store.into_data() {
             Exchange { answer: Some(answer), .. } if succeeded => Ok(answer),
-            Exchange { error: Some(error), .. } => Err(WasmError::Refused(error)),
-            _ => Err(WasmError::Protocol("it returned neither an answer nor an error".to_owned())),
+            Exchange { error: Some(error), .. } => Err(WasmError(format!("it returned an error: {error}"))),
+            _ => Err(not_wapc("it returned neither an answer nor an error")),
         }
     }
 
     /// Why an operation ended.
     fn reason(&self, error: wasmi::Error) -> WasmError {
         let Limits { memory, fuel } = self.limits;
-        match (error.as_trap_code(), error.kind()) {
-            (Some(TrapCode::OutOfFuel), _) => WasmError::Fuel(fuel),
-            (Some(TrapCode::StackOverflow), _) => WasmError::Stack,
+        WasmError(match (error.as_trap_code(), error.kind()) {
+            (Some(TrapCode::OutOfFuel), _) => format!("it gave no answer within {fuel} steps"),
+            (Some(TrapCode::StackOverflow), _) => "its calls are nested too deep".to_owned(),
             (Some(TrapCode::GrowthOperationLimited), _)
             | (
                 None,
                 ErrorKind::Memory(_) | ErrorKind::Instantiation(InstantiationError::FailedToInstantiateMemory(_)),
-            ) => WasmError::Memory(memory),
-            (Some(trap), _) => WasmError::Trap(trap.to_string()),
+            ) => format!("it needs more than {} MiB of memory", memory >> 20),
+            (Some(trap), _) => format!("it stopped: {trap}"),
             (None, ErrorKind::Linker(LinkerError::MissingDefinition { name, .. })) => {
-                WasmError::Import { module: name.module().to_owned(), name: name.name().to_owned() }
+                return not_wapc(format!("it imports {}.{}", name.module(), name.name()));
             }
-            (None, ErrorKind::Host(_)) => match error.downcast::<WasmError>() {
-                Some(error) => error,
-                None => WasmError::Trap("a call of the host failed".to_owned()),
+            (None, ErrorKind::Host(_)) => match error.downcast() {
+                Some(error) => return error,
+                None => "it stopped: a call of the host failed".to_owned(),
             },
-            (None, _) => WasmError::Protocol(error.to_string()),
-        }
+            (None, _) => return not_wapc(error),
+        })
     }
 }
 
+fn invalid(reason: impl Display) -> WasmError {
+    WasmError(format!("it is not a WebAssembly module that can be run: {reason}"))
+}
+
+fn not_wapc(reason: impl Display) -> WasmError {
+    WasmError(format!("it is not a waPC policy: {reason}"))
+}
+
 fn answer<T: DeserializeOwned>(answer: &[u8]) -> Result<T, WasmError> {
-    serde_json::from_slice(answer).map_err(WasmError::Answer)
+    serde_json::from_slice(answer).map_err(|error| WasmError(format!("its answer can't be read: {error}")))
 }
 
 fn misuse(what: &str) -> wasmi::Error {
-    wasmi::Error::host(WasmError::Protocol(what.to_owned()))
+    wasmi::Error::host(not_wapc(what))
 }
 
 /// The functions that a waPC module may import.
@@ -299,12 +266,11 @@ fn look_up(
     let exchange = guest.data_mut();
     exchange.lookups += 1;
     if exchange.lookups > MAX_LOOKUPS {
-        return Err(wasmi::Error::host(WasmError::Lookups));
+        return Err(wasmi::Error::host(WasmError(format!("it made more than {MAX_LOOKUPS} look-ups"))));
     }
     exchange.looked_up = match &exchange.calls {
         None => Err("no look-ups here".to_owned()),
         Some(calls) => HostCall::read(&binding, &namespace, &operation, &payload)
-            .map_err(|error| error.to_string())
             // In the words of policy-server, so that a denial has the same text in every host.
             .and_then(|call| calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}"))),
     };

@@ -49,12 +49,11 @@ fn respond(length: usize) -> String {
 const FOREVER: &str = "(loop $again (br $again))";
 
 #[test]
-fn misbehaving_module_ends_within_its_limits_with_a_typed_error() {
+fn misbehaving_module_ends_within_its_limits_with_an_error() {
     struct Case {
         name: &'static str,
         start: &'static str,
         call: &'static str,
-        is_expected: fn(&WasmError) -> bool,
         message: &'static str,
     }
     const IGNORE: &str = "(drop (call $ask (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) \
@@ -65,104 +64,84 @@ fn misbehaving_module_ends_within_its_limits_with_a_typed_error() {
             name: "loops",
             start: "",
             call: "(loop $again (br $again)) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Fuel(50_000_000)),
             message: "it gave no answer within 50000000 steps",
         },
         Case {
             name: "loops as it begins",
             start: FOREVER,
             call: "(i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Fuel(_)),
             message: "it gave no answer within 50000000 steps",
         },
         Case {
             name: "grows its memory",
             start: "",
             call: "(loop $again (drop (memory.grow (i32.const 1))) (br $again)) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Memory(_)),
             message: "it needs more than 4 MiB of memory",
         },
         Case {
             name: "calls itself",
             start: "",
             call: "(drop (call $deeper (i64.const 1))) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Stack),
             message: "its calls are nested too deep",
         },
         Case {
             name: "traps",
             start: "",
             call: "(unreachable)",
-            is_expected: |error| matches!(error, WasmError::Trap(_)),
             message: "it stopped: wasm `unreachable` instruction executed",
         },
         Case {
             name: "reads outside of its memory",
             start: "",
             call: "(i32.load (i32.const -4))",
-            is_expected: |error| matches!(error, WasmError::Trap(_)),
             message: "it stopped: out of bounds memory access",
         },
-        Case {
-            name: "calls the host without end",
-            start: "",
-            call: asks,
-            is_expected: |error| matches!(error, WasmError::Lookups),
-            message: "it made more than 10000 look-ups",
-        },
+        Case { name: "calls the host without end", start: "", call: asks, message: "it made more than 10000 look-ups" },
         Case {
             name: "logs without end",
             start: "",
             call: "(loop $again (call $log (i32.const 0) (i32.const 0)) (br $again)) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Fuel(_)),
             message: "it gave no answer within 50000000 steps",
         },
         Case {
             name: "fetches its request without end",
             start: "",
             call: "(loop $again (call $fetch (i32.const 64) (i32.const 128)) (br $again)) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Fuel(_)),
             message: "it gave no answer within 50000000 steps",
         },
         Case {
             name: "fetches its request to an address outside of its memory",
             start: "",
             call: "(call $fetch (i32.const -1) (i32.const -1)) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Protocol(_)),
             message: "it is not a waPC policy: it passed an address outside of its memory",
         },
         Case {
             name: "answers from outside of its memory",
             start: "",
             call: "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)",
-            is_expected: |error| matches!(error, WasmError::Protocol(_)),
             message: "it is not a waPC policy: it passed an address outside of its memory",
         },
         Case {
             name: "answers with more than it may",
             start: "",
             call: "(call $respond (i32.const 0) (i32.const 0x1000001)) (i32.const 1)",
-            is_expected: |error| matches!(error, WasmError::Protocol(_)),
             message: "it is not a waPC policy: it passed a text of more than 16 MiB",
         },
         Case {
             name: "says nothing",
             start: "",
             call: "(i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Protocol(_)),
             message: "it is not a waPC policy: it returned neither an answer nor an error",
         },
         Case {
             name: "returns an error",
             start: "",
             call: "(call $fail (i32.const 0) (i32.const 4)) (i32.const 0)",
-            is_expected: |error| matches!(error, WasmError::Refused(_)),
             message: "it returned an error: \"v1\"",
         },
     ];
-    for Case { name, start, call, is_expected, message } in rows {
+    for Case { name, start, call, message } in rows {
         let error = evaluate(&module("", start, call)).expect_err(name);
-        assert!(is_expected(&error), "{name}: {error:?}");
         assert_eq!(error.to_string(), message, "{name}");
     }
 }
@@ -172,7 +151,7 @@ fn answer_that_is_not_one_of_a_policy_is_an_error() {
     let deep = "[".repeat(2_000);
     for text in ["hello", "", "5", r#"{"accepted": "yes"}"#, r#"{"accepted": true"#, &deep] {
         match evaluate(&module(text, "", &respond(text.len()))) {
-            Err(WasmError::Answer(_)) => {}
+            Err(error) if error.to_string().starts_with("its answer can't be read: ") => {}
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -192,7 +171,7 @@ fn every_operation_gets_an_instance_of_its_own() {
     let module = WasmModule::new(&wat::parse_str(text).unwrap(), LIMITS).unwrap();
     for _ in 0..3 {
         let failed = module.validate(&request(service()), &json!({}), Arc::new(NoCluster));
-        assert!(matches!(failed, Err(WasmError::Trap(_))), "{failed:?}");
+        assert!(failed.unwrap_err().to_string().starts_with("it stopped: "));
         assert!(module.validate_settings(&json!({})).unwrap().valid);
     }
 }
