@@ -2,29 +2,26 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
-//! | [`manifest_files`] | finds the manifests in files and folders |
+//! | [`manifest_files`] | finds the manifests in files, folders and standard input, and reads them |
 //! | [`json_list`] | reads a large JSON list item by item |
-//! | `read` | reads the text of a file or of standard input |
 //! | `parallel_parser` | parses a large text on all processors |
 //! | [`manifest_edit`] | writes addresses and blocks into the text of manifests |
 
 use std::cell::RefCell;
-use std::error::Error;
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use serde_json::{Value, json};
 
 pub mod json_list;
 pub mod manifest_edit;
 pub mod manifest_files;
 mod parallel_parser;
-mod read;
 
 use self::manifest_edit::{Fields, InsertionPoint};
-pub use self::read::{MAX_FILE, is_standard_input, read_file, read_large_file};
+pub use self::manifest_files::{MAX_FILE, is_standard_input, read_file, read_large_file};
 use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
 
@@ -85,37 +82,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A mistake in manifests, with the file and the position.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ManifestError(String);
-
-impl ManifestError {
-    fn read(file: &str, error: &io::Error) -> Self {
-        Self(format!("{file}: {error}"))
+/// The error about mistakes of the input, one per line. Only the first hundred are printed.
+fn mistakes(mistakes: &[String]) -> anyhow::Error {
+    const MAX_PRINTED: usize = 100;
+    let printed = mistakes.iter().take(MAX_PRINTED).map(String::as_str).collect::<Vec<_>>().join("\n");
+    match mistakes.len().saturating_sub(MAX_PRINTED) {
+        0 => anyhow!(printed),
+        more => anyhow!("{printed}\nand {more} more"),
     }
 }
-
-/// How many mistakes are printed.
-const MAX_PRINTED: usize = 100;
-
-/// All mistakes of the input, one per line. Only the first hundred are printed.
-#[derive(Debug)]
-pub struct ManifestErrors(pub Vec<ManifestError>);
-
-impl fmt::Display for ManifestErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().take(MAX_PRINTED).enumerate() {
-            write!(f, "{}{error}", if index == 0 { "" } else { "\n" })?;
-        }
-        match self.0.len().saturating_sub(MAX_PRINTED) {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
-    }
-}
-
-impl Error for ManifestErrors {}
 
 /// Advice for texts that have to be rendered first.
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
@@ -123,22 +98,20 @@ const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kube
 
 /// Parses all objects of the texts in their order, including the items of `List`s. An object without a namespace, of a
 /// kind that has one, gets `namespace`.
-///
-/// # Errors
-/// [`ManifestErrors`] with the mistakes of all documents. Behind text that is not YAML, no document is read.
-pub fn parse(sources: &[ManifestText], namespace: &str) -> Result<Vec<Manifest>, ManifestErrors> {
+/// The error has the mistakes of all documents. Behind text that is not YAML, no document is read.
+pub fn parse(sources: &[ManifestText], namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     each(sources, namespace, &mut |manifest| manifests.push(manifest))?;
     Ok(manifests)
 }
 
 /// As [`parse`], but calls `visit` with each manifest in turn.
-pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
+pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> anyhow::Result<()> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
         each_of(source, index, namespace, visit, &mut errors);
     }
-    if errors.is_empty() { Ok(()) } else { Err(ManifestErrors(errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(mistakes(&errors)) }
 }
 
 /// What a text contains. In ascending order: a text contains the greatest of what its documents contain.
@@ -158,7 +131,7 @@ fn each_of(
     index: usize,
     namespace: &str,
     visit: &mut dyn FnMut(Manifest),
-    errors: &mut Vec<ManifestError>,
+    errors: &mut Vec<String>,
 ) -> Content {
     visit_documents(yaml::documents(&source.text), source, index, namespace, visit, errors)
 }
@@ -171,7 +144,7 @@ fn visit_documents(
     index: usize,
     namespace: &str,
     visit: &mut dyn FnMut(Manifest),
-    errors: &mut Vec<ManifestError>,
+    errors: &mut Vec<String>,
 ) -> Content {
     let mut content = Content::Nothing;
     let file: Arc<str> = source.name.as_str().into();
@@ -201,17 +174,17 @@ pub fn is_empty_list(source: &ManifestText) -> bool {
     object::kind(&value) == "List" && value.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty)
 }
 
-fn invalid(source: &ManifestText, error: &YamlError) -> ManifestError {
+fn invalid(source: &ManifestText, error: &YamlError) -> String {
     let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
-    ManifestError(format!("{}: document {}, {error}{hint}", source.name, error.document))
+    format!("{}: document {}, {error}{hint}", source.name, error.document)
 }
 
 /// As [`each`] for one source, but the items of a list are visited as soon as they are read, so a large list is never
 /// completely in memory. Items after a mistake are visited too.
-pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
+pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> anyhow::Result<()> {
     let visit = RefCell::new(visit);
     let file: Arc<str> = source.name.as_str().into();
-    let wrong: RefCell<Option<ManifestError>> = RefCell::new(None);
+    let wrong: RefCell<Option<String>> = RefCell::new(None);
     let take = |node: &Node, document: usize| {
         let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.line };
         let done = add(node, origin, None, namespace, *visit.borrow_mut());
@@ -228,12 +201,12 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
         (!typed).then_some(item)
     };
     for (position, node) in yaml::documents_with_items(&source.text, Box::new(on_item)).enumerate() {
-        let node = node.map_err(|error| invalid(source, &error))?;
+        let node = node.map_err(|error| anyhow!(invalid(source, &error)))?;
         if !node.is_null() {
             take(&node, position + 1);
         }
     }
-    wrong.into_inner().map_or(Ok(()), Err)
+    wrong.into_inner().map_or(Ok(()), |wrong| Err(anyhow!(wrong)))
 }
 
 /// Adds an object, or the items of a list. Items without a type of their own get `type_of_list`.
@@ -243,9 +216,9 @@ fn add(
     type_of_list: Option<(&str, &str)>,
     namespace: &str,
     visit: &mut dyn FnMut(Manifest),
-) -> Result<(), ManifestError> {
+) -> Result<(), String> {
     let mut object = node.to_value();
-    let wrong = |reason: String| Err(ManifestError(format!("{origin}: {reason}")));
+    let wrong = |reason: String| Err(format!("{origin}: {reason}"));
     if !object.is_object() {
         return wrong(format!("expected a Kubernetes object, found {}", a_kind_of(&object)));
     }

@@ -1,10 +1,12 @@
 //! Finds the files with manifests, and reads their objects.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, ManifestText, parallel_parser};
+use anyhow::anyhow;
+
+use crate::manifests::{self, Content, Manifest, ManifestText, mistakes, parallel_parser};
 use crate::object;
 
 /// The manifests of files, folders and standard input.
@@ -31,7 +33,7 @@ pub enum NamespaceRule<'n> {
 
 /// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
 /// input for `-`. An object without a namespace, of a kind that has one, gets `namespace`.
-pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> Result<Input, ManifestErrors> {
+pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> anyhow::Result<Input> {
     let mut files = Files::new(namespace);
     for path in paths {
         files.add(path);
@@ -40,7 +42,7 @@ pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> Result<Input, Ma
 }
 
 /// As [`load`], for a text that was read already.
-pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> Result<Input, ManifestErrors> {
+pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> anyhow::Result<Input> {
     let mut files = Files::new(namespace);
     let parsed = files.parse(&source);
     files.add_parsed(source, parsed);
@@ -52,18 +54,18 @@ struct Files<'n> {
     namespace: NamespaceRule<'n>,
     input: Input,
     /// The errors of files and folders that can't be read or have no manifests.
-    errors: Vec<ManifestError>,
+    errors: Vec<String>,
     /// The mistakes in the texts.
-    mistakes: Vec<ManifestError>,
+    mistakes: Vec<String>,
     /// An error for each empty standard input, and for each empty file that the command line names.
-    empty_inputs: Vec<ManifestError>,
+    empty_inputs: Vec<String>,
 }
 
 /// What was found in a text.
 struct Parsed {
     content: Content,
     manifests: Vec<Manifest>,
-    mistakes: Vec<ManifestError>,
+    mistakes: Vec<String>,
 }
 
 impl<'n> Files<'n> {
@@ -72,18 +74,18 @@ impl<'n> Files<'n> {
         Self { namespace, input: Input::default(), errors, mistakes, empty_inputs }
     }
 
-    fn finish(self) -> Result<Input, ManifestErrors> {
-        let Self { namespace, input, mut errors, mistakes, empty_inputs } = self;
-        let is_valid = mistakes.is_empty();
-        errors.extend(mistakes.into_iter().chain(empty_inputs));
+    fn finish(self) -> anyhow::Result<Input> {
+        let Self { namespace, input, mut errors, mistakes: of_texts, empty_inputs } = self;
+        let is_valid = of_texts.is_empty();
+        errors.extend(of_texts.into_iter().chain(empty_inputs));
         if let (NamespaceRule::Only(only), true) = (namespace, is_valid) {
             errors.extend(input.manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
         }
-        if errors.is_empty() { Ok(input) } else { Err(ManifestErrors(errors)) }
+        if errors.is_empty() { Ok(input) } else { Err(mistakes(&errors)) }
     }
 
     fn add(&mut self, path: &Path) {
-        if path.is_dir() && !manifests::is_standard_input(path) {
+        if path.is_dir() && !is_standard_input(path) {
             self.add_folder(path);
         } else {
             self.add_file(path);
@@ -92,18 +94,17 @@ impl<'n> Files<'n> {
 
     /// Adds standard input, or a file that the command line names.
     fn add_file(&mut self, path: &Path) {
-        match manifests::read_file(path) {
+        match read_file(path) {
             Ok(source) => {
                 let parsed = self.parse(&source);
                 // An empty list of objects is a document, too.
                 if parsed.content == Content::Nothing {
-                    let input = if manifests::is_standard_input(path) { "standard input" } else { "the file" };
-                    let reason = format!("{}: no manifests: {input} has no Kubernetes objects", source.name);
-                    self.empty_inputs.push(ManifestError(reason));
+                    let input = if is_standard_input(path) { "standard input" } else { "the file" };
+                    self.empty_inputs.push(format!("{}: no manifests: {input} has no Kubernetes objects", source.name));
                 }
                 self.add_parsed(source, parsed);
             }
-            Err(error) => self.errors.push(error),
+            Err(error) => self.errors.push(error.to_string()),
         }
     }
 
@@ -129,7 +130,7 @@ impl<'n> Files<'n> {
     fn add_folder(&mut self, path: &Path) {
         let folder = path.display().to_string();
         let mut files = Vec::new();
-        let failed = |error: io::Error| ManifestError::read(&folder, &error);
+        let failed = |error: io::Error| format!("{folder}: {error}");
         let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
         if let Err(error) = collected {
             return self.errors.push(error);
@@ -139,28 +140,28 @@ impl<'n> Files<'n> {
         self.input.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
         if files.is_empty() {
             let reason = "no manifests: no file there, or below, ends in .yaml, .yml or .json";
-            return self.errors.push(ManifestError(format!("{folder}: {reason}")));
+            return self.errors.push(format!("{folder}: {reason}"));
         }
         let mut skipped = Vec::new();
         for file in &files {
-            match manifests::read_file(&file.path) {
+            match read_file(&file.path) {
                 Ok(source) => match self.parse(&source) {
                     Parsed { content: Content::OtherDocuments, .. } => skipped.push(source.name),
                     parsed => self.add_parsed(source, parsed),
                 },
-                Err(error) => self.errors.push(error),
+                Err(error) => self.errors.push(error.to_string()),
             }
         }
         if skipped.len() == files.len() {
             let reason = "no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects";
-            self.errors.push(ManifestError(format!("{folder}: {reason}")));
+            self.errors.push(format!("{folder}: {reason}"));
         }
         self.input.skipped.append(&mut skipped);
     }
 }
 
 /// The error for an object that names another namespace than `only`.
-fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
+fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
     let object = manifest.object.value();
     let (kind, namespace) = (object::kind(&object), object::namespace(&object));
     let name = match object::name(&object) {
@@ -169,10 +170,10 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
     };
     let is_other = object::is_namespaced(kind) && namespace != only;
     is_other.then(|| {
-        ManifestError(format!(
+        format!(
             "{}: {kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two",
             manifest.origin
-        ))
+        )
     })
 }
 
@@ -184,8 +185,8 @@ struct Found {
 }
 
 /// Finds the files in `folder`, which is `root` or below it. `root` is without links.
-fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), ManifestError> {
-    let failed = |error: io::Error| ManifestError::read(&folder.display().to_string(), &error);
+fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", folder.display());
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?.path());
@@ -207,4 +208,51 @@ fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), Man
         }
     }
     Ok(())
+}
+
+/// The largest file that [`read_file`] reads, in bytes.
+pub const MAX_FILE: u64 = 64 << 20;
+
+/// Whether an argument names standard input instead of a file.
+pub fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Reads the text of one file, which may have 64 MiB, or all of standard input for `-`.
+pub fn read_file(path: &Path) -> anyhow::Result<ManifestText> {
+    read_at_most(path, MAX_FILE)
+}
+
+/// As [`read_file`] without a limit, for files with the objects of a whole cluster.
+pub fn read_large_file(path: &Path) -> anyhow::Result<ManifestText> {
+    read_at_most(path, u64::MAX)
+}
+
+fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
+    let mut bytes = Vec::new();
+    if is_standard_input(path) {
+        io::stdin().read_to_end(&mut bytes).map_err(|error| anyhow!("-: {error}"))?;
+        return source("-".to_owned(), bytes);
+    }
+    let name = path.display().to_string();
+    let failed = |error: io::Error| anyhow!("{name}: {error}");
+    let mut file = fs::File::open(path).map_err(failed)?;
+    file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(failed(io::Error::other(format!("larger than {} MiB", limit >> 20))));
+    }
+    source(name, bytes)
+}
+
+fn source(name: String, bytes: Vec<u8>) -> anyhow::Result<ManifestText> {
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(ManifestText { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let bytes = error.as_bytes();
+            let line = 1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count();
+            let byte = bytes.get(valid).copied().unwrap_or_default();
+            Err(anyhow!("{name}: line {line}: not UTF-8 (byte {byte:#04x})"))
+        }
+    }
 }
