@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Reason, mistake_of_type};
+use clusterip_api::{Compilation, GROUP, Kind, ObjectKey, Reason, mistake_of_type};
 use serde_json::Value;
 
 use super::pool_objects::compiled;
@@ -59,17 +59,7 @@ fn add(object: Value, objects: &mut Vec<Value>) {
 /// Service ranges. A `serviceCIDRSelector` selects ServiceCIDR objects among `objects` and those of the cluster; other
 /// objects are ignored.
 pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<WrittenSettings, CheckError> {
-    let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
-    let mistakes = wrong_names(&own);
-    if !mistakes.is_empty() {
-        return Err(CheckError::Mistakes(mistakes.join("\n")));
-    }
-    let mut ranges = cluster.clone();
-    ranges.labelled.extend(ServiceRanges::of(objects).labelled);
-    let compiled = compiled(&own, &ranges, Some(&InUse::new()));
-    let is_cluster_known = !cluster.labelled.is_empty();
-    let mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &compiled, is_cluster_known)).collect();
-    if mistakes.is_empty() { Ok(compiled.into()) } else { Err(CheckError::Mistakes(mistakes.join("\n"))) }
+    document_with(objects, &[], cluster, !cluster.labelled.is_empty())
 }
 
 /// The document that a server uses after the settings objects of a file were applied to a cluster that has the objects
@@ -78,6 +68,15 @@ pub fn document_beside(
     objects: &[Value],
     there: &[Value],
     cluster: &ServiceRanges,
+) -> Result<WrittenSettings, CheckError> {
+    document_with(objects, there, cluster, true)
+}
+
+fn document_with(
+    objects: &[Value],
+    there: &[Value],
+    cluster: &ServiceRanges,
+    is_cluster_known: bool,
 ) -> Result<WrittenSettings, CheckError> {
     let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
     let mistakes = wrong_names(&own);
@@ -91,12 +90,13 @@ pub fn document_beside(
     let is_kept = |object: &&Value| ObjectKey::of(object).is_none_or(|key| !given.contains(&key));
     let kept: Vec<Value> = there.iter().filter(is_kept).cloned().collect();
     let after = compiled(&[own.as_slice(), &kept].concat(), &ranges, Some(&before.in_use));
-    let mut mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &after, true)).collect();
+    let mistake = |object: &Value| mistake(object, &after, is_cluster_known);
+    let mut mistakes: Vec<String> = own.iter().filter_map(mistake).collect();
     let was_in_use = |object: &&Value| {
         let state = ObjectKey::of(object).and_then(|key| before.states.get(&key));
         state.is_some_and(|state| state.reason == Reason::InUse)
     };
-    let spoilt = kept.iter().filter(was_in_use).filter_map(|object| mistake(object, &after, true));
+    let spoilt = kept.iter().filter(was_in_use).filter_map(mistake);
     mistakes.extend(spoilt.map(|mistake| format!("beside these objects, {mistake}")));
     if mistakes.is_empty() { Ok(after.into()) } else { Err(CheckError::Mistakes(mistakes.join("\n"))) }
 }
