@@ -45,87 +45,69 @@ impl fmt::Display for RequestTimeout {
     }
 }
 
-/// A text that is not a time limit.
-#[derive(Debug, Error)]
-#[error("expected a whole number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")]
-pub struct RequestTimeoutError;
-
 impl FromStr for RequestTimeout {
-    type Err = RequestTimeoutError;
+    type Err = &'static str;
 
     /// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
-    fn from_str(text: &str) -> Result<Self, RequestTimeoutError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        const WRONG: &str = "expected a whole number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit";
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let number: u64 = digits.parse().map_err(|_| RequestTimeoutError)?;
+        let number: u64 = digits.parse().map_err(|_| WRONG)?;
         let unit = match &text[digits.len()..] {
             "ms" => 1,
             "" | "s" => 1_000,
             "m" => 60_000,
             "h" => 3_600_000,
-            _ => return Err(RequestTimeoutError),
+            _ => return Err(WRONG),
         };
-        let milliseconds = number.checked_mul(unit).ok_or(RequestTimeoutError)?;
+        let milliseconds = number.checked_mul(unit).ok_or(WRONG)?;
         Ok(Self((milliseconds > 0).then(|| Duration::from_millis(milliseconds))))
-    }
-}
-
-/// A request to the API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct SentRequest {
-    /// The method and URL.
-    name: String,
-    server: ApiServer,
-}
-
-impl fmt::Display for SentRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
     }
 }
 
 /// A request to the API server that got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-enum RequestError {
-    /// The time limit was reached.
-    #[error("{request}: no answer within {limit} (--request-timeout)")]
-    NoAnswer {
-        /// The request.
-        request: SentRequest,
-        /// The time limit.
-        limit: RequestTimeout,
-    },
-    /// The connection failed.
-    #[error("{request}: {reason}")]
-    Failed {
-        /// The request.
-        request: SentRequest,
-        /// The error of the connection.
-        reason: String,
-        /// Whether the request was not sent, because the client has no token.
-        is_login: bool,
-    },
+#[error("{name}: {reason}")]
+struct RequestError {
+    /// The method and URL.
+    name: String,
+    server: ApiServer,
+    reason: String,
+    cause: Cause,
 }
 
-impl RequestError {
-    fn unreachable(&self) -> Option<Unreachable> {
-        let (request, reason) = match self {
-            Self::NoAnswer { request, limit } => (request, format!("no answer within {limit} (--request-timeout)")),
-            Self::Failed { request, reason, is_login: false } => (request, reason.clone()),
-            Self::Failed { is_login: true, .. } => return None,
-        };
-        Some(Unreachable { server: request.server.clone(), reason })
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    TimeLimit,
+    Connection,
+    /// The request was not sent, because the client has no token.
+    Login,
+}
+
+fn no_answer(limit: Duration) -> String {
+    format!("no answer within {} (--request-timeout)", RequestTimeout(Some(limit)))
+}
+
+/// The error of a connection. Errors of the client itself, such as a missing token, stay as they are.
+fn of_connection(error: BoxError, failed: impl FnOnce(String, Cause) -> RequestError) -> BoxError {
+    if error.is::<kube::Error>() {
+        return error;
     }
+    let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
+    failed(innermost(error.as_ref()), if is_login { Cause::Login } else { Cause::Connection }).into()
 }
 
 /// The API server, if the request failed because the API server can't be reached.
 pub(crate) fn unreachable(error: &kube::Error) -> Option<Unreachable> {
-    causes(error).find_map(|cause| cause.downcast_ref::<RequestError>())?.unreachable()
+    let failed = causes(error).find_map(|cause| cause.downcast_ref::<RequestError>())?;
+    let RequestError { server, reason, .. } = failed.clone();
+    (failed.cause != Cause::Login).then_some(Unreachable { server, reason })
 }
 
 /// Whether the API server did not answer within the time limit of a request.
 pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
     let mut errors = causes(error).filter_map(|cause| cause.downcast_ref::<RequestError>());
-    errors.any(|error| matches!(error, RequestError::NoAnswer { .. }))
+    errors.any(|error| error.cause == Cause::TimeLimit)
 }
 
 /// A client whose requests have a time limit, and whose pages of lists have a maximum size.
@@ -159,19 +141,21 @@ where
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let name = format!("{} {}{}", request.method(), self.server.url, request.uri().path());
-        let sent = SentRequest { name, server: self.server.clone() };
+        let to = self.server.clone();
+        let failed = move |reason, cause| RequestError { name: name.clone(), server: to.clone(), reason, cause };
         let has_maximum_size = list_pages::has_maximum_size(request.uri());
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
         let is_watch = is_watch(request.uri());
         let (limit, answer, server) = (self.limit, self.inner.call(request), self.server.clone());
         Box::pin(async move {
             let answered = match limit {
-                Some(limit) => timeout(limit, answer).await.map_err(|_| no_answer(sent.clone(), limit))?,
+                Some(limit) => timeout(limit, answer).await.map_err(|_| failed(no_answer(limit), Cause::TimeLimit))?,
                 None => answer.await,
             };
-            let mut response = answered.map_err(|error| named(sent.clone(), error))?.map(Body::new);
+            let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
             if let Some(limit) = limit.filter(|_| !is_watch) {
-                response = response.map(|body| with_time_limit(body, sent, limit));
+                let no_answer = move || failed(no_answer(limit), Cause::TimeLimit);
+                response = response.map(|body| with_time_limit(body, no_answer, limit));
             }
             response = response.map(with_replaced_bytes).map(with_limited_depth);
             if has_maximum_size {
@@ -242,29 +226,15 @@ fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true" || part == "watch=1"))
 }
 
-/// An error of the connection with the name of the request. Errors of the client itself, such as a missing token, stay
-/// as they are.
-fn named(request: SentRequest, error: BoxError) -> BoxError {
-    if error.is::<kube::Error>() {
-        return error;
-    }
-    let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
-    RequestError::Failed { request, reason: innermost(error.as_ref()), is_login }.into()
-}
-
-fn no_answer(request: SentRequest, limit: Duration) -> BoxError {
-    RequestError::NoAnswer { request, limit: RequestTimeout(Some(limit)) }.into()
-}
-
 /// The same body, which fails if its next part does not arrive within the limit.
-fn with_time_limit(body: Body, request: SentRequest, limit: Duration) -> Body {
+fn with_time_limit(body: Body, no_answer: impl Fn() -> RequestError + Clone + Send + 'static, limit: Duration) -> Body {
     Body::from_stream(stream::try_unfold(body.into_data_stream(), move |mut parts| {
-        let request = request.clone();
+        let no_answer = no_answer.clone();
         async move {
             match timeout(limit, parts.next()).await {
                 Ok(Some(part)) => Ok(Some((part.map_err(BoxError::from)?, parts))),
                 Ok(None) => Ok(None),
-                Err(_) => Err(no_answer(request, limit)),
+                Err(_) => Err(BoxError::from(no_answer())),
             }
         }
     }))

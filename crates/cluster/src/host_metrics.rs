@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::label_values;
-use crate::metrics::{Component, Number, ScrapeLock, timestamp};
-use prometheus_client::encoding::EncodeLabelSet;
+use crate::metrics::{Component, Number, ScrapeLock, length, timestamp};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,31 +14,19 @@ use prometheus_client::registry::{Registry, Unit};
 /// for a webhook.
 pub const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HashLabels {
-    hash: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SettingsVersionLabels {
-    result: &'static str,
-}
+/// A label and its value.
+type Label<T> = [(&'static str, T); 1];
 
 /// The metrics of a process that follows a cluster and its settings.
 #[derive(Clone, Default)]
 pub struct ClusterMetrics {
     lock: ScrapeLock,
     valid: Gauge,
-    settings: Labelled<HashLabels, Gauge>,
-    versions: Labelled<SettingsVersionLabels, Counter>,
-    synced: Labelled<KindLabels, Gauge>,
-    watch_errors: Labelled<KindLabels, Counter>,
-    left_out: Labelled<KindLabels, Counter>,
+    settings: Labelled<Label<String>, Gauge>,
+    versions: Labelled<Label<&'static str>, Counter>,
+    synced: Labelled<Label<String>, Gauge>,
+    watch_errors: Labelled<Label<String>, Counter>,
+    left_out: Labelled<Label<String>, Counter>,
     services_left_out: Gauge,
     last_contact: Number,
 }
@@ -54,10 +41,10 @@ impl ClusterMetrics {
     pub fn settings_in_use(&self, hash: &str, latest: bool) {
         let _lock = self.lock.hold();
         self.settings.clear();
-        self.settings.get_or_create(&HashLabels { hash: hash.to_owned() }).set(1);
+        self.settings.get_or_create(&[("hash", hash.to_owned())]).set(1);
         self.valid.set(i64::from(latest));
         if latest {
-            self.versions.get_or_create(&SettingsVersionLabels { result: "accepted" }).inc();
+            self.versions.get_or_create(&[("result", "accepted")]).inc();
         }
     }
 
@@ -65,7 +52,7 @@ impl ClusterMetrics {
     pub fn settings_refused(&self) {
         let _lock = self.lock.hold();
         self.valid.set(0);
-        self.versions.get_or_create(&SettingsVersionLabels { result: "refused" }).inc();
+        self.versions.get_or_create(&[("result", "refused")]).inc();
     }
 
     /// Records that the latest version is the one in use again, after other versions were refused.
@@ -75,22 +62,22 @@ impl ClusterMetrics {
 
     /// Sets whether the store of a kind, such as `Service`, is in sync.
     pub fn store_synced(&self, kind: &str, synced: bool) {
-        self.synced.get_or_create(&KindLabels { kind: kind.to_owned() }).set(i64::from(synced));
+        self.synced.get_or_create(&[("kind", kind.to_owned())]).set(i64::from(synced));
     }
 
     /// Records a failed watch of a kind.
     pub fn watch_error(&self, kind: &str) {
-        self.watch_errors.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+        self.watch_errors.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
 
     /// Records that an object was left out, because the objects of its namespace take too much memory.
     pub fn left_out(&self, kind: &str) {
-        self.left_out.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+        self.left_out.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
 
     /// Sets how many Services are left out now.
     pub fn services_left_out(&self, count: usize) {
-        self.services_left_out.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.services_left_out.set(length(count));
     }
 
     /// Sets the time of the last contact with the API server: when its watches began to fail, or now if none fails.
@@ -131,7 +118,7 @@ impl Component for ClusterMetrics {
             self.last_contact.clone(),
         );
         for result in ["accepted", "refused"] {
-            drop(self.versions.get_or_create(&SettingsVersionLabels { result }));
+            drop(self.versions.get_or_create(&[("result", result)]));
         }
     }
 }
@@ -191,21 +178,16 @@ label_values! {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClaimLabels {
-    result: ClaimResult,
-}
-
 /// The metrics of claims.
 #[derive(Clone, Default)]
 pub struct ClaimMetrics {
-    claims: Labelled<ClaimLabels, Counter>,
+    claims: Labelled<Label<ClaimResult>, Counter>,
 }
 
 impl ClaimMetrics {
     /// Records an attempt to claim an address.
     pub fn attempt(&self, result: ClaimResult) {
-        self.claims.get_or_create(&ClaimLabels { result }).inc();
+        self.claims.get_or_create(&[("result", result)]).inc();
     }
 }
 
@@ -217,7 +199,7 @@ impl Component for ClaimMetrics {
             self.claims.clone(),
         );
         for &result in ClaimResult::ALL {
-            drop(self.claims.get_or_create(&ClaimLabels { result }));
+            drop(self.claims.get_or_create(&[("result", result)]));
         }
     }
 }

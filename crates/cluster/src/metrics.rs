@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -35,15 +35,10 @@ impl ScrapeLock {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
-    version: &'static str,
-}
-
 /// Registers a gauge that is always 1 and has the version of the program as its label.
 pub fn register_version(registry: &mut Registry, name: &str, help: &str) {
-    let info: Family<VersionLabels, Gauge> = Family::default();
-    info.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+    let info: Family<[(&str, &str); 1], Gauge> = Family::default();
+    info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
     registry.register(name, help, info);
 }
 

@@ -20,7 +20,7 @@ use axum::routing::get;
 use clusterip_cluster::background;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits};
 use clusterip_cluster::http::error_response::ErrorResponse;
-use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
+use clusterip_cluster::http::server::{Purpose, Server, TimeLimits};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ pub struct MapServer {
 
 impl MapServer {
     /// Listens on `address`. An audit may take `audit_time`, including the wait for its turn.
-    pub async fn bind(address: SocketAddr, audit_time: Duration) -> Result<Self, ServerError> {
+    pub async fn bind(address: SocketAddr, audit_time: Duration) -> anyhow::Result<Self> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
     }
 
@@ -67,7 +67,7 @@ impl MapServer {
 
     /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
     /// audit, and no request changes any state.
-    pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+    pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let Self { server, audit_time, about } = self;
         let (connections, turns) = (ConnectionLimiter::new(CONNECTIONS), Semaphore::new(MAX_AUDITS));
         let app = Arc::new(AppState { source, address: server.local_addr(), turns, audit_time, about });

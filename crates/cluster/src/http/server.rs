@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use axum::Router;
 use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
@@ -12,7 +13,6 @@ use axum::middleware::{AddExtension, Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum_server::accept::Accept;
 use hyper_util::rt::TokioTimer;
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -29,11 +29,6 @@ pub struct Purpose {
     /// The command-line flag that sets its address.
     pub flag: &'static str,
 }
-
-/// A server that can't start, or stops with an error.
-#[derive(Debug, Error)]
-#[error("{0}")]
-pub struct ServerError(String);
 
 /// The time limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +49,11 @@ pub struct Server {
 
 impl Server {
     /// Listens on `address`.
-    pub async fn bind(address: SocketAddr, purpose: Purpose) -> Result<Self, ServerError> {
+    pub async fn bind(address: SocketAddr, purpose: Purpose) -> anyhow::Result<Self> {
         let Purpose { serves, flag } = purpose;
         let failed = |reason: std::io::Error| {
             let remedy = format!("choose another address with {flag}");
-            ServerError(format!("listening on {address} for {serves} failed: {reason}; {remedy}"))
+            anyhow!("listening on {address} for {serves} failed: {reason}; {remedy}")
         };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -79,7 +74,7 @@ impl Server {
         connections: ConnectionLimiter,
         limits: TimeLimits,
         shutdown: impl Future<Output = ()>,
-    ) -> Result<(), ServerError>
+    ) -> anyhow::Result<()>
     where
         A: Accept<TcpStream, Tracked, Service = Tracked> + Clone + Send + Sync + 'static,
         A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
@@ -111,9 +106,7 @@ impl Server {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = serving => served.map_err(|reason| {
-                ServerError(format!("serving {} on {address} failed: {reason}", purpose.serves))
-            }),
+            served = serving => served.map_err(|reason| anyhow!("serving {} on {address} failed: {reason}", purpose.serves)),
             () = stopping => Ok(()),
         }
     }

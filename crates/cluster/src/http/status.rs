@@ -14,7 +14,7 @@ use axum::routing::get;
 
 use super::connection::{ConnectionLimiter, ConnectionLimits};
 use super::error_response::ErrorResponse;
-use super::server::{Purpose, Server, ServerError, TimeLimits};
+use super::server::{Purpose, Server, TimeLimits};
 use crate::metrics;
 
 /// Limits on connections; connections above them are closed.
@@ -42,7 +42,7 @@ pub struct StatusServer(Server);
 
 impl StatusServer {
     /// Listens on `address`.
-    pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
+    pub async fn bind(address: SocketAddr) -> anyhow::Result<Self> {
         Ok(Self(Server::bind(address, PURPOSE).await?))
     }
 
@@ -52,7 +52,7 @@ impl StatusServer {
     }
 
     /// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown` completes.
-    pub async fn run(self, status: Status, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+    pub async fn run(self, status: Status, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let connections = ConnectionLimiter::new(CONNECTIONS);
         self.0.serve(router(status), connections.clone(), connections, TIME, shutdown).await
     }

@@ -23,7 +23,7 @@ use clusterip_cluster::background::Threads;
 use clusterip_cluster::fair_queue::Places;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits, host};
 use clusterip_cluster::http::error_response::ErrorResponse;
-use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
+use clusterip_cluster::http::server::{Purpose, Server, TimeLimits};
 use clusterip_cluster::http::status::probe_response;
 use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
 use clusterip_cluster::utf8::replace_invalid;
@@ -56,7 +56,7 @@ pub struct WebhookServer {
 }
 
 impl WebhookServer {
-    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
+    pub async fn bind(address: SocketAddr, limits: Limits) -> anyhow::Result<Self> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
     }
 
@@ -71,7 +71,7 @@ impl WebhookServer {
         backend: Backend,
         certificate: &Certificate,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServerError> {
+    ) -> anyhow::Result<()> {
         let Self { server, limits } = self;
         let connections = ConnectionLimiter::new(ConnectionLimits {
             most: limits.connections,

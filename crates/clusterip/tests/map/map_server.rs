@@ -1,6 +1,5 @@
 //! The server of the map.
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -204,5 +203,4 @@ async fn port_in_use_is_named() {
     let text = error.to_string();
     assert!(text.starts_with(&format!("listening on {address} for the map failed: ")), "{text}");
     assert!(text.ends_with("; choose another address with --ui"), "{text}");
-    let _: &dyn Error = &error;
 }

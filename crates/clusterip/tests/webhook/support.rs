@@ -8,7 +8,6 @@ use clusterip::webhook::issuer::{Authority, Leaf};
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
-use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
@@ -69,7 +68,7 @@ pub struct Running {
     pub address: SocketAddr,
     pub authority: String,
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    served: JoinHandle<Result<(), ServerError>>,
+    served: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Running {

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Context;
-use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::shutdown::until;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -124,7 +123,7 @@ impl Election {
 
 pub(super) struct Running {
     pub(super) tasks: Tasks,
-    pub(super) server: JoinHandle<Result<(), ServerError>>,
+    pub(super) server: JoinHandle<anyhow::Result<()>>,
     pub(super) close: watch::Sender<bool>,
     pub(super) election: Election,
     /// Whether the tasks remove the registration of the webhook at the end.
