@@ -13,11 +13,11 @@ use kube::{Client, Config};
 use thiserror::Error;
 use tower::layer::layer_fn;
 
+pub use crate::api_error::without_user_info;
 use crate::api_error::{error_chain, error_message};
+use crate::api_requests::ApiServer;
 use crate::api_requests::Bounded;
 pub use crate::api_requests::{RequestTimeout, is_answer_too_large, request_at_most};
-use crate::api_server::ApiServer;
-pub use crate::error_text::without_user_info;
 
 /// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]

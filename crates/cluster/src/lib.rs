@@ -1,7 +1,7 @@
 //! What a program needs from a cluster.
 //!
-//! - [`connect`], [`api_server`], [`list_pages`], [`api_error`], [`backoff`], [`repeated_failures`] and [`utf8`]: requests
-//!   to the API server, its answers, and their errors.
+//! - [`connect`], [`list_pages`], [`api_error`], [`backoff`], [`repeated_failures`] and [`utf8`]: requests to the API
+//!   server, its answers, and their errors.
 //! - [`watch`] keeps the objects that decisions are made from, [`lookups`] answers the look-ups of the core, and
 //!   [`reservations`] keeps the addresses in flight. [`evaluator`] evaluates requests with them.
 //! - [`manifests`] reads and edits manifests. [`object`] reads Kubernetes objects that are JSON, and [`yaml`] parses YAML
@@ -17,11 +17,9 @@
 
 pub mod api_error;
 mod api_requests;
-pub mod api_server;
 pub mod background;
 pub mod backoff;
 pub mod connect;
-mod error_text;
 pub mod evaluator;
 pub mod external;
 pub mod fair_queue;

@@ -12,7 +12,7 @@ use kube::api::{ListParams, ObjectList};
 use thiserror::Error;
 use tower::BoxError;
 
-use crate::error_text::causes;
+use crate::api_error::causes;
 
 /// How many objects are requested at a time, as long as no page is too large. Pages of more objects have no maximum
 /// size: the watchers of kube request 500 objects by default, and can't request fewer of them later.

@@ -1,11 +1,4 @@
 //! Reads manifests from files, folders and standard input.
-//!
-//! | module | purpose |
-//! | --- | --- |
-//! | [`manifest_files`] | finds the manifests in files, folders and standard input, and reads them |
-//! | [`json_list`] | reads a large JSON list item by item |
-//! | `parallel_parser` | parses a large text on all processors |
-//! | [`manifest_edit`] | writes addresses and blocks into the text of manifests |
 
 use std::cell::RefCell;
 use std::fmt;

@@ -16,15 +16,13 @@ use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use ipnet::IpNet;
 use serde_json::Value;
 
-mod address_index;
-mod block_index;
+mod indexes;
 mod namespace;
 mod stored_objects;
 mod stored_service;
 mod workloads;
 
-use self::address_index::AddressIndex;
-use self::block_index::BlockIndex;
+use self::indexes::{AddressIndex, BlockIndex};
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Addresses, Namespace, name_hash};
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};

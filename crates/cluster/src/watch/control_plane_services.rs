@@ -11,7 +11,7 @@
 //! While one of the kinds is not listed yet, or its watch fails, there is no answer: a Service must not move while it
 //! is unknown whether the control plane calls it.
 //!
-//! The same objects show whether [webhooks of other programs](super::other_webhooks) choose addresses of Services, too.
+//! The same objects show whether webhooks of other programs choose addresses of Services, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -30,7 +30,7 @@ use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use self::caller_object::CallerObject;
+pub use self::caller_object::{CallerObject, K2S};
 use super::kinds::{self, Kind};
 use crate::host_metrics::ClusterMetrics;
 

@@ -114,6 +114,33 @@ fn owned((api_version, kind): &(&str, &str)) -> Kind {
     ((*api_version).to_owned(), (*kind).to_owned())
 }
 
+/// Implements [`kube::Resource`] for a type whose field `metadata` is an `ObjectMeta`. As for
+/// [`kube::api::DynamicObject`], an `ApiResource` tells the kind.
+macro_rules! impl_dynamic_resource {
+    ($object:ty) => {
+        impl_dynamic_resource!($object, kind group version plural);
+    };
+    ($object:ty, $($name:ident)+) => {
+        impl ::kube::Resource for $object {
+            type DynamicType = ::kube::api::ApiResource;
+            type Scope = ::kube::core::DynamicResourceScope;
+
+            $(fn $name(resource: &Self::DynamicType) -> ::std::borrow::Cow<'_, str> {
+                <::kube::api::DynamicObject as ::kube::Resource>::$name(resource)
+            })+
+
+            fn meta(&self) -> &::kube::api::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ::kube::api::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(super) use impl_dynamic_resource;
+
 #[cfg(test)]
 mod tests {
     use super::*;

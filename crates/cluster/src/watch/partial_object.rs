@@ -11,8 +11,7 @@ use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use super::dynamic_resource::impl_dynamic_resource;
-use super::kinds::Kind;
+use super::kinds::{Kind, impl_dynamic_resource};
 use super::watched_fields;
 use crate::lookups::field_mask::MaskedReader;
 use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, SERVICE_NAME_LABEL};

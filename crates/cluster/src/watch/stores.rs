@@ -10,7 +10,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::api_error::{error_chain, is_too_slow};
 use crate::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
+use crate::list_pages::{fewer_objects, is_page_too_large};
+use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
 use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
@@ -23,11 +26,6 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
-mod lists;
-mod watch_state;
-
-use self::lists::Lists;
-pub use self::watch_state::State;
 use super::control_plane_services::ControlPlaneServices;
 use super::kinds::{self, Kind, own_name};
 use super::partial_object::PartialObject;
@@ -79,6 +77,69 @@ struct Inner {
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
     /// Is called with every change after the first list of its kind.
     changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
+}
+
+/// The state of the watch of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The first list is not complete.
+    Syncing,
+    /// The list is complete, and changes are watched.
+    Synced,
+    /// The cluster does not have this kind.
+    Absent,
+    /// The watch fails at present.
+    Failing {
+        /// When it began to fail.
+        since: Instant,
+        /// The error of the client.
+        reason: String,
+        /// Whether there is a complete list from before.
+        synced: bool,
+    },
+}
+
+impl State {
+    /// Why the watch of this kind is not in sync; `None` if it is.
+    fn lag(&self, (api_version, kind): &Kind) -> Option<String> {
+        match self {
+            Self::Synced | Self::Absent => None,
+            Self::Syncing => Some(format!("{api_version}/{kind} is being listed")),
+            Self::Failing { since, reason, .. } => {
+                let seconds = since.elapsed().as_secs();
+                Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
+            }
+        }
+    }
+}
+
+/// The progress of the lists of one kind. It decides how the next list is requested.
+struct Lists {
+    /// Whether the kind was listed completely at least once.
+    complete: bool,
+    /// How many objects the next list requests at a time.
+    page_objects: u32,
+}
+
+impl Lists {
+    /// The lists of a kind before the first one.
+    fn new(kind: &Kind) -> Self {
+        Self { complete: false, page_objects: kinds::page_objects(kind) }
+    }
+
+    /// Notes that a list is complete.
+    fn completed(&mut self, kind: &Kind) {
+        *self = Self { complete: true, ..Self::new(kind) };
+    }
+
+    /// Notes that a list failed. The next one has smaller pages if that may help. Returns whether to begin it at once.
+    fn failed(&mut self, error: &kube::Error) -> bool {
+        let is_page_too_large = is_page_too_large(error);
+        if is_page_too_large || is_too_slow(error) {
+            self.page_objects = fewer_objects(self.page_objects);
+        }
+        is_page_too_large
+    }
 }
 
 /// How the watch of a kind ended.
@@ -395,5 +456,57 @@ impl Inner {
     fn learn_service_cidrs(&self) {
         let found = Snapshot::read(&self.snapshot).service_ranges();
         send_if_changed(&self.service_cidrs, found);
+    }
+
+    fn set_synced(&self, kind: &Kind) {
+        let mut states = self.states();
+        if states.get(kind) == Some(&State::Synced) {
+            return;
+        }
+        let before = states.insert(kind.clone(), State::Synced);
+        drop(states);
+        match before {
+            // The first watch that recovers tells it for all that failed for the same reason.
+            Some(State::Failing { reason, .. }) if let Some(line) = repeated_failures::end(&reason) => {
+                let not_logged = line.not_logged;
+                tracing::info!(api_version = kind.0, kind = kind.1, not_logged, "followed again");
+            }
+            _ => tracing::debug!(api_version = kind.0, kind = kind.1, "listed"),
+        }
+        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).add_api(&kind.0, &kind.1);
+    }
+
+    fn set_absent(&self, kind: &Kind) {
+        self.forget_others(kind, &BTreeSet::new());
+        let before = self.states().insert(kind.clone(), State::Absent);
+        if before == Some(State::Absent) {
+            return;
+        }
+        tracing::info!(api_version = kind.0, kind = kind.1, "the cluster does not have this kind");
+        // Addresses in use are known from Services too, so that look-up always gets an answer.
+        if own_name(kind) != "IPAddress" {
+            self.snapshot.write().unwrap_or_else(PoisonError::into_inner).remove_api(&kind.0, &kind.1);
+        }
+    }
+
+    fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
+        let reason = error_chain(error);
+        self.metrics.watch_error(&kind.1);
+        if let Some(line) = repeated_failures::line(&reason) {
+            let not_logged = line.not_logged;
+            tracing::warn!(
+                api_version = kind.0,
+                kind = kind.1,
+                error = reason,
+                not_logged,
+                "watch failed, trying again"
+            );
+        }
+        let mut states = self.states();
+        let (since, synced) = match states.get(kind) {
+            Some(State::Failing { since, synced, .. }) => (*since, *synced),
+            before => (Instant::now(), matches!(before, Some(State::Synced))),
+        };
+        states.insert(kind.clone(), State::Failing { since, reason, synced });
     }
 }

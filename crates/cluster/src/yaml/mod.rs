@@ -2,7 +2,6 @@
 
 mod composer;
 mod node;
-mod scalar;
 mod text_parts;
 
 use serde_json::Value;

@@ -13,9 +13,8 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::field_mask::Mask;
-use clusterip_cluster::watch::control_plane_services::CallerObject;
+use clusterip_cluster::watch::control_plane_services::{CallerObject, K2S};
 use clusterip_cluster::watch::kinds::{self, Kind};
-use clusterip_cluster::watch::other_webhooks;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::watched_fields;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
@@ -235,7 +234,7 @@ fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
             reduced["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"service": service}}}});
         }
         _ => {
-            let named = object.chooses_addresses.then(|| json!({"name": other_webhooks::K2S}));
+            let named = object.chooses_addresses.then(|| json!({"name": K2S}));
             let webhooks = services.iter().map(|service| json!({"clientConfig": {"service": service}}));
             reduced["webhooks"] = webhooks.chain(named).collect();
         }
