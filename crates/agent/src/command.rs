@@ -12,7 +12,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignment_watcher::{AssignmentWatcher, matters};
-use clusterip_cluster::http::status::{Status, StatusServer};
+use clusterip_cluster::http::status::{self, Status};
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::Duties;
@@ -108,7 +108,7 @@ impl Agent {
         let client = self.cluster.client().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(ExposedMetrics::new());
-        let status = StatusServer::bind(self.listen).await?;
+        let server = status::bind(self.listen).await?;
         // `clusterip serve` reports overlaps of Service ranges with pools.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
@@ -125,11 +125,11 @@ impl Agent {
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
         let (health, seen) = watch::channel(Health::new());
-        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
+        tracing::info!(listen = %server.local_addr(), namespace, node = self.node, "serving probes and metrics");
         let report = probe_status(&self.node, &seen, &stores, &metrics);
         let mut tasks = JoinSet::new();
         let (end, of_follower) = (until(stopped.clone()), until(stopped.clone()));
-        tasks.spawn(async move { status.run(report, end).await.context("the server of probes and metrics") });
+        tasks.spawn(async move { status::run(server, report, end).await.context("the server of probes and metrics") });
         tasks.spawn(follower.run(of_follower).map(Ok));
         tasks.spawn(report_pools(settings.clone()).map(Ok));
         stores.completed().await;

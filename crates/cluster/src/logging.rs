@@ -9,14 +9,14 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use tracing::Dispatch;
 use tracing::dispatcher::set_global_default;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::terminal::{harmless, steers};
@@ -85,35 +85,28 @@ impl Logging {
     }
 
     /// A logger that writes to `sink`.
-    fn dispatch<W>(self, sink: W) -> Dispatch
-    where
-        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
-    {
+    fn dispatch<W: Write + 'static>(self, sink: impl Fn() -> W + Send + Sync + 'static) -> Dispatch {
         let level = self.log_level.filter();
         // Messages of dependencies are for their developers, except for warnings and errors.
         let filter = Targets::new()
             .with_target(OUR_CRATES, level)
             .with_targets(REPORTED_TWICE)
             .with_default(level.min(LevelFilter::WARN));
-        let sink = Harmless { sink, format: self.log_format };
+        let sink = move || HarmlessWriter { sink: sink(), format: self.log_format };
         // If standard error is closed, internal errors can't be reported: the fallback would print there, and
         // panic.
         let lines = tracing_subscriber::fmt::layer().with_writer(sink).with_ansi(false).log_internal_errors(false);
         match self.log_format {
             LogFormat::Text => {
                 let lines = lines.with_target(false).fmt_fields(QuotedFields);
-                dispatch(tracing_subscriber::registry().with(lines).with(filter))
+                Dispatch::new(tracing_subscriber::registry().with(lines).with(filter))
             }
             LogFormat::Json => {
                 let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                dispatch(tracing_subscriber::registry().with(lines).with(filter))
+                Dispatch::new(tracing_subscriber::registry().with(lines).with(filter))
             }
         }
     }
-}
-
-fn dispatch(subscriber: impl Subscriber + Send + Sync) -> Dispatch {
-    Dispatch::new(subscriber)
 }
 
 /// Writes the fields of an event as `key=value`, so that a program can tell where each value ends.
@@ -169,21 +162,7 @@ fn is_ambiguous(value: &str) -> bool {
     value.is_empty() || value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '='))
 }
 
-/// Escapes lines before they reach another writer.
-struct Harmless<W> {
-    sink: W,
-    format: LogFormat,
-}
-
-impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Harmless<W> {
-    type Writer = HarmlessWriter<W::Writer>;
-
-    fn make_writer(&'w self) -> Self::Writer {
-        HarmlessWriter { sink: self.sink.make_writer(), format: self.format }
-    }
-}
-
-/// The writer of [`Harmless`]. A log line arrives in one write.
+/// Escapes lines before they reach another writer. A log line arrives in one write.
 struct HarmlessWriter<W> {
     sink: W,
     format: LogFormat,

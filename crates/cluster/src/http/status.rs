@@ -33,29 +33,15 @@ pub struct Status {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// The purpose of the server, in its errors.
-const PURPOSE: Purpose = Purpose { serves: "probes and metrics", flag: "--listen" };
+/// The server for probes and metrics. It listens on `address`, but answers only in [`run`].
+pub async fn bind(address: SocketAddr) -> anyhow::Result<Server> {
+    Server::bind(address, Purpose { serves: "probes and metrics", flag: "--listen" }).await
+}
 
-/// The server for probes and metrics. It listens, but answers only in [`Self::run`].
-#[derive(Debug)]
-pub struct StatusServer(Server);
-
-impl StatusServer {
-    /// Listens on `address`.
-    pub async fn bind(address: SocketAddr) -> anyhow::Result<Self> {
-        Ok(Self(Server::bind(address, PURPOSE).await?))
-    }
-
-    /// The address that the server listens on, with the actual port if port 0 was requested.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.0.local_addr()
-    }
-
-    /// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown` completes.
-    pub async fn run(self, status: Status, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
-        let connections = ConnectionLimiter::new(CONNECTIONS);
-        self.0.serve(router(status), connections.clone(), connections, TIME, shutdown).await
-    }
+/// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown` completes.
+pub async fn run(server: Server, status: Status, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
+    let connections = ConnectionLimiter::new(CONNECTIONS);
+    server.serve(router(status), connections.clone(), connections, TIME, shutdown).await
 }
 
 fn router(status: Status) -> Router {
@@ -93,7 +79,7 @@ mod tests {
     #[tokio::test]
     async fn probes_and_metrics_are_answered_and_other_paths_and_methods_refused() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let server = StatusServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let server = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let url = format!("http://{}", server.local_addr());
         let nothing = || Arc::new(Vec::new) as Arc<dyn Fn() -> Vec<String> + Send + Sync>;
         let reasons = Arc::new(|| vec!["this".to_owned(), "and that".to_owned()]);
@@ -102,7 +88,7 @@ mod tests {
             readiness_errors: reasons,
             metrics: Arc::new(|| "measured\n".to_owned()),
         };
-        let running = tokio::spawn(server.run(status, pending()));
+        let running = tokio::spawn(run(server, status, pending()));
         let client = reqwest::Client::builder().build().unwrap();
         struct Case {
             method: &'static str,
@@ -138,8 +124,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_occupied_listen_address_is_named_in_the_error() {
-        let first = StatusServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let error = StatusServer::bind(first.local_addr()).await.unwrap_err().to_string();
+        let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let error = bind(first.local_addr()).await.unwrap_err().to_string();
         let expected = format!("listening on {} for probes and metrics failed: ", first.local_addr());
         assert!(error.starts_with(&expected) && error.ends_with("choose another address with --listen"), "{error}");
     }
