@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::watch::kinds::Kind;
+
 /// A failure with a known cause is logged again after this time.
 const PAUSE: Duration = Duration::from_mins(1);
 /// At most this many causes are remembered. If there are more, failures are logged that need not be.
@@ -28,6 +30,13 @@ pub fn line(cause: &str) -> Option<Line> {
 /// Notes that the failures with this cause have ended; `None` if that is not logged, because it is known.
 pub fn end(cause: &str) -> Option<Line> {
     CAUSES.lock().unwrap_or_else(PoisonError::into_inner).end(cause)
+}
+
+/// Logs that the watch of a kind failed.
+pub(crate) fn warn_of_watch((api_version, kind): &Kind, error: &str) {
+    if let Some(Line { not_logged }) = line(error) {
+        tracing::warn!(api_version, kind, error, not_logged, "watch failed, trying again");
+    }
 }
 
 /// The causes, each with the time of its last line and the number of failures that were not logged since.

@@ -127,6 +127,14 @@ impl Stored {
         }
     }
 
+    fn service(&self) -> Option<&Arc<StoredService>> {
+        if let Self::Service(service) = self { Some(service) } else { None }
+    }
+
+    fn node(&self) -> Option<&Arc<StoredNode>> {
+        if let Self::Node(node) = self { Some(node) } else { None }
+    }
+
     /// About how many bytes of memory the object takes, with its entries in the indexes; 0 for the objects of
     /// administrators.
     fn bytes(&self, name: &str) -> usize {
@@ -300,12 +308,8 @@ impl Snapshot {
         let inside =
             self.namespaces.range::<str, _>((Bound::Included(namespace.unwrap_or_default()), Bound::Unbounded));
         let inside = inside.take_while(move |(other, _)| namespace.is_none_or(|namespace| ***other == *namespace));
-        inside.flat_map(|(_, of_namespace)| of_namespace.each(StoredKind::Service)).filter_map(|(_, stored)| {
-            match stored {
-                Stored::Service(service) => Some(service),
-                _ => None,
-            }
-        })
+        let services = inside.flat_map(|(_, of_namespace)| of_namespace.each(StoredKind::Service));
+        services.filter_map(|(_, stored)| stored.service())
     }
 
     /// The keys of the Services of a namespace, or of all, in order.
@@ -315,10 +319,7 @@ impl Snapshot {
 
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<StoredService>> {
-        match self.get(StoredKind::Service, &key.namespace, &key.name)? {
-            Stored::Service(service) => Some(service),
-            _ => None,
-        }
+        self.get(StoredKind::Service, &key.namespace, &key.name)?.service()
     }
 
     fn of_cluster(&self, kind: StoredKind) -> impl Iterator<Item = &Stored> {
@@ -327,18 +328,12 @@ impl Snapshot {
 
     /// The Nodes in the order of their names.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<StoredNode>> {
-        self.of_cluster(StoredKind::Node).filter_map(|stored| match stored {
-            Stored::Node(node) => Some(node),
-            _ => None,
-        })
+        self.of_cluster(StoredKind::Node).filter_map(Stored::node)
     }
 
     /// The Node with this name; `None` if there is none.
     pub fn node(&self, name: &str) -> Option<&Arc<StoredNode>> {
-        match self.get(StoredKind::Node, "", name)? {
-            Stored::Node(node) => Some(node),
-            _ => None,
-        }
+        self.get(StoredKind::Node, "", name)?.node()
     }
 
     /// The labels and annotations of a Namespace, or the mistake in them; `None` if the Namespace does not exist. The
@@ -379,18 +374,14 @@ impl Snapshot {
                 self.ip_addresses.iter().map(|address| (String::new(), address.to_string())).collect()
             }
             Some(kind) => {
-                let names = |(namespace, of_namespace): (&str, &Namespace)| {
+                let each = self.namespaces.iter().flat_map(|(namespace, of_namespace)| {
                     let bare = of_namespace.bare().filter(|_| kind == StoredKind::Service);
                     let names = of_namespace.each(kind).map(|(name, _)| &**name).chain(bare);
-                    names.map(|name| (namespace.to_owned(), name.to_owned())).collect::<Vec<_>>()
-                };
-                self.each_namespace().flat_map(names).collect()
+                    names.map(|name| (namespace.to_string(), name.to_owned()))
+                });
+                each.collect()
             }
         }
-    }
-
-    fn each_namespace(&self) -> impl Iterator<Item = (&str, &Namespace)> {
-        self.namespaces.iter().map(|(name, of_namespace)| (&**name, of_namespace))
     }
 
     /// The workloads of a kind in a namespace that a Service with this selector selects, as long as there are steps
@@ -417,10 +408,7 @@ impl Snapshot {
 
     /// The Services of a namespace whose names come after this one, in order.
     pub fn services_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Arc<StoredService>> {
-        self.after(StoredKind::Service, namespace, name).filter_map(|(_, stored)| match stored {
-            Stored::Service(service) => Some(service),
-            _ => None,
-        })
+        self.after(StoredKind::Service, namespace, name).filter_map(|(_, stored)| stored.service())
     }
 
     /// The Pods of a namespace whose names come after this one, in order.

@@ -78,7 +78,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         needs.moves(duties);
     } else if duties.previews_moves {
         // The records of moves. Their names contain the UIDs of Services.
-        needs.add("apps", "controllerrevisions", None, duties.own_namespace(), None, &["get"]);
+        needs.add("apps", ("controllerrevisions", None), duties.own_namespace(), None, &["get"]);
     }
     if duties.nodes {
         // The Nodes are watched anyway. One is read again after a write that got no answer.
@@ -93,8 +93,8 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     }
     if let Some(secret) = &duties.authority {
         let own = duties.own_namespace();
-        needs.add("", "secrets", None, own, None, &["create"]);
-        needs.add("", "secrets", None, own, Some(secret), &["get", "update"]);
+        needs.add("", ("secrets", None), own, None, &["create"]);
+        needs.add("", ("secrets", None), own, Some(secret), &["get", "update"]);
     }
     if let Some(registration) = &duties.registration {
         needs.registration(registration, duties);
@@ -104,7 +104,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         if duties.moves {
             for kind in Kind::ALL {
                 let resource = kind.api_resource();
-                needs.add(&resource.group, &resource.plural, Some("status"), None, None, &["patch"]);
+                needs.add(&resource.group, (&resource.plural, Some("status")), None, None, &["patch"]);
             }
         }
     }
@@ -124,32 +124,30 @@ struct Needs(Vec<Need>);
 
 impl Needs {
     fn cluster(&mut self, group: &str, resource: &str, verbs: &[&'static str]) -> &mut Self {
-        self.add(group, resource, None, None, None, verbs)
+        self.add(group, (resource, None), None, None, verbs)
     }
 
+    /// `Some` namespace or name restricts the permission to it.
     fn add(
         &mut self,
         group: &str,
-        resource: &str,
-        subresource: Option<&'static str>,
+        (resource, subresource): (&str, Option<&'static str>),
         namespace: Option<&str>,
         name: Option<&str>,
         verbs: &[&'static str],
     ) -> &mut Self {
         for verb in verbs {
-            let need = Need {
-                verb,
-                group: group.to_owned(),
-                resource: resource.to_owned(),
-                subresource,
-                name: name.map(str::to_owned),
-                namespace: namespace.map(str::to_owned),
-            };
+            let read = Need::read(verb, group, resource, namespace);
+            let need = Need { subresource, name: name.map(str::to_owned), ..read };
             if !self.0.contains(&need) {
                 self.0.push(need);
             }
         }
         self
+    }
+
+    fn leases(&mut self, namespace: Option<&str>, name: Option<&str>, verbs: &[&'static str]) -> &mut Self {
+        self.add("coordination.k8s.io", ("leases", None), namespace, name, verbs)
     }
 
     fn watches(&mut self, resources: impl Iterator<Item = ApiResource>) {
@@ -171,7 +169,7 @@ impl Needs {
     fn kubewarden_policy(&mut self, duties: &Duties) {
         if let Some(policy) = &duties.kubewarden_policy {
             let (group, resource) = ("policies.kubewarden.io", "clusteradmissionpolicies");
-            self.add(group, resource, None, None, Some(policy), &["get", "list", "watch"]);
+            self.add(group, (resource, None), None, Some(policy), &["get", "list", "watch"]);
         }
     }
 
@@ -184,11 +182,8 @@ impl Needs {
     fn finds_moves(&mut self) {
         // The objects that make the control plane call Services, which then are not moved.
         self.watches(kinds::callers().map(|kind| kinds::regular(&kind)));
-        self.cluster("discovery.k8s.io", "endpointslices", WATCHED).cluster("", "services", &["get"]).cluster(
-            "networking.k8s.io",
-            "ipaddresses",
-            &["get"],
-        );
+        self.cluster("discovery.k8s.io", "endpointslices", WATCHED);
+        self.cluster("", "services", &["get"]).cluster("networking.k8s.io", "ipaddresses", &["get"]);
     }
 
     fn moves(&mut self, duties: &Duties) {
@@ -196,34 +191,28 @@ impl Needs {
         self.cluster("", "services", &["update"])
             .cluster("events.k8s.io", "events", &["create", "patch"])
             // A name can't restrict `create`, because the object has no name before.
-            .add("coordination.k8s.io", "leases", None, own, None, &["create"])
-            .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
+            .leases(own, None, &["create"])
+            .leases(own, Some(LEASE), &["get", "update"])
             // The records of moves, and the requests of administrators. Their names contain the UIDs of Services.
-            .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"]);
+            .add("apps", ("controllerrevisions", None), own, None, &["get", "list", "watch", "create", "delete"]);
         if duties.seamless {
             self.seamless_moves();
         }
         if duties.load_balancers {
-            self.add("", "services", Some("status"), None, None, &["update"]);
+            self.add("", ("services", Some("status")), None, None, &["update"]);
         }
     }
 
     /// The temporary Services, and what is read before a seamless move begins.
     fn seamless_moves(&mut self) {
-        self.cluster("", "services", &["create", "delete"]).cluster("", "resourcequotas", &["list"]).cluster(
-            "discovery.k8s.io",
-            "endpointslices",
-            &["list"],
-        );
+        self.cluster("", "services", &["create", "delete"]).cluster("", "resourcequotas", &["list"]);
+        self.cluster("discovery.k8s.io", "endpointslices", &["list"]);
     }
 
     /// The record of a Service's addresses, the status that shows them, and the Leases that tell which node holds
     /// them.
     fn external(&mut self, duties: &Duties) {
-        self.cluster("", "services", &["patch"]).add("", "services", Some("status"), None, None, &["patch"]).add(
-            "coordination.k8s.io",
-            "leases",
-            None,
+        self.cluster("", "services", &["patch"]).add("", ("services", Some("status")), None, None, &["patch"]).leases(
             duties.agents_namespace(),
             None,
             &["list", "watch"],
@@ -232,21 +221,20 @@ impl Needs {
 
     /// All Leases in the process's own namespace.
     fn all_leases(&mut self, duties: &Duties) {
-        let verbs = ["get", "list", "watch", "create", "update", "delete"];
-        self.add("coordination.k8s.io", "leases", None, duties.own_namespace(), None, &verbs);
+        self.leases(duties.own_namespace(), None, &["get", "list", "watch", "create", "update", "delete"]);
     }
 
     fn registration(&mut self, Registration { name, own }: &Registration, duties: &Duties) {
         let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
-        self.add(group, resource, None, None, Some(name), &["get", "list", "watch", "update"]);
+        self.add(group, (resource, None), None, Some(name), &["get", "list", "watch", "update"]);
         if *own {
             self.cluster(group, resource, &["create"]);
-            self.add(group, resource, None, None, Some(name), &["delete"]);
+            self.add(group, (resource, None), None, Some(name), &["delete"]);
             // A server with `--register-url` leaves nothing behind.
             let namespace = duties.own_namespace();
-            self.add("coordination.k8s.io", "leases", None, namespace, Some(LEASE), &["delete"]);
+            self.leases(namespace, Some(LEASE), &["delete"]);
             if let Some(secret) = &duties.authority {
-                self.add("", "secrets", None, namespace, Some(secret), &["delete"]);
+                self.add("", ("secrets", None), namespace, Some(secret), &["delete"]);
             }
         }
     }

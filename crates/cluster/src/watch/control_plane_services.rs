@@ -239,16 +239,7 @@ impl Inner {
                 Some(error) => {
                     let reason = error_chain(&error);
                     metrics.watch_error(&kind.1);
-                    if let Some(line) = repeated_failures::line(&reason) {
-                        let not_logged = line.not_logged;
-                        tracing::warn!(
-                            api_version = kind.0,
-                            kind = kind.1,
-                            error = reason,
-                            not_logged,
-                            "watch failed, trying again"
-                        );
-                    }
+                    repeated_failures::warn_of_watch(&kind, &reason);
                     self.set_state(&kind, State::Failing(reason));
                 }
                 None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),

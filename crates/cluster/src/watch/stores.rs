@@ -492,16 +492,7 @@ impl Inner {
     fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
         let reason = error_chain(error);
         self.metrics.watch_error(&kind.1);
-        if let Some(line) = repeated_failures::line(&reason) {
-            let not_logged = line.not_logged;
-            tracing::warn!(
-                api_version = kind.0,
-                kind = kind.1,
-                error = reason,
-                not_logged,
-                "watch failed, trying again"
-            );
-        }
+        repeated_failures::warn_of_watch(kind, &reason);
         let mut states = self.states();
         let (since, synced) = match states.get(kind) {
             Some(State::Failing { since, synced, .. }) => (*since, *synced),
