@@ -289,11 +289,11 @@ impl AuditArguments {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
         let reads = self.reads(&Settings::default(), &namespace, agents_namespace.as_deref());
         let written = live_settings::written(&settings, &client).await;
-        let written = reads.explain(&client, written.map_err(Into::into)).await?;
+        let written = reads.explain(&client, written).await?;
         let checked = self.check_settings(&written, &ServiceRanges::default())?;
         let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await;
         let reads = self.reads(&checked.settings, &namespace, agents_namespace.as_deref());
-        let source = reads.explain(&client, source.map_err(Into::into)).await?;
+        let source = reads.explain(&client, source).await?;
         let cluster = self.cluster.name().await;
         Ok((written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }

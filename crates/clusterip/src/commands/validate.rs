@@ -110,7 +110,7 @@ impl ValidateArguments {
         let client = runtime.block_on(self.connection.client())?;
         let ranges = runtime.block_on(async {
             let ranges = facts::service_cidrs(&client).await;
-            reads().explain(&client, ranges.map_err(Into::into)).await
+            reads().explain(&client, ranges).await
         })?;
         if ranges.all.is_empty() {
             warn(

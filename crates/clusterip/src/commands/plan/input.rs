@@ -127,10 +127,10 @@ impl PlanArguments {
         if let Some(folder) = &self.kustomize {
             let Built { source, messages } = build_kustomization(folder)?;
             messages.iter().for_each(|message| notice(message));
-            return Ok(manifest_files::load_text(source, namespace)?);
+            return manifest_files::load_text(source, namespace);
         }
         let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
-        Ok(manifest_files::load(&paths, namespace)?)
+        manifest_files::load(&paths, namespace)
     }
 
     fn uses_cluster(&self) -> bool {
@@ -183,7 +183,7 @@ impl PlanArguments {
         let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more };
         let objects = runtime.block_on(async {
             let objects = api_server_lists::objects(&client, &kinds_of).await;
-            reads.explain(&client, objects.map_err(Into::into)).await
+            reads.explain(&client, objects).await
         })?;
         Ok(Cluster { objects, settings })
     }

@@ -140,7 +140,7 @@ impl Running {
                 tracing::info!(target: LOG_TARGET, "stopping");
                 None
             }
-            ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
+            ended = &mut server => Some(ended.context("the server stopped early").flatten()),
             Some(ended) = tasks.next_ended() => Some(ended),
         };
         tasks.stop();
@@ -151,7 +151,7 @@ impl Running {
         failed = failed.or(Some(tasks.end().await).filter(Result::is_err));
         close.send_replace(true);
         if !server.is_finished() {
-            let ended = server.await.context("the server stopped early").and_then(|ended| Ok(ended?));
+            let ended = server.await.context("the server stopped early").flatten();
             failed = failed.or(Some(ended).filter(Result::is_err));
         }
         election.leave().await;

@@ -149,7 +149,7 @@ impl<'a> Startup<'a> {
         let audit = audit.reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();
-        self.tasks.try_spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit())), end).await?) });
+        self.tasks.try_spawn(async move { ui.run(Arc::new(move || Ok(audit.audit())), end).await });
         Ok(())
     }
 
