@@ -414,7 +414,7 @@ mod tests {
                 let again = addresses(&snapshot, &ledger, after, dry_run);
                 assert_eq!(again.is_free(address).unwrap(), expected, "{name}, dry run: {dry_run}");
                 drop(again);
-                assert_eq!(ledger.len(), 1, "{name}: the reservation stays");
+                assert_eq!(ledger.reservations().len(), 1, "{name}: the reservation stays");
             }
         }
     }

@@ -192,14 +192,12 @@ impl Ledger {
 
     /// Whether the address is reserved, and by this process rather than by another replica.
     pub fn is_reserved_here(&self, address: IpAddr) -> bool {
-        let now = (self.clock)();
-        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && !reservation.by_other_replica)
+        self.active(address, |reservation| !reservation.by_other_replica)
     }
 
     /// Whether the address is reserved for this owner, by this process or by another replica.
     pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner) -> bool {
-        let now = (self.clock)();
-        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && reservation.owner == *owner)
+        self.active(address, |reservation| reservation.owner == *owner)
     }
 
     /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
@@ -278,12 +276,8 @@ impl Ledger {
     /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
     /// If the name is not generated yet, any request without a name in the namespace may have been the first one.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        let now = (self.clock)();
-        let ledger = self.lock();
-        ledger.get(&address).is_some_and(|reservation| {
-            reservation.is_active(now)
-                && reservation.chosen == Chosen::ByPolicy
-                && reservation.owner.id() == (namespace, name)
+        self.active(address, |reservation| {
+            reservation.chosen == Chosen::ByPolicy && reservation.owner.id() == (namespace, name)
         })
     }
 
@@ -315,17 +309,10 @@ impl Ledger {
         reservations
     }
 
-    /// How many addresses are reserved.
-    pub fn len(&self) -> usize {
+    /// Whether there is an active reservation like this of the address.
+    fn active(&self, address: IpAddr, is_it: impl FnOnce(&Reservation) -> bool) -> bool {
         let now = (self.clock)();
-        let mut ledger = self.lock();
-        ledger.retain(|_, reservation| reservation.is_active(now));
-        ledger.len()
-    }
-
-    /// Whether no address is reserved.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && is_it(reservation))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Reservation>> {

@@ -49,7 +49,7 @@ fn reviewed(explicit: &str, on_error: OnError, request: &Value) -> (AdmissionRes
     let ledger = Ledger::default();
     let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
     let answer = Admission::new(evaluator, metrics.admission.clone(), on_error).review(request);
-    assert!(ledger.is_empty());
+    assert!(ledger.reservations().is_empty());
     let counted = metrics.encode();
     let counted = counted.lines().find(|line| line.starts_with("clusterip_admissions_total{kind=\"Node\""));
     (answer, counted.unwrap_or_default().to_owned())

@@ -69,7 +69,7 @@ async fn request_without_a_decision_is_treated_as_on_error_says() {
         let found = admission.unreviewed(&node, 500, "the review panicked");
         let warnings = Some(vec!["clusterip-policy could not decide: the review panicked".to_owned()]);
         assert_eq!((found.allowed, found.status, found.warnings), (true, None, warnings));
-        assert!(ledger.is_empty());
+        assert!(ledger.reservations().is_empty());
         let text = metrics.encode();
         let line = "clusterip_admissions_total{kind=\"Service\",decision=\"error\",pool=\"\"} 2";
         assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");

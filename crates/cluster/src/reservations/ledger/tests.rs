@@ -65,7 +65,7 @@ fn dry_look_up_reserves_nothing() {
     let (ledger, _) = ledger();
     assert!(ledger.is_free(ip(1), || false));
     assert!(!ledger.is_free(ip(1), || true));
-    assert!(ledger.is_empty());
+    assert!(ledger.reservations().is_empty());
     assert!(ledger.reserve(ip(1), &web(), || false));
     assert!(!ledger.is_free(ip(1), || false), "a reserved address is not free");
 }
@@ -77,7 +77,7 @@ fn reservation_ends_when_address_is_seen_or_after_timeout() {
         assert!(ledger.reserve(ip(last), &web(), || false));
     }
     ledger.mark_seen(ip(1));
-    assert_eq!(ledger.len(), 2, "while an evaluation runs, the seen object is not its Service");
+    assert_eq!(ledger.reservations().len(), 2, "while an evaluation runs, the seen object is not its Service");
     ledger.commit(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
     ledger.mark_seen(ip(1));
     assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
@@ -142,7 +142,7 @@ fn one_service_reserves_two_addresses_per_family_and_two_external() {
         assert!(ledger.reserve(ip(last), &unnamed, || false));
         ledger.commit(&unnamed, &[ip(last)], &[ip(last)], &any);
     }
-    assert_eq!(ledger.len(), latest.len() + 10);
+    assert_eq!(ledger.reservations().len(), latest.len() + 10);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn address_chosen_by_hand_counts_towards_the_share() {
         let owner = Owner::new("shop", &format!("web-{last}"), "");
         released.extend(ledger.reserve_chosen_by_hand(ip(last), &owner, &four));
     }
-    assert_eq!((released, ledger.len()), ([2, 4].map(ip).to_vec(), 4));
+    assert_eq!((released, ledger.reservations().len()), ([2, 4].map(ip).to_vec(), 4));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn young_reservations_are_released_only_beyond_the_burst() {
     assert_eq!(reserve_and_commit(&ledger, ip(18), &owner(18), &four).len(), 1, "and no more");
     seconds.store(5, Ordering::Relaxed);
     assert_eq!(reserve_and_commit(&ledger, ip(20), &owner(20), &four).len(), 5, "then the share alone");
-    assert_eq!(ledger.len(), 4);
+    assert_eq!(ledger.reservations().len(), 4);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn both_addresses_of_one_answer_stay_reserved() {
         assert!(ledger.reserve(address, &web(), || false));
     }
     assert_eq!(ledger.commit(&web(), &[ip(2), ip(4)], &[ip(2), ip(4)], &none), Vec::<IpAddr>::new());
-    assert_eq!(ledger.len(), 2);
+    assert_eq!(ledger.reservations().len(), 2);
 }
 
 proptest::proptest! {
