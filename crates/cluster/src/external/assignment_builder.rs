@@ -11,11 +11,7 @@ use clusterip_failover::assignments::{Assignment, Assignments};
 
 use super::eligible;
 use super::service_fields::recorded;
-use crate::lookups::snapshot::{MAX_PORTS, StoredNode, StoredService};
-
-/// How many ports of a namespace are open on its addresses together. A port takes about a kibibyte of memory while a
-/// node writes its firewall.
-const MAX_PORTS_OF_NAMESPACE: usize = 4 * MAX_PORTS;
+use crate::lookups::snapshot::{StoredNode, StoredService};
 
 /// The Service that has each address.
 pub type Owners = BTreeMap<IpAddr, Arc<StoredService>>;
@@ -75,23 +71,15 @@ pub fn owners(
     (owners, refused)
 }
 
-/// What agents hold for these Services on these Nodes. If the Services of a namespace have more than
-/// [`MAX_PORTS_OF_NAMESPACE`] ports, those of its last addresses stay closed, on all nodes alike.
+/// What agents hold for these Services on these Nodes.
 pub fn assignments(settings: &ExternalSettings, owners: &Owners, nodes: &[Arc<StoredNode>]) -> Assignments {
     let mut assigned = Assignments::new();
     let mut eligible_nodes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
     for (address, owner) in owners {
         let Some(pool) = settings.pool_of(*address) else { continue };
         let of_pool = || eligible::names(nodes, &pool.nodes).into_iter().collect();
         let nodes = eligible_nodes.entry(&pool.name).or_insert_with(of_pool).clone();
-        let mut ports = owner.ports();
-        let open = open.entry(&owner.key().namespace).or_default();
-        if ports.len() > MAX_PORTS_OF_NAMESPACE - *open {
-            ports = ports[..MAX_PORTS_OF_NAMESPACE - *open].into();
-        }
-        *open += ports.len();
-        assigned.insert(*address, Assignment { service: owner.key().clone(), ports, nodes });
+        assigned.insert(*address, Assignment { service: owner.key().clone(), ports: owner.ports(), nodes });
     }
     assigned
 }
@@ -104,6 +92,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::lookups::snapshot::MAX_PORTS;
 
     struct Case<'r> {
         name: &'r str,
@@ -241,22 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn ports_take_four_bytes_each_and_a_namespace_has_a_limited_number_of_open_ones() {
+    fn ports_of_an_assignment_take_no_memory_beside_those_of_the_service() {
         let ports: Vec<Value> = (1..=MAX_PORTS).map(|port| json!({"port": port})).collect();
-        let of = |namespace: &str, nth: usize| {
-            let address = format!("10.0.9.{}", 1 + nth);
-            let more = json!({"metadata": {"namespace": namespace}, "spec": {"ports": ports}});
-            Arc::new(StoredService::read(&service(&format!("web-{nth}"), &address, more)))
-        };
-        let services: Vec<_> = (0..200).map(|nth| of("mallory", nth)).chain([of("shop", 200)]).collect();
-        let (owners, _) = owners(&settings(), services.iter().cloned(), &mut |_| None);
-        assert_eq!(owners.len(), services.len());
+        let web = service("web", "10.0.9.1", json!({"spec": {"ports": ports}}));
+        let (owners, _) = owners(&settings(), [Arc::new(StoredService::read(&web))], &mut |_| None);
         let assigned = assignments(&settings(), &owners, &[]);
-        let open: Vec<usize> = assigned.values().map(|assigned| assigned.ports.len()).collect();
-        let expected = [vec![MAX_PORTS; 4], vec![0; 196], vec![MAX_PORTS]].concat();
-        assert_eq!(open, expected);
-        // The ports are those of the stored Services, so they take no further memory.
-        let bytes = |ports: &Arc<[Port]>| if Arc::strong_count(ports) > 1 { 0 } else { size_of_val(&**ports) };
-        assert_eq!(assigned.values().map(|assigned| bytes(&assigned.ports)).sum::<usize>(), 0);
+        let ports: Vec<&Arc<[Port]>> = assigned.values().map(|assigned| &assigned.ports).collect();
+        assert!(matches!(ports[..], [ports] if ports.len() == MAX_PORTS && Arc::strong_count(ports) == 2));
     }
 }
