@@ -368,7 +368,7 @@ async fn misplaced_services_are_moved_or_reported() {
     assert_eq!(wrong, []);
     assert_eq!(default.events("kubernetes").await, [""; 0]);
     default.apply(annotated(Value::Null)).await;
-    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 7)];
+    let misplaced = [("being_deleted", 1), ("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 7)];
     let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));
     // The Services of the three calls of `all_was_looked_at` have moved too.
     let moves = format!("_moves_total{{result=\"moved\"}} {}", moves + 3);

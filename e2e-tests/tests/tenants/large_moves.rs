@@ -7,7 +7,7 @@ use futures::future::join_all;
 use serde_json::{Map, Value, json};
 
 use super::support::{BUSY, DELAY, Scene, Tenant, WINDOWS};
-use crate::support::eventually::eventually;
+use crate::support::eventually::{MAX_WAIT, eventually_within};
 use crate::support::move_helpers::{path, stored};
 use crate::support::process_usage::{memory, peak_memory};
 use crate::support::webhook_cluster::{addresses, annotated, within};
@@ -55,7 +55,7 @@ impl Tenant<'_> {
 
     async fn wait_for_moves(&self, names: &[String]) {
         for name in names {
-            eventually("a large Service to move", async || {
+            eventually_within(4 * MAX_WAIT, "a large Service to move", async || {
                 let now = stored(&self.scene.admin(), &self.namespace, name).await?;
                 addresses(&now).first().is_some_and(|address| within(*address, WINDOWS)).then_some(())
             })
