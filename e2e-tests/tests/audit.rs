@@ -39,11 +39,11 @@ async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) ->
 }
 
 /// The same for a snapshot of the cluster.
-async fn audit_of_snapshot(cluster: &Cluster, settings: &str, output: &str) -> (i32, String, String) {
+async fn audit_of_snapshot(cluster: &Cluster, settings: &str, own: &[&str], output: &str) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let snapshot = folder.path().join("snapshot");
     let mut command = Command::new(program());
-    command.args(["snapshot", "-o", output, "--kubeconfig"]).arg(cluster.plane.kubeconfig());
+    command.arg("snapshot").args(own).args(["-o", output, "--kubeconfig"]).arg(cluster.plane.kubeconfig());
     command.arg("--output-file").arg(&snapshot).stdin(Stdio::null());
     let written = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     assert_eq!((written.status.code(), String::from_utf8(written.stderr).unwrap().as_str()), (Some(0), ""));
@@ -137,7 +137,7 @@ async fn live_cluster_is_audited() {
 
     let live: Value = serde_json::from_str(&json).unwrap();
     for output in ["json", "yaml"] {
-        let (status, json, stderr) = audit_of_snapshot(&cluster, &settings, output).await;
+        let (status, json, stderr) = audit_of_snapshot(&cluster, &settings, &own, output).await;
         assert_eq!((status, stderr.as_str()), (0, ""), "{json}");
         assert_eq!(ranges_and_findings(&json, &place), (ranges.clone(), findings.clone()), "a snapshot as {output}");
         let audit: Value = serde_json::from_str(&json).unwrap();

@@ -171,7 +171,7 @@ async fn commands_list_all_permissions_that_they_lack() {
         Case {
             args: &["snapshot"],
             refused: "listing v1/Service failed: services is forbidden: ",
-            rules: &[PODS, NODES, SERVICE_CIDRS, LEASES],
+            rules: &[PODS, NODES, SERVICE_CIDRS, "in a Role of namespace default:", LEASES],
         },
         Case {
             args: &["init"],

@@ -12,7 +12,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignment_watcher::{AssignmentWatcher, matters};
-use clusterip_cluster::http::status::{self, Status};
+use clusterip_cluster::http::status::{self, Scrapes, Status};
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::Duties;
@@ -238,7 +238,7 @@ fn probe_status(
                 reasons.chain(readiness.borrow().readiness_error()).collect()
             }
         }),
-        metrics: Arc::new(move || {
+        scrapes: Scrapes::new(move || {
             stores.update_metrics();
             metrics.encode()
         }),

@@ -7,7 +7,10 @@ use anyhow::{bail, ensure};
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
+
+use crate::audit::source::LeaseNamespaces;
 
 /// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
 const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
@@ -96,12 +99,20 @@ impl SnapshotKinds {
     }
 }
 
-/// The object that names the listed kinds. It is the first object of a snapshot.
-pub fn contents(kinds: &[Kind]) -> Value {
+/// The object that names the listed kinds, and the namespaces of the Leases. It is the first object of a snapshot.
+pub fn contents(kinds: &[Kind], leases: &LeaseNamespaces) -> Value {
     let (api_version, kind) = CONTENTS;
     let kinds = kinds.iter().map(|(api_version, kind)| json!({"apiVersion": api_version, "kind": kind}));
     let kinds: Vec<Value> = kinds.collect();
-    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "clusterip-snapshot"}, "kinds": kinds})
+    let metadata = json!({"name": "clusterip-snapshot"});
+    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "kinds": kinds, "leaseNamespaces": leases})
+}
+
+/// The namespaces of the Leases, if this object names them.
+pub fn lease_namespaces(object: &Value) -> Option<LeaseNamespaces> {
+    let (api_version, kind) = kind_of(object);
+    let named = object.get("leaseNamespaces").filter(|_| (api_version.as_str(), kind.as_str()) == CONTENTS)?;
+    LeaseNamespaces::deserialize(named).ok()
 }
 
 fn kind_of(object: &Value) -> Kind {
@@ -135,7 +146,7 @@ mod tests {
             Case { name: "nothing", objects: vec![], settings: json!({}), expected: Some("no Kubernetes objects") },
             Case {
                 name: "only what the snapshot lists",
-                objects: vec![contents(&[])],
+                objects: vec![contents(&[], &LeaseNamespaces::default())],
                 settings: json!({}),
                 expected: Some("no Kubernetes objects"),
             },
@@ -189,7 +200,8 @@ mod tests {
                 "evidence": {"kinds": ["Deployment", "Pod"]}}}"#;
         const ANY: &str = r#"{"services": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/24"]}]}}"#;
         let kind = |api_version: &str, kind: &str| (api_version.to_owned(), kind.to_owned());
-        let listed = contents(&[kind("apps/v1", "Deployment"), kind("v1", "Pod"), kind("v1", "Namespace")]);
+        let kinds = [kind("apps/v1", "Deployment"), kind("v1", "Pod"), kind("v1", "Namespace")];
+        let listed = contents(&kinds, &LeaseNamespaces::default());
         let cases = [
             Case {
                 name: "Services alone",

@@ -10,6 +10,7 @@ use clusterip::webhook::issuer::Authority;
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_core::response::Response;
 use jiff::Timestamp;
@@ -73,7 +74,7 @@ pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static
     let backend = Backend {
         reviewer: Arc::new(Second { calls: Arc::clone(&calls), verdict }),
         not_ready: Arc::new(Vec::new),
-        metrics: Arc::new(String::new),
+        scrapes: Scrapes::new(String::new),
     };
     tokio::spawn(async move { server.run(backend, &certificate, std::future::pending()).await });
     Endpoint { url, ca_bundle: STANDARD.encode(authority.certificate()), calls }

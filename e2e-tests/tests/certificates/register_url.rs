@@ -11,6 +11,7 @@ use clusterip::webhook::authority::Authority;
 use clusterip::webhook::registration::Registration;
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -54,7 +55,7 @@ async fn serve(authority: &Authority) -> (Task<()>, String) {
     let backend = Backend {
         reviewer: Arc::new(OneAddress(ADDRESS)),
         not_ready: Arc::new(Vec::new),
-        metrics: Arc::new(String::new),
+        scrapes: Scrapes::new(String::new),
     };
     let certificate = authority.certificate();
     let task = Task::start(|stopped| async move { server.run(backend, &certificate, stopped.wait()).await.unwrap() });

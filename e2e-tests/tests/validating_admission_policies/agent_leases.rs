@@ -47,6 +47,16 @@ fn claim(last: u8, holder: &str) -> Value {
     })
 }
 
+/// The same Lease, as if the field managers with these names had written these fields at this time.
+fn managed(mut lease: Value, managers: &[&str], time: &str, fields: &Value) -> Value {
+    let entry = |manager: &&str| {
+        json!({"manager": manager, "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "time": time,
+            "fieldsType": "FieldsV1", "fieldsV1": fields})
+    };
+    lease["metadata"]["managedFields"] = managers.iter().map(entry).collect();
+    lease
+}
+
 async fn create(leases: &Api<Lease>, lease: Value) -> String {
     outcome(leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await)
 }
@@ -66,6 +76,7 @@ async fn delete(leases: &Api<Lease>, name: &str) -> String {
 // The name of one Node is a prefix of the other.
 const ME: &str = "policy-node_agent_0123456789abcdef";
 const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
+const FUTURE: &str = "2099-01-01T00:00:00Z";
 const HEARTBEAT_OF_OTHER: &str = "clusterip-agent-policy-node-2";
 
 /// The Leases of the agents' namespace, as these accounts may write them.
@@ -79,15 +90,12 @@ struct Agents {
 }
 
 async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
-    let mut forged = heartbeat("policy-node-2", "", 2);
-    forged["metadata"]["managedFields"] = json!([
-        {"manager": "forged", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1",
-            "time": "2099-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}}},
-        {"manager": "other", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1",
-            "time": "2020-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}}},
-    ]);
     let mut renamed = heartbeat("policy-node", ME, 0);
     renamed["metadata"]["name"] = json!("clusterip-agent-policy-node-2");
+    let forged = async |managers: &[&str], fields: Value| {
+        let ended = heartbeat("policy-node-2", "", 2);
+        replace(&agents.me, managed(ended, managers, FUTURE, &fields)).await
+    };
     let any = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "any"},
         "spec": {"holderIdentity": ME}});
     vec![
@@ -143,8 +151,22 @@ async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
             expected: "refused",
         },
         Call {
-            request: "the same, with forged times".into(),
-            outcome: replace(&agents.me, forged).await,
+            request: "the same, with a forged time of the holder".into(),
+            outcome: forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}})).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the same, of a field below the holder".into(),
+            outcome: forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {".": {}, "f:x": {}}}})).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the same, of so many managers that the API server merges them".into(),
+            outcome: forged(
+                &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"],
+                json!({"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}}),
+            )
+            .await,
             expected: "refused",
         },
         Call {
@@ -238,6 +260,14 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
         outcome: replace(&agents.me, claim(12, ME)).await,
         expected: "refused",
     });
+    // Otherwise no agent could end the heartbeat later.
+    let unknown_field = json!({"f:spec": {"f:holderIdentity": {"f:x": {}}}});
+    let until_future = |lease: Value| managed(lease, &["forged"], FUTURE, &unknown_field);
+    calls.push(Call {
+        request: "a silent heartbeat, ended in the future".into(),
+        outcome: replace(&agents.me, until_future(heartbeat("policy-node-2", "", 3))).await,
+        expected: "refused",
+    });
     calls.push(Call {
         request: "a silent heartbeat, ended".into(),
         outcome: replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
@@ -250,11 +280,21 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
     .await;
     calls.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
     calls.push(Call {
+        request: "a heartbeat without a holder, written again".into(),
+        outcome: replace(&agents.me, heartbeat("policy-node-2", "", 4)).await,
+        expected: "refused",
+    });
+    calls.push(Call {
         request: "a heartbeat without a holder, deleted".into(),
         outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
         expected: "allowed",
     });
     let put_back = heartbeat("policy-node-2", "policy-node-2_agent_0000000000000000", 4);
+    calls.push(Call {
+        request: "a heartbeat that was missing, from the future".into(),
+        outcome: create(&agents.me, until_future(put_back.clone())).await,
+        expected: "refused",
+    });
     calls.push(Call {
         request: "a heartbeat that was missing".into(),
         outcome: create(&agents.me, put_back).await,

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::watch::kinds::{self, Kind};
+use crate::watch::partial_object::PartialObject;
 
 /// An object of any kind, read completely or in part.
 pub trait Listed:
@@ -31,11 +32,12 @@ impl<K> Listed for K where
 {
 }
 
-/// Lists all objects that a decision may ask about. A kind that the cluster does not have has no objects.
+/// Lists all objects that a decision may ask about, with the fields that are used. A kind that the cluster does not have
+/// has no objects.
 pub async fn objects(client: &Client, settings: &Settings) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for kind in kinds::asked(settings) {
-        list(client, &kind, &mut objects).await?;
+        each(client, &kind, &mut |object: PartialObject| objects.extend(object.value(&kind))).await?;
     }
     Ok(objects)
 }

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
 use clusterip_cluster::list_pages::visit_pages;
@@ -29,10 +31,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, Error as KubeError};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, to_value};
 
-use crate::snapshot_kinds::SnapshotKinds;
+use crate::snapshot_kinds::{self, SnapshotKinds};
 use crate::text::joined;
 
 pub(crate) struct AuditedCluster {
@@ -50,6 +52,37 @@ pub(crate) struct AuditedCluster {
     pub notes: Vec<String>,
 }
 
+/// The namespaces whose Leases count. Those of other namespaces don't, because tenants can write such Leases.
+#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
+pub struct LeaseNamespaces {
+    /// The namespace of the server [default: the namespace in which a server leads, or that the snapshot names]
+    #[arg(long = "server-namespace", value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub server: Option<String>,
+    /// The namespace of the agents [default: the one that the server uses, or that the snapshot names]
+    #[arg(long = "agents-namespace", value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub agents: Option<String>,
+}
+
+impl LeaseNamespaces {
+    /// These namespaces, and others where there is none.
+    pub fn or(&self, other: &Self) -> Self {
+        let or = |given: &Option<String>, other: &Option<String>| given.clone().or_else(|| other.clone());
+        Self { server: or(&self.server, &other.server), agents: or(&self.agents, &other.agents) }
+    }
+
+    /// The claims of servers, and the Leases of agents, read page by page.
+    pub async fn leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
+        let mut all = Vec::new();
+        let of_agents = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
+        for (namespace, labels) in [(&self.server, format!("{LEASE_LABEL}={CLAIM}")), (&self.agents, of_agents)] {
+            if let Some(namespace) = namespace {
+                all.extend(list_leases(&Api::namespaced(client.clone(), namespace), &labels).await?);
+            }
+        }
+        Ok(all)
+    }
+}
+
 #[derive(Default)]
 struct Collector {
     /// The kinds of the objects that are kept.
@@ -60,11 +93,12 @@ struct Collector {
     holders: Option<HolderSnapshot>,
     called: ControlPlaneServices,
     kinds: SnapshotKinds,
+    namespaces: LeaseNamespaces,
 }
 
 impl Collector {
-    fn new(settings: &Settings) -> Self {
-        Self { asked: kinds::asked(settings).collect(), ..Self::default() }
+    fn new(settings: &Settings, namespaces: &LeaseNamespaces) -> Self {
+        Self { asked: kinds::asked(settings).collect(), namespaces: namespaces.clone(), ..Self::default() }
     }
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {
@@ -73,14 +107,17 @@ impl Collector {
         }
     }
 
-    /// Adds a Lease of an agent, or a claim of a server. A claim for a Service whose name is yet to be generated
-    /// contains no name.
+    /// Adds a Lease of an agent, or a claim of a server, if it is in their namespace. A claim for a Service whose name is
+    /// yet to be generated contains no name.
     fn add_lease(&mut self, lease: &Lease) {
-        if let Some(holders) = &mut self.holders {
-            holders.apply(lease);
+        let is_in = |namespace: &Option<String>| namespace.is_some() && lease.metadata.namespace == *namespace;
+        if is_in(&self.namespaces.agents) {
+            // The newest time in these Leases tells when a snapshot was taken.
+            self.holders.get_or_insert_with(|| HolderSnapshot::new(None)).apply(lease);
         }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL));
-        if let Some(claim) = ReplicaClaim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
+        let is_claim = is_in(&self.namespaces.server) && label.is_some_and(|label| label == CLAIM);
+        if let Some(claim) = ReplicaClaim::of(lease).filter(|_| is_claim) {
             self.in_flight.push((claim.address, claim.owner));
         }
     }
@@ -120,33 +157,19 @@ impl Collector {
         notes
     }
 
-    /// Adds the claims of servers in `namespace`, and the Leases of agents in `agents_namespace`. Those of other
-    /// namespaces don't count, because tenants can write such Leases. Without `agents_namespace`, the holders are
-    /// unknown.
-    async fn add_leases(
-        &mut self,
-        client: &Client,
-        namespace: &str,
-        agents_namespace: Option<&str>,
-    ) -> Result<(), RequestFailure> {
-        let leases = |namespace: &str| Api::<Lease>::namespaced(client.clone(), namespace);
-        let claims = list_leases(&leases(namespace), &format!("{LEASE_LABEL}={CLAIM}")).await;
-        let of_agents = match agents_namespace {
-            Some(namespace) => {
-                let labels = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
-                list_leases(&leases(namespace), &labels).await.map(Some)
-            }
-            None => Ok(None),
-        };
-        let (claims, of_agents) =
-            claims.and_then(|claims| Ok((claims, of_agents?))).map_err(|error| RequestFailure::from(&error))?;
-        self.holders = of_agents.is_some().then(|| HolderSnapshot::new(Some(Timestamp::now())));
-        claims.iter().chain(of_agents.iter().flatten()).for_each(|lease| self.add_lease(lease));
+    /// Adds the claims of servers, and the Leases of agents. Without the namespace of the agents, the holders are unknown.
+    async fn add_leases(&mut self, client: &Client) -> Result<(), RequestFailure> {
+        let leases = self.namespaces.leases(client).await.map_err(|error| RequestFailure::from(&error))?;
+        self.holders = self.namespaces.agents.is_some().then(|| HolderSnapshot::new(Some(Timestamp::now())));
+        for lease in &leases {
+            self.add_lease(lease);
+        }
         Ok(())
     }
 
     fn end(mut self, notes: Vec<String>) -> AuditedCluster {
-        let holders = self.holders.ok_or_else(|| "no Leases were read".to_owned());
+        let holders =
+            self.holders.ok_or_else(|| "no Leases were read in the namespace of --agents-namespace".to_owned());
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = self.snapshot.service_ranges();
         let snapshot = Arc::new(RwLock::new(self.snapshot));
@@ -190,9 +213,13 @@ fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Valu
 
 /// Reads the cluster from the text of a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it.
 /// What the file lacks is in the notes.
-pub(crate) fn of_text(text: &ManifestText, settings: &Settings) -> anyhow::Result<AuditedCluster> {
-    let mut collector = collected(text, settings)?;
-    if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
+pub(crate) fn of_text(
+    text: &ManifestText,
+    settings: &Settings,
+    namespaces: &LeaseNamespaces,
+) -> anyhow::Result<AuditedCluster> {
+    let mut collector = collected(text, settings, namespaces)?;
+    if collector.namespaces.agents.is_some() && collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
     }
     collector.kinds.check(settings).with_context(|| format!("snapshot: {}", text.name))?;
@@ -200,15 +227,15 @@ pub(crate) fn of_text(text: &ManifestText, settings: &Settings) -> anyhow::Resul
     Ok(collector.end(notes))
 }
 
-fn collected(source: &ManifestText, settings: &Settings) -> anyhow::Result<Collector> {
-    let (mut collector, mut wrong) = (Collector::new(settings), false);
+fn collected(source: &ManifestText, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Collector> {
+    let (mut collector, mut wrong) = (Collector::new(settings, namespaces), false);
     let is_list = json_list::visit(&source.text, "default", &mut |object| {
         wrong |= collect(&mut collector, object).is_err();
     });
     if is_list && !wrong {
         return Ok(collector);
     }
-    let mut collector = Collector::new(settings);
+    let mut collector = Collector::new(settings, namespaces);
     let mut wrong = None;
     let read = manifests::stream(source, "default", &mut |manifest| {
         if wrong.is_none() {
@@ -226,12 +253,13 @@ fn collected(source: &ManifestText, settings: &Settings) -> anyhow::Result<Colle
 
 fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::Error> {
     collector.kinds.add(&object);
+    if let Some(named) = snapshot_kinds::lease_namespaces(&object) {
+        collector.namespaces = collector.namespaces.or(&named);
+    }
     let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
     if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
         // Leases of other programs need not be readable.
         if let Ok(lease) = serde_json::from_value(object) {
-            // The newest time in the Leases tells when the snapshot was taken.
-            collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
             collector.add_lease(&lease);
         }
         return Ok(());
@@ -259,14 +287,13 @@ pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Val
     Ok(())
 }
 
-/// Reads a live cluster. Claims are read in `namespace`, and the Leases of agents in `agents_namespace`.
+/// Reads a live cluster, with the Leases in `namespaces`.
 pub(crate) async fn of_cluster(
     client: &Client,
     settings: &Settings,
-    namespace: &str,
-    agents_namespace: Option<&str>,
+    namespaces: &LeaseNamespaces,
 ) -> anyhow::Result<AuditedCluster> {
-    let mut collector = Collector::new(settings);
+    let mut collector = Collector::new(settings, namespaces);
     for kind in kinds::asked(settings) {
         api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
@@ -276,7 +303,7 @@ pub(crate) async fn of_cluster(
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }
     }
-    let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
+    let failure = collector.add_leases(client).await.err();
     let of_pools = collector.add_pool_objects(client, settings).await;
     Ok(collector.end(failure.iter().map(note_about_leases).chain(of_pools).collect()))
 }
@@ -286,11 +313,10 @@ pub(crate) async fn of_stores(
     client: &Client,
     stores: &Stores,
     settings: &Settings,
-    namespace: &str,
-    agents_namespace: Option<&str>,
+    namespaces: &LeaseNamespaces,
 ) -> AuditedCluster {
-    let mut collector = Collector::new(settings);
-    let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
+    let mut collector = Collector::new(settings, namespaces);
+    let failure = collector.add_leases(client).await.err();
     let of_pools = collector.add_pool_objects(client, settings).await;
     let mut watches = failing(stores);
     // Watches report no error while the API server hangs.

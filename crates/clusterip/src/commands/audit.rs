@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use anyhow::Context;
-use clap::builder::{NonEmptyStringValueParser, PossibleValue};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
@@ -28,7 +28,7 @@ use super::missing_permissions::{Reads, is_forbidden, may_list_leases};
 use super::terminal::{Heartbeat, TerminalOptions, notice, warn};
 use crate::audit::model::{Audit, Kind};
 use crate::audit::services::AuditCache;
-use crate::audit::source::{self, AuditedCluster};
+use crate::audit::source::{self, AuditedCluster, LeaseNamespaces};
 use crate::audit::{AuditInput, explain};
 use crate::report::columns::Layout;
 use crate::report::map::About;
@@ -72,12 +72,8 @@ pub struct AuditArguments {
     /// the cluster; with --snapshot the pool objects in it, or else the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The namespace of the server [default: the namespace in which a server leads]
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot", value_parser = NonEmptyStringValueParser::new())]
-    server_namespace: Option<String>,
-    /// The namespace of the agents [default: the one that the server uses]
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot", value_parser = NonEmptyStringValueParser::new())]
-    agents_namespace: Option<String>,
+    #[command(flatten)]
+    namespaces: LeaseNamespaces,
     #[command(flatten)]
     scope: Scope,
     /// Print the report again each time it changes, until SIGINT or SIGTERM. JSON is one document on each line
@@ -137,8 +133,7 @@ impl ValueEnum for FailOn {
 struct Connection {
     client: Client,
     settings: live_settings::SettingsSource,
-    namespace: String,
-    agents_namespace: Option<String>,
+    namespaces: LeaseNamespaces,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -186,7 +181,7 @@ impl AuditArguments {
                     None => of_objects().unwrap_or_else(|| (json!({}).into(), given_settings::name_of(None))),
                 };
                 let checked = self.check_settings(&written, &ServiceRanges::default())?;
-                let source = source::of_text(&text, &checked.settings)?;
+                let source = source::of_text(&text, &checked.settings, &self.namespaces)?;
                 if self.settings.is_none() && written.objects.is_none() {
                     check_default_pools(&source)?;
                     announced = given_settings::announce_default_pools(is_table && self.service.is_none());
@@ -254,45 +249,45 @@ impl AuditArguments {
 
     async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
-        let (given, of_agents) = (self.server_namespace.as_deref(), self.agents_namespace.as_deref());
+        let given = self.namespaces.server.as_deref();
         arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
+        let of_agents = self.namespaces.agents.as_deref();
         arguments::check_namespace_in_cluster(&client, of_agents, "--agents-namespace").await?;
         // The kinds in the settings are not known yet, so they are those of the default settings.
         let defaults = Settings::default();
         let deployed = LeadingServer::find(&client, given, self.settings.is_none()).await;
-        let reads = self.reads(&defaults, given.unwrap_or(client.default_namespace()), of_agents);
+        let own = LeaseNamespaces { server: Some(client.default_namespace().to_owned()), agents: None };
+        let reads = self.reads(&defaults, &self.namespaces.or(&own));
         let deployed = reads.explain(&client, deployed).await?;
         let settings = deployed.settings(&client, self.settings.as_deref()).await;
-        let mut reads = self.reads(&defaults, &deployed.namespace, of_agents);
+        let namespaces = self.namespaces.or(&deployed.lease_namespaces());
+        let mut reads = self.reads(&defaults, &namespaces);
         if settings.as_ref().is_err_and(is_forbidden) {
             reads.more.extend(deployed.settings_needs(&client).await);
         }
         let settings = reads.explain(&client, settings).await?;
         notice(&deployed.settings_notice(&settings));
-        let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);
-        Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
+        Ok(Connection { client, settings, namespaces })
     }
 
-    /// What an audit with these settings reads, besides the settings themselves. `of_server` and `of_agents` are
-    /// the namespaces of the server and the agents.
-    fn reads(&self, settings: &Settings, of_server: &str, of_agents: Option<&str>) -> Reads {
-        let mut more = vec![may_list_leases(Some(of_server))];
-        more.extend(of_agents.map(|namespace| may_list_leases(Some(namespace))));
+    /// What an audit with these settings reads, besides the settings themselves.
+    fn reads(&self, settings: &Settings, namespaces: &LeaseNamespaces) -> Reads {
+        let mut more = may_list_leases(namespaces);
         if self.settings.is_none() {
-            more.extend(LeadingServer::needs(self.server_namespace.as_deref()));
+            more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
             more.extend(given_settings::pool_needs());
         }
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(WrittenSettings, AuditedCluster, About)> {
-        let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
-        let reads = self.reads(&Settings::default(), &namespace, agents_namespace.as_deref());
+        let Connection { client, settings, namespaces } = self.connect().await?;
+        let reads = self.reads(&Settings::default(), &namespaces);
         let written = live_settings::written(&settings, &client).await;
         let written = reads.explain(&client, written).await?;
         let checked = self.check_settings(&written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await;
-        let reads = self.reads(&checked.settings, &namespace, agents_namespace.as_deref());
+        let source = source::of_cluster(&client, &checked.settings, &namespaces).await;
+        let reads = self.reads(&checked.settings, &namespaces);
         let source = reads.explain(&client, source).await?;
         let cluster = self.cluster.name().await;
         Ok((written, source, About { cluster, settings: Some(settings.to_string()), made: None }))

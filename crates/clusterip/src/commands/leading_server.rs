@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::given_settings;
 use super::terminal::notice;
+use crate::audit::source::LeaseNamespaces;
 use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
 use crate::text::joined;
 
@@ -138,6 +139,10 @@ impl LeadingServer {
             }
             sleep(LOOK).await;
         }
+    }
+
+    pub fn lease_namespaces(&self) -> LeaseNamespaces {
+        LeaseNamespaces { server: Some(self.namespace.clone()), agents: self.agents_namespace.clone() }
     }
 
     fn led_by(self, server: &Server) -> Self {

@@ -6,6 +6,8 @@ use clusterip_cluster::permissions::{self, Missing, Need};
 use clusterip_cluster::watch::kinds::{self, Kind};
 use kube::Client;
 
+use crate::audit::source::LeaseNamespaces;
+
 /// What a command reads from the API server.
 #[derive(Default)]
 pub struct Reads {
@@ -52,7 +54,8 @@ pub fn is_forbidden(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<RequestFailure>().is_some_and(RequestFailure::is_forbidden))
 }
 
-/// The permission to list Leases, in a namespace or in the whole cluster.
-pub fn may_list_leases(namespace: Option<&str>) -> Need {
-    Need::read("list", "coordination.k8s.io", "leases", namespace)
+/// The permission to list the Leases in these namespaces.
+pub fn may_list_leases(namespaces: &LeaseNamespaces) -> Vec<Need> {
+    let all = namespaces.server.iter().chain(&namespaces.agents);
+    all.map(|namespace| Need::read("list", "coordination.k8s.io", "leases", Some(namespace))).collect()
 }

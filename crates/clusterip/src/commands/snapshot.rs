@@ -20,16 +20,15 @@ use clusterip_cluster::watch::watched_fields;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_failover::claims::{CLAIM, EXTERNAL};
-use clusterip_failover::heartbeat_state::AGENT;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::given_settings::{self, GivenSettings};
+use super::leading_server::LeadingServer;
 use super::missing_permissions::{Reads, may_list_leases};
 use super::terminal::{Heartbeat, TerminalOptions, warn};
-use crate::audit::source::list_leases;
+use crate::audit::source::LeaseNamespaces;
 use crate::snapshot_kinds;
 
 const HELP: &str = "\
@@ -57,6 +56,8 @@ pub struct SnapshotArguments {
     /// evidence.kinds names
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
+    #[command(flatten)]
+    namespaces: LeaseNamespaces,
     /// The output format. Large snapshots are read faster as JSON
     #[arg(short, long, value_enum, default_value = "json")]
     output: Output,
@@ -80,6 +81,7 @@ pub enum Output {
 struct Contents {
     kinds: Vec<Kind>,
     objects: Vec<Value>,
+    namespaces: LeaseNamespaces,
 }
 
 impl SnapshotArguments {
@@ -91,9 +93,13 @@ impl SnapshotArguments {
             .map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
         let contents = super::runtime()?.block_on(async {
             let client = self.cluster.client().await?;
-            let contents = read(&client, &settings).await;
+            let deployed = LeadingServer::find(&client, self.namespaces.server.as_deref(), false).await?;
+            let namespaces = self.namespaces.or(&deployed.lease_namespaces());
+            let contents = read(&client, &settings, &namespaces).await;
             let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
-            Reads { kinds, more: vec![may_list_leases(None)] }.explain(&client, contents).await
+            let mut more = may_list_leases(&namespaces);
+            more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
+            Reads { kinds, more }.explain(&client, contents).await
         })?;
         let text = contents.render(self.output);
         match &self.output_file {
@@ -114,8 +120,8 @@ fn write_private(file: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Reads all kinds, page by page. A kind that only improves an audit, and that may not be listed, causes a warning.
-async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> {
-    let mut contents = Contents::default();
+async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Contents> {
+    let mut contents = Contents { namespaces: namespaces.clone(), ..Contents::default() };
     for kind in evidence_kinds(settings) {
         let (fields, objects) = (watched_fields::of_kind(&kind), &mut contents.objects);
         let mut add = |object: PartialObject| objects.extend(reduced(&kind, &fields, object));
@@ -178,8 +184,7 @@ impl Contents {
     }
 
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
-        let own = format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})");
-        for lease in list_leases(&Api::all(client.clone()), &own).await? {
+        for lease in self.namespaces.leases(client).await? {
             self.objects.push(reduced_lease(&lease).map_err(kube::Error::SerdeError)?);
         }
         self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
@@ -187,7 +192,7 @@ impl Contents {
     }
 
     fn render(&self, output: Output) -> String {
-        let mut lines = vec![snapshot_kinds::contents(&self.kinds).to_string()];
+        let mut lines = vec![snapshot_kinds::contents(&self.kinds, &self.namespaces).to_string()];
         lines.extend(self.objects.iter().map(ToString::to_string));
         match output {
             Output::Json => {
@@ -366,7 +371,8 @@ mod tests {
     #[test]
     fn snapshot_is_the_same_in_json_and_yaml() {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "ü: \"#\"\n"}}});
-        let contents = Contents { kinds: vec![kind("v1", "Namespace"), kind("v1", "Node")], objects: vec![object] };
+        let kinds = vec![kind("v1", "Namespace"), kind("v1", "Node")];
+        let contents = Contents { kinds, objects: vec![object], ..Contents::default() };
         let (json, yaml) = (read_back(contents.render(Output::Json)), read_back(contents.render(Output::Yaml)));
         assert_eq!(json, yaml);
         assert_eq!(json[1..], contents.objects);

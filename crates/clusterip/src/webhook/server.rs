@@ -24,8 +24,7 @@ use clusterip_cluster::fair_queue::Places;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits, host};
 use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::http::server::{Purpose, Server, TimeLimits};
-use clusterip_cluster::http::status::probe_response;
-use clusterip_cluster::metrics::CONTENT_TYPE as METRICS_TYPE;
+use clusterip_cluster::http::status::{Scrapes, probe_response};
 use clusterip_cluster::utf8::replace_invalid;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
@@ -42,8 +41,7 @@ pub struct Backend {
     pub reviewer: Arc<dyn Reviewer>,
     /// The reasons why the program is not ready, one per line; empty if it is ready.
     pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// The metrics in the OpenMetrics text format.
-    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    pub scrapes: Scrapes,
 }
 
 const PURPOSE: Purpose = Purpose { serves: "the webhook", flag: "--listen" };
@@ -141,7 +139,7 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/mutate", post(mutate))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(async |State(app): State<Arc<AppState>>| app.backend.scrapes.answer().await))
         .fallback(async |uri: Uri| ErrorResponse::unknown_path(&uri, "/mutate, /healthz, /readyz or /metrics"))
         .method_not_allowed_fallback(other_method)
         .with_state(app)
@@ -162,10 +160,6 @@ async fn readyz(State(app): State<Arc<AppState>>) -> Response {
         reasons.insert(0, "stopping".to_owned());
     }
     probe_response("ready", reasons)
-}
-
-async fn metrics(State(app): State<Arc<AppState>>) -> Response {
-    ([(CONTENT_TYPE, METRICS_TYPE)], (app.backend.metrics)()).into_response()
 }
 
 async fn mutate(

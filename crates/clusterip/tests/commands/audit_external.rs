@@ -2,7 +2,7 @@
 //! tested in `audit.rs`.
 
 use crate::command::Folder;
-use crate::command::external_snapshot::{A1, audit, claim, has, heartbeat, node, plain, service, shows};
+use crate::command::external_snapshot::{A1, SETTINGS, audit, claim, has, heartbeat, node, plain, service, shows};
 use serde_json::{Value, json};
 
 #[test]
@@ -44,12 +44,64 @@ fn external_pools_and_addresses_are_counted_and_listed() {
     assert_eq!(known["external"], ranges([json!(0), json!(1)], holders));
     let unknown = audit(&folder, &services, &["-o", "json"]).json();
     assert_eq!(unknown["external"], ranges([json!(null), json!(null)], [json!(null), json!(null)]), "without Leases");
-    assert_eq!(unknown["notes"], json!(["it is unknown which nodes hold external addresses: no Leases were read"]));
+    assert_eq!(
+        unknown["notes"],
+        json!(["it is unknown which nodes hold external addresses: no Leases were read in the namespace of \
+         --agents-namespace"])
+    );
     assert!(!unknown.to_string().contains("not-held"), "{unknown}");
     let table = audit(&folder, &services, &[]).stdout;
     let expected =
         "EXTERNAL POOL  RANGE                USABLE  USED  HELD  IN FLIGHT  FREE  EXCLUDED  USED ANYWAY  FILL\n";
     assert!(table.starts_with(expected), "{table}");
+}
+
+#[test]
+fn leases_count_only_in_the_namespaces_of_the_server_and_the_agents() {
+    let folder = Folder::new("audit-lease-namespaces");
+    let in_namespace = |mut lease: Value, namespace: &str| {
+        lease["metadata"]["namespace"] = json!(namespace);
+        lease
+    };
+    let renewed = |mut lease: Value| {
+        lease["spec"]["renewTime"] = json!("2099-01-01T00:00:00.000000Z");
+        lease
+    };
+    let in_flight = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "x_serve_1", "leaseDurationSeconds": 70},
+        "metadata": {
+            "name": "ip-10-0-9-12", "namespace": "own", "labels": {"clusterip-policy/lease": "claim"},
+            "annotations": {"clusterip-policy/address": "10.0.9.12", "clusterip-policy/service": "shop/late"},
+        },
+    });
+    let own = vec![has("a", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0), claim("10.0.9.10", A1)];
+    let forged = [
+        in_namespace(renewed(heartbeat("b", "b_agent_00000000000000b1", 0)), "shop"),
+        in_namespace(claim("10.0.9.11", "b_agent_00000000000000b1"), "shop"),
+        in_namespace(in_flight.clone(), "shop"),
+    ];
+    let contents = |namespaces: Value| {
+        let metadata = json!({"name": "clusterip-snapshot"});
+        json!({
+            "apiVersion": "snapshot.clusterip-policy/v1", "kind": "Contents", "metadata": metadata,
+            "leaseNamespaces": namespaces,
+        })
+    };
+    let named = contents(json!({"server": "own", "agents": "own"}));
+    let audited = |first: &[Value], more: &[Value], args: &[&str]| {
+        let done = folder.audit(SETTINGS, &[first, &own, more].concat(), &[args, &["-o", "json"]].concat()).json();
+        (done["external"].clone(), done["findings"].clone())
+    };
+    let expected = audited(std::slice::from_ref(&named), &[], &[]);
+    assert_eq!(expected.0["pools"][1]["ranges"][0]["counts"]["held"], json!(1));
+    assert_eq!(audited(std::slice::from_ref(&named), &forged, &[]), expected, "forged Leases");
+    let given = ["--server-namespace", "own", "--agents-namespace", "own"];
+    assert_eq!(audited(&[], &forged, &given), expected, "without a snapshot that names the namespaces");
+    let wrong = contents(json!({"server": "shop", "agents": "shop"}));
+    assert_eq!(audited(&[wrong], &forged, &given), expected, "the arguments come first");
+    assert_ne!(audited(&[named], &[in_flight], &[]), expected, "the same claim in the namespace of the server");
+    let unknown = audited(&[], &forged, &[]);
+    assert_eq!(unknown.0["pools"][1]["ranges"][0]["counts"]["held"], json!(null));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clusterip::webhook::server::{Backend, Limits};
+use clusterip_cluster::http::status::Scrapes;
 use reqwest::StatusCode;
 use rustls::version::TLS13;
 
@@ -120,8 +121,8 @@ fn unread_metrics(server: &Running) -> impl Write + use<> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn answers_that_a_client_does_not_read_take_little_memory() {
-    let metrics = Arc::new(|| "#".repeat(100_000));
-    let server = Arc::new(Running::start(Backend { metrics, ..backend(|_| allowed()) }, Limits::default()).await);
+    let scrapes = Scrapes::new(|| "#".repeat(100_000));
+    let server = Arc::new(Running::start(Backend { scrapes, ..backend(|_| allowed()) }, Limits::default()).await);
     let status = async |server: &Running| server.client().get(server.url("/metrics")).send().await.unwrap().status();
     let attacked = Arc::clone(&server);
     let unread = tokio::task::spawn_blocking(move || unread_metrics(&attacked)).await.unwrap();

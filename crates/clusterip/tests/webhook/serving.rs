@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use clusterip::webhook::server::Limits;
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode, Version};
@@ -60,7 +61,7 @@ async fn health_readiness_and_metrics_are_served() {
         true => Vec::new(),
         false => vec!["Services are not listed yet".to_owned(), "the certificate ended".to_owned()],
     });
-    backend.metrics = Arc::new(|| "# TYPE moves counter\nmoves_total 7\n# EOF\n".to_owned());
+    backend.scrapes = Scrapes::new(|| "# TYPE moves counter\nmoves_total 7\n# EOF\n".to_owned());
     let server = Running::start(backend, Limits::default()).await;
     let ask = async |path| server.send(Method::GET, path, HeaderMap::new(), Vec::new()).await;
     assert_eq!(ask("/healthz").await, (200, "ok\n".to_owned()));

@@ -8,6 +8,7 @@ use clusterip::webhook::issuer::{Authority, Leaf};
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
@@ -48,7 +49,7 @@ pub fn backend(review: impl Fn(&Value) -> AdmissionResponse + Send + Sync + 'sta
     Backend {
         reviewer: Arc::new(Review(review)),
         not_ready: Arc::new(Vec::new),
-        metrics: Arc::new(|| "# EOF\n".to_owned()),
+        scrapes: Scrapes::new(|| "# EOF\n".to_owned()),
     }
 }
 

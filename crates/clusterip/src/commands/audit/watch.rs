@@ -137,9 +137,8 @@ impl<'c> WatchedCluster<'c> {
     async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<Audit> {
         self.update_settings().await;
         let SettingsInForce { written, live, refused, .. } = &self.settings;
-        let Connection { client, namespace: of_server, agents_namespace, .. } = &self.connection;
-        let cluster =
-            source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace.as_deref()).await;
+        let Connection { client, namespaces, .. } = &self.connection;
+        let cluster = source::of_stores(client, &self.stores, &live.settings, namespaces).await;
         let objects = written.objects.clone().unwrap_or_default();
         let input = AuditInput { settings: live, objects, cluster: &cluster, ledger: false, refused: *refused };
         let audit = input.audit(&mut self.cache);
@@ -186,7 +185,7 @@ async fn prepare(
     let ranges = stores.service_cidrs().borrow().clone();
     let (live, refused) = command.settings_in_force(&written, &ranges)?;
     // A watch that is not permitted would never be complete.
-    let duties = Duties { namespace: connection.namespace.clone(), ..Duties::default() };
+    let duties = Duties { namespace: connection.namespaces.server.clone().unwrap_or_default(), ..Duties::default() };
     permissions::check(&connection.client, &live.settings, &duties).await?;
     stores.watch_kinds(kinds::asked(&live.settings));
     stores.completed().await;

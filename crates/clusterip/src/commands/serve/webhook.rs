@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::reservations::replica_claims::ClaimStore;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -122,7 +123,7 @@ impl Startup<'_> {
                 let competing = competing_server.as_ref().and_then(|found| found.borrow().problem());
                 lagging.chain(silent).chain(competing).collect()
             }),
-            metrics: Arc::new(move || gauges.encode()),
+            scrapes: Scrapes::new(move || gauges.encode()),
         }
     }
 

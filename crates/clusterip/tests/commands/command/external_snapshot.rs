@@ -72,7 +72,7 @@ pub fn claim(address: &str, holder: &str) -> Value {
 
 /// Audits a snapshot with these objects under `SETTINGS`.
 pub fn audit(folder: &Folder, objects: &[Value], args: &[&str]) -> Done {
-    folder.audit(SETTINGS, objects, args)
+    folder.audit(SETTINGS, objects, &[&["--server-namespace", "own", "--agents-namespace", "own"], args].concat())
 }
 
 /// Each finding as its kind, its Node, its addresses, its pool and its message.
