@@ -317,6 +317,20 @@ mod tests {
         assert_eq!(object.data["endpoints"][4095], json!({"conditions": {"ready": true}, "nodeName": "a"}));
     }
 
+    /// An object of a custom kind, in which the API server checks no types.
+    #[test]
+    fn little_is_read_of_fields_that_should_be_texts() {
+        let nested = (0..90).fold(json!(""), |inner, _| json!([inner]));
+        let many = || Value::Array(vec![nested.clone(); 300]);
+        let expression = json!({"key": many(), "operator": many(), "values": many()});
+        let terms = json!([{"matchExpressions": [expression]}]);
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        let pod = json!({"affinity": {"nodeAffinity": affinity}, "nodeName": many(), "os": {"name": {"a": many()}},
+            "runtimeClassName": many()});
+        let read = read(&json!({"metadata": {"name": "a"}, "spec": {"template": {"spec": pod}}}));
+        assert!(read.data["spec"].to_string().len() < 500, "{}", read.data["spec"]);
+    }
+
     /// The object as JSON with the field at this path before all others.
     fn with_first(value: &Value, path: &[&str]) -> String {
         let (Value::Object(fields), [first, inner @ ..]) = (value, path) else { return value.to_string() };

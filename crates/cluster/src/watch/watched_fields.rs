@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::label_selector::MAX_LABELS;
-use clusterip_core::workload::TemplateAt;
+use clusterip_core::workload::{MAX_AFFINITY_TERMS, TemplateAt};
 
 use super::kinds::{Kind, own_name};
 use crate::lookups::field_mask::Mask;
@@ -45,6 +45,10 @@ const POD_SPEC: [&str; 8] = [
     "os.name",
     "runtimeClassName",
 ];
+const TEXTS_OF_POD_SPEC: [&str; 3] = ["nodeName", "os.name", "runtimeClassName"];
+const TERMS: &str = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+/// More than the terms that are evaluated have, each with its key, its operator and a value.
+const VALUES_OF_TERMS: usize = 16 * MAX_AFFINITY_TERMS;
 /// A port consists of its number and its protocol.
 const VALUES_OF_PORT: usize = 3;
 
@@ -92,6 +96,9 @@ pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     templates.into_iter().fold(mask, |mask, template| {
         let at = |field: &[&str]| [template, field].concat().join(".");
         let mask = mask.limited(&at(&["spec", "nodeSelector"]), MAX_LABELS);
+        // The API server checks these types only in objects of its own kinds.
+        let mask = TEXTS_OF_POD_SPEC.iter().fold(mask, |mask, field| mask.limited(&at(&["spec", *field]), 0));
+        let mask = mask.limited(&at(&["spec", TERMS]), VALUES_OF_TERMS);
         if template.is_empty() { mask } else { mask.limited(&at(&["metadata", "labels"]), MAX_LABELS) }
     })
 });
