@@ -337,8 +337,9 @@ async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
 /// The API server stores managed fields that are nested so deep that most readers of JSON refuse them.
 #[tokio::test(flavor = "multi_thread")]
 async fn service_that_its_author_makes_hard_to_read_during_its_move_keeps_no_temporary_service() {
-    let cases: [(&str, fn(&Seen) -> bool, bool); 3] =
-        [("deep-new", creates_new, false), ("deep-old", takes_old, true), ("deep-end", assigns, true)];
+    type Matches = fn(&Seen) -> bool;
+    let cases =
+        [("deep-new", creates_new as Matches, false), ("deep-old", takes_old, true), ("deep-end", assigns, true)];
     let ends = cases.map(async |(name, matches, moves)| {
         let stage = Stage::new(name).await;
         stage.service("web", json!({})).await;

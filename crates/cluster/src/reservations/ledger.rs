@@ -64,8 +64,8 @@ pub struct NamespaceShare<'a> {
 }
 
 impl<'a> NamespaceShare<'a> {
-    /// The share of `namespace` that `address` counts towards: that of its pool and family. All addresses outside of
-    /// every pool count towards one share.
+    /// The share of `namespace` that `address` counts towards: that of its pool and family. The addresses
+    /// of a family that no pool contains count together.
     pub fn of(settings: &'a Settings, address: IpAddr, namespace: &str) -> Self {
         let family = Family::of(address);
         if let Some(pool) = settings.pool_of(address) {
@@ -87,9 +87,12 @@ impl<'a> NamespaceShare<'a> {
                 counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
             };
         }
-        let in_no_pool =
-            |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
-        let (max, burst) = part(u128::MAX);
+        let in_no_pool = move |other: IpAddr| {
+            Family::of(other) == family
+                && settings.pool_of(other).is_none()
+                && settings.external.pool_of(other).is_none()
+        };
+        let (max, burst) = part(settings.candidates(&settings.outside_of_pools(), family).count());
         Self { max, burst, counts: Box::new(in_no_pool) }
     }
 }

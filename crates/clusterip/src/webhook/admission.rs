@@ -75,8 +75,10 @@ impl Admission {
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API
-        // server calls this webhook again.
-        if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_chosen) {
+        // server calls this webhook again. An update is decided as a whole, because its fields may not mean what they
+        // say: the API server completes them first.
+        let is_create = request.get("operation").is_some_and(|operation| operation == "CREATE");
+        if is_create && !given.is_empty() && given.iter().all(is_chosen) {
             return self.review_again(request, &given, Subject { own: given.clone(), ..subject });
         }
         let evaluation = self.evaluator.evaluate(request, &subject)?;
@@ -220,13 +222,6 @@ fn owner(request: &Value, object: &Value) -> Owner {
         name => name,
     };
     Owner::new(namespace, name, text(request, &["uid"]))
-}
-
-/// The addresses that the object had before the request. An `ExternalName` Service has no addresses, even if its fields
-/// still show some.
-fn previous_addresses(request: &Value) -> Vec<IpAddr> {
-    let old = request.get("oldObject").filter(|old| text(old, &["spec", "type"]) != "ExternalName");
-    old.map(addresses).unwrap_or_default()
 }
 
 /// Whether the addresses are in the pool that a decision names, or outside of all pools if it names none.

@@ -119,21 +119,27 @@ impl Service {
         })
     }
 
-    /// Takes over from the stored Service what an update leaves out and the API server then fills in, after its webhooks
-    /// have answered: the addresses, with `patchAllocatedValues` in its pkg/registry/core/service/storage/storage.go,
-    /// and the policy, with `initIPFamilyFields` in alloc.go there.
+    /// Completes an update as the API server does after its webhooks have answered: takes over what the update leaves out
+    /// from the stored Service, and brings `clusterIPs` in line with a new `clusterIP`. These are `patchAllocatedValues`
+    /// and `normalizeClusterIPs` in its pkg/registry/core/service/storage/storage.go, and for the policy
+    /// `initIPFamilyFields` in alloc.go there.
     pub(crate) fn complete(&mut self, stored: &Self) {
         if !self.names_family_policy {
             self.family_policy = stored.family_policy;
         }
-        if self.external_name || stored.external_name {
-            return;
-        }
-        if !self.names_cluster_ip {
+        // The stored Service, also one of `type: ExternalName`, may have only the first field.
+        let first = || stored.cluster_ip.iter().cloned().collect();
+        let before = if stored.cluster_ips.is_empty() { first() } else { stored.cluster_ips.clone() };
+        let needs_address = !self.external_name && !stored.external_name;
+        if needs_address && !self.names_cluster_ip {
             self.cluster_ip.clone_from(&stored.cluster_ip);
         }
-        if self.cluster_ips.is_empty() {
-            self.cluster_ips.clone_from(&stored.cluster_ips);
+        let is_same = self.cluster_ip == stored.cluster_ip;
+        if self.cluster_ips.is_empty() && (needs_address || is_same) {
+            self.cluster_ips.clone_from(&before);
+        }
+        if !is_same && self.cluster_ips == before {
+            self.cluster_ips = self.cluster_ip.iter().cloned().collect();
         }
     }
 

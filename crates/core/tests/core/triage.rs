@@ -231,6 +231,43 @@ fn new_address_of_a_request_is_checked() {
             expected: "check 10.0.0.7",
         },
         Case {
+            name: "the type changes from ExternalName with clusterIP None, to another address beside the old clusterIPs",
+            request: update(
+                json!({"type": "ExternalName", "clusterIP": "None"}),
+                json!({"clusterIP": "10.0.0.7", "clusterIPs": ["None"]}),
+            ),
+            expected: "check 10.0.0.7",
+        },
+        Case {
+            name: "the same, if the API server has stored both fields",
+            request: update(
+                json!({"type": "ExternalName", "clusterIP": "None", "clusterIPs": ["None"]}),
+                json!({"clusterIP": "10.0.0.7", "clusterIPs": ["None"]}),
+            ),
+            expected: "check 10.0.0.7",
+        },
+        Case {
+            name: "the same, without clusterIP",
+            request: update(json!({"type": "ExternalName", "clusterIP": "None"}), json!({"clusterIPs": ["None"]})),
+            expected: "allocate",
+        },
+        Case {
+            name: "the type changes from ExternalName with an address, which only clusterIPs still names",
+            request: update(
+                json!({"type": "ExternalName", "clusterIP": "10.0.0.7"}),
+                json!({"clusterIPs": ["10.0.0.7"]}),
+            ),
+            expected: "allocate",
+        },
+        Case {
+            name: "the type changes from ExternalName with an address, to another one beside the old clusterIPs",
+            request: update(
+                json!({"type": "ExternalName", "clusterIP": "10.0.0.7"}),
+                json!({"clusterIP": "10.0.0.8", "clusterIPs": ["10.0.0.7"], "ipFamilyPolicy": "RequireDualStack"}),
+            ),
+            expected: "check 10.0.0.8",
+        },
+        Case {
             name: "a second address",
             request: update(
                 json!({"clusterIP": "10.0.0.7"}),

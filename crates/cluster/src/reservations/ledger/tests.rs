@@ -400,7 +400,7 @@ fn share_is_a_quarter_of_the_usable_addresses_within_bounds() {
 #[test]
 fn address_counts_towards_its_pool_and_family() {
     let document = json!({
-        "services": {"pools": [
+        "services": {"serviceCIDRs": ["10.0.0.0/21", "fd00::/112"], "pools": [
             {"name": "team", "cidrs": ["10.0.3.0/27"], "match": {"namespaces": ["shop"]}},
             {"name": "teams", "cidrs": ["10.0.4.0/27"], "match": {"namespaces": ["shop", "bank"]}},
             {"name": "other", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}},
@@ -426,7 +426,8 @@ fn address_counts_towards_its_pool_and_family() {
         Row { namespace: "mallory", ..row("the same pool, for another namespace", "10.0.3.9", 8, &[]) },
         row("a pool for two namespaces", "10.0.4.9", 8, &[]),
         row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
-        row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
+        row("the addresses outside of all pools", "10.0.5.9", 303, &["192.0.2.40"]),
+        row("those of the other family", "fd00::999", 1024, &["fd01::1"]),
     ];
     for Row { name, namespace, address, max, counts } in rows {
         let share = NamespaceShare::of(&settings, address.parse().unwrap(), namespace);

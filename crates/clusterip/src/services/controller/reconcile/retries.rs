@@ -32,8 +32,9 @@ impl Reconciler {
             }
             // The preparation itself has changed the Service, so a change is no reason to try again.
             Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
-            // The next look finds the reason in the stores.
+            // The Service is still misplaced. The next look finds in the stores why it stays.
             Ok(Outcome::Unmoved(Unmoved::Reachable)) => Next::After(STALE),
+            Ok(Outcome::Unmoved(Unmoved::NoTarget { .. } | Unmoved::TooLarge)) => Next::After(UNFINISHED),
             Ok(outcome) => {
                 self.clear_findings(id);
                 self.found.lock().failures.remove(id);

@@ -1,0 +1,50 @@
+//! Updates of Services of type ExternalName whose address fields contradict each other: the API server brings them in
+//! line after the webhooks have answered.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::support::{MALLORY, Scene};
+use crate::support::move_helpers::path;
+use crate::support::webhook_cluster::{addresses, service, within};
+
+/// The range of the pool of another team.
+const BLUE: &str = "172.21.8.0/24";
+
+#[tokio::test]
+async fn contradicting_address_fields_of_an_update_get_no_address_of_another_pool() {
+    struct Case {
+        name: &'static str,
+        /// The address of the Service while it is an ExternalName.
+        left: &'static str,
+        /// The address in the update back to a ClusterIP Service, which repeats the old one in `clusterIPs`.
+        wanted: &'static str,
+    }
+    let scene = Scene::start().await;
+    let mallory = scene.tenant(MALLORY).await;
+    for Case { name, left, wanted } in [
+        Case { name: "headless", left: "None", wanted: "172.21.8.77" },
+        Case { name: "own", left: "172.21.0.77", wanted: "172.21.8.78" },
+        Case { name: "reserved", left: "None", wanted: "172.21.8.99" },
+        Case { name: "headless-then-any", left: "None", wanted: "" },
+        Case { name: "own-then-any", left: "172.21.0.79", wanted: "" },
+    ] {
+        let write = async |spec: Value| {
+            let at = path(&mallory.namespace, name);
+            let mut written = service(name, spec);
+            written["metadata"]["namespace"] = mallory.namespace.as_str().into();
+            mallory.request(Method::PUT, &at, &written).await
+        };
+        scene.create(&mallory.client, &mallory.namespace, &service(name, json!({})), "").await.unwrap();
+        let alias = json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": left});
+        write(alias).await.unwrap();
+        match write(json!({"type": "ClusterIP", "clusterIP": wanted, "clusterIPs": [left]})).await {
+            Ok(stored) => {
+                let addresses = addresses(&stored);
+                assert!(addresses.iter().all(|address| !within(*address, BLUE)), "{name}: {stored}");
+                assert!(wanted.is_empty() && addresses.len() == 1, "{name}: {stored}");
+            }
+            Err(refusal) => assert!(!wanted.is_empty(), "{name}: {refusal}"),
+        }
+    }
+}
