@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,11 +17,12 @@ use kube::client::{AuthError, Body as RequestBody};
 use kube::core::Status;
 use kube::{Client, Config};
 use thiserror::Error;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt as _};
 
 use crate::api_error::{causes, innermost};
-use crate::list_pages;
+use crate::list_pages::{PageSizes, requested_objects};
 use crate::nesting::with_limited_depth;
 use crate::utf8::with_replaced_bytes;
 
@@ -110,22 +112,25 @@ pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
 }
 
 /// A client whose requests have a time limit, and whose pages of lists have a maximum size.
-pub(crate) struct Bounded<S> {
-    inner: S,
+pub(crate) struct Bounded<S>(Arc<Sender<S>>);
+
+struct Sender<S> {
+    inner: AsyncMutex<S>,
     server: ApiServer,
     limit: Option<Duration>,
+    pages: PageSizes,
 }
 
 impl<S> Bounded<S> {
     /// A client that sends its requests with `inner` to `server`.
     pub(crate) fn new(inner: S, server: ApiServer, limit: Option<Duration>) -> Self {
-        Self { inner, server, limit }
+        Self(Arc::new(Sender { inner: AsyncMutex::new(inner), server, limit, pages: PageSizes::default() }))
     }
 }
 
 impl<S, B> Service<Request<RequestBody>> for Bounded<S>
 where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError> + Send + 'static,
     S::Future: Send + 'static,
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -134,34 +139,46 @@ where
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let sender = Arc::clone(&self.0);
+        Box::pin(async move {
+            let Some(objects) = requested_objects(request.uri()) else { return sender.send(request).await };
+            let (head, _) = request.into_parts();
+            sender.pages.request(&head, objects, |request| sender.send(request)).await
+        })
+    }
+}
+
+impl<S, B> Sender<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError>,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    async fn send(&self, request: Request<RequestBody>) -> Result<Response<Body>, BoxError> {
         let name = format!("{} {}{}", request.method(), self.server.url, request.uri().path());
         let to = self.server.clone();
         let failed = move |reason, cause| RequestError { name: name.clone(), server: to.clone(), reason, cause };
-        let has_maximum_size = list_pages::has_maximum_size(request.uri());
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
         let is_watch = is_watch(request.uri());
-        let (limit, answer, server) = (self.limit, self.inner.call(request), self.server.clone());
-        Box::pin(async move {
-            let answered = match limit {
-                Some(limit) => timeout(limit, answer).await.map_err(|_| failed(no_answer(limit), Cause::TimeLimit))?,
-                None => answer.await,
-            };
-            let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
-            if let Some(limit) = limit.filter(|_| !is_watch) {
-                let no_answer = move || failed(no_answer(limit), Cause::TimeLimit);
-                response = response.map(|body| with_time_limit(body, no_answer, limit));
-            }
-            response = response.map(with_replaced_bytes).map(with_limited_depth);
-            if has_maximum_size {
-                response = response.map(list_pages::with_maximum_size);
-            }
-            refusal_named(response, &server).await
-        })
+        // The lock ends when the request has begun.
+        let begin = async { Ok(self.inner.lock().await.ready().await?.call(request)) };
+        let answer = async { begin.await.map_err(|error: BoxError| error)?.await };
+        let answered = match self.limit {
+            Some(limit) => timeout(limit, answer).await.map_err(|_| failed(no_answer(limit), Cause::TimeLimit))?,
+            None => answer.await,
+        };
+        let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
+        if let Some(limit) = self.limit.filter(|_| !is_watch) {
+            let no_answer = move || failed(no_answer(limit), Cause::TimeLimit);
+            response = response.map(|body| with_time_limit(body, no_answer, limit));
+        }
+        response = response.map(with_replaced_bytes).map(with_limited_depth);
+        refusal_named(response, &self.server).await
     }
 }
 

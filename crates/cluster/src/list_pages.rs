@@ -1,65 +1,116 @@
-//! Lists objects page by page, so that no answer of the API server is large. Tenants can write objects of 1.5 MB.
-//! Therefore a page of many objects is read only up to a maximum size. If it is larger, its objects are requested in
-//! pages of fewer objects.
+//! Lists objects page by page, so that no answer of the API server is large. Tenants can write objects of 1.5 MB, which
+//! have up to 9 MB as JSON. Therefore a page of several objects is read only up to a maximum size. If it is larger, fewer
+//! objects are requested in its place.
 
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use axum::body::Body;
-use axum::http::Uri;
+use axum::body::{Body, Bytes};
+use axum::http::uri::{PathAndQuery, Uri};
+use axum::http::{Response, request};
 use futures::StreamExt;
 use kube::Error as KubeError;
 use kube::api::{ListParams, ObjectList};
-use thiserror::Error;
+use kube::client::Body as RequestBody;
 use tower::BoxError;
 
-use crate::api_error::causes;
-
-/// How many objects are requested at a time, as long as no page is too large. Pages of more objects have no maximum
-/// size: the watchers of kube request 500 objects by default, and can't request fewer of them later.
+/// How many objects are requested at a time, as long as no page is too large.
 pub const PAGE_OBJECTS: u32 = 400;
-/// A page of at most this many objects may have any size, so that every list ends.
+/// How many objects are requested at a time if their kind has no schema, or if the API server is slow.
 pub const SMALL_PAGE_OBJECTS: u32 = 25;
-/// The maximum size of other pages, in bytes.
+/// The maximum size of a page of several objects, in bytes.
 const MAX_PAGE_BYTES: usize = 4 << 20;
+/// A page that is too large is requested again with so many times fewer objects, and the one after a page that is not
+/// with so many times more.
+const STEP: u32 = 4;
 
-/// A page of a list is too large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a page of the list is larger than {MAX_PAGE_BYTES} bytes")]
-struct PageTooLarge;
+/// How many objects the next page of each list has at most, by the path of the list, after pages that were too large.
+#[derive(Debug, Default)]
+pub(crate) struct PageSizes(Mutex<BTreeMap<String, u32>>);
 
-/// How many objects to request at a time after a page of so many objects was too large.
-pub fn fewer_objects(objects: u32) -> u32 {
-    (objects / 4).max(SMALL_PAGE_OBJECTS)
+/// How many objects a request lists at most; `None` for another request.
+pub(crate) fn requested_objects(uri: &Uri) -> Option<u32> {
+    parts(uri).find_map(|part| part.strip_prefix("limit="))?.parse().ok()
 }
 
-/// Whether a request failed because its page is too large. Request the page again with [`fewer_objects`].
-pub fn is_page_too_large(error: &KubeError) -> bool {
-    causes(error).any(<dyn std::error::Error>::is::<PageTooLarge>)
+fn parts(uri: &Uri) -> impl Iterator<Item = &str> {
+    uri.query().into_iter().flat_map(|query| query.split('&'))
 }
 
-/// Whether the page that this URI requests has a maximum size.
-pub(crate) fn has_maximum_size(uri: &Uri) -> bool {
-    let limit = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("limit=")));
-    limit
-        .and_then(|limit| limit.parse().ok())
-        .is_some_and(|limit: u32| SMALL_PAGE_OBJECTS < limit && limit <= PAGE_OBJECTS)
+impl PageSizes {
+    /// The answer to a request for a page of at most `requested` objects: a page with fewer objects, if it would be too
+    /// large otherwise. A page of one object may have any size, so that every list ends.
+    pub(crate) async fn request<P>(
+        &self,
+        head: &request::Parts,
+        requested: u32,
+        send: impl Fn(request::Request<RequestBody>) -> P,
+    ) -> Result<Response<Body>, BoxError>
+    where
+        P: Future<Output = Result<Response<Body>, BoxError>>,
+    {
+        let path = head.uri.path();
+        let mut objects = self.lock().get(path).map_or(requested, |most| requested.min(*most));
+        loop {
+            let mut head = head.clone();
+            head.uri = with_limit(&head.uri, objects)?;
+            let response = send(request::Request::from_parts(head, RequestBody::empty())).await?;
+            if objects > 1 {
+                let (head, body) = response.into_parts();
+                let Some(body) = read_up_to_maximum(body).await? else {
+                    objects = (objects / STEP).max(1);
+                    self.lock().insert(path.to_owned(), objects);
+                    continue;
+                };
+                self.grow(path, objects);
+                return Ok(Response::from_parts(head, body.into()));
+            }
+            self.grow(path, objects);
+            return Ok(response);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn grow(&self, path: &str, objects: u32) {
+        let mut sizes = self.lock();
+        let next = objects.saturating_mul(STEP);
+        if next >= PAGE_OBJECTS {
+            sizes.remove(path);
+        } else if let Some(most) = sizes.get_mut(path) {
+            *most = next;
+        }
+    }
 }
 
-/// The same body. Reading it fails with [`PageTooLarge`] after [`MAX_PAGE_BYTES`].
-pub(crate) fn with_maximum_size(body: Body) -> Body {
-    let mut left = MAX_PAGE_BYTES;
-    Body::from_stream(body.into_data_stream().map(move |part| {
-        let part = part?;
-        left = left.checked_sub(part.len()).ok_or(PageTooLarge)?;
-        Ok::<_, BoxError>(part)
-    }))
+/// The same URI, which requests at most so many objects.
+fn with_limit(uri: &Uri, objects: u32) -> Result<Uri, BoxError> {
+    let limit = format!("limit={objects}");
+    let query: Vec<&str> = parts(uri).map(|part| if part.starts_with("limit=") { &limit } else { part }).collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{}", uri.path(), query.join("&")))?);
+    Ok(Uri::from_parts(parts)?)
+}
+
+/// The whole body; `None` if it has more than [`MAX_PAGE_BYTES`].
+async fn read_up_to_maximum(body: Body) -> Result<Option<Bytes>, BoxError> {
+    let (mut parts, mut read) = (body.into_data_stream(), Vec::new());
+    while let Some(part) = parts.next().await {
+        read.extend_from_slice(&part?);
+        if read.len() > MAX_PAGE_BYTES {
+            return Ok(None);
+        }
+    }
+    Ok(Some(read.into()))
 }
 
 /// Calls `visit` with each object that `parameters` select. `list` sends the request for one page.
 ///
 /// # Errors
-/// The error of the first request that fails for another reason than the size of its page. `visit` was called with the
-/// objects of the pages before.
+/// The error of the first request that fails. `visit` was called with the objects of the pages before.
 pub async fn visit_pages<T: Clone, P>(
     parameters: ListParams,
     list: impl Fn(ListParams) -> P,
@@ -68,15 +119,9 @@ pub async fn visit_pages<T: Clone, P>(
 where
     P: Future<Output = Result<ObjectList<T>, KubeError>>,
 {
-    let (mut parameters, mut objects) = (parameters, PAGE_OBJECTS);
+    let mut parameters = parameters.limit(PAGE_OBJECTS);
     loop {
-        let found = match list(parameters.clone().limit(objects)).await {
-            Err(error) if is_page_too_large(&error) => {
-                objects = fewer_objects(objects);
-                continue;
-            }
-            found => found?,
-        };
+        let found = list(parameters.clone()).await?;
         found.items.into_iter().for_each(&mut visit);
         match found.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
@@ -90,57 +135,47 @@ where
 mod tests {
     use std::cell::RefCell;
 
-    use axum::body::to_bytes;
-    use kube::core::{ListMeta, TypeMeta};
+    use axum::http::Request;
 
     use super::*;
 
     #[test]
-    fn only_pages_that_can_be_smaller_have_a_maximum_size() {
+    fn only_lists_with_a_limit_have_pages() {
         for (uri, expected) in [
-            ("/api/v1/services?limit=400", true),
-            ("/api/v1/services?limit=500", false),
-            ("/api/v1/services?labelSelector=a&limit=26&continue=x", true),
-            ("/api/v1/services?limit=25", false),
-            ("/api/v1/services?limit=", false),
-            ("/api/v1/services?resourceVersion=0", false),
-            ("/api/v1/services", false),
+            ("/api/v1/services?limit=400", Some(400)),
+            ("/api/v1/services?labelSelector=a&limit=26&continue=x", Some(26)),
+            ("/api/v1/services?limit=", None),
+            ("/api/v1/services?resourceVersion=0", None),
+            ("/api/v1/services", None),
         ] {
-            assert_eq!(has_maximum_size(&uri.parse().unwrap()), expected, "{uri}");
+            assert_eq!(requested_objects(&uri.parse().unwrap()), expected, "{uri}");
         }
     }
 
     #[tokio::test]
-    async fn body_is_read_up_to_the_maximum_size() {
-        let parts = |last: usize| {
-            let parts = [MAX_PAGE_BYTES - 1, last].map(|length| Ok::<_, BoxError>(vec![0; length]));
-            with_maximum_size(Body::from_stream(futures::stream::iter(parts)))
-        };
-        assert_eq!(to_bytes(parts(1), usize::MAX).await.unwrap().len(), MAX_PAGE_BYTES);
-        let error = to_bytes(parts(2), usize::MAX).await.unwrap_err();
-        assert!(is_page_too_large(&KubeError::Service(error.into())));
-        assert!(!is_page_too_large(&KubeError::LinesCodecMaxLineLengthExceeded));
-    }
-
-    #[tokio::test]
-    async fn objects_of_a_large_page_are_listed_in_smaller_pages() {
-        // A page that begins at object 400 is too large if it has more than 30 objects.
+    async fn fewer_objects_are_requested_where_they_are_large() {
+        // Objects 400 to 409 have 9 MB each.
+        const LARGE: std::ops::Range<u32> = 400..410;
         let requested = RefCell::new(Vec::new());
-        let list = async |parameters: ListParams| {
-            let first: u32 = parameters.continue_token.as_deref().map_or(0, |token| token.parse().unwrap());
-            let limit = parameters.limit.unwrap();
-            requested.borrow_mut().push((first, limit));
-            if first == 400 && limit > 30 {
-                return Err(KubeError::Service(PageTooLarge.into()));
-            }
-            let end = (first + limit).min(440);
-            let continue_ = (end < 440).then(|| end.to_string());
-            let metadata = ListMeta { continue_, ..ListMeta::default() };
-            Ok(ObjectList { types: TypeMeta::default(), metadata, items: (first..end).collect() })
-        };
-        let mut visited = Vec::new();
-        visit_pages(ListParams::default(), list, |number: u32| visited.push(number)).await.unwrap();
-        assert_eq!(visited, (0..440).collect::<Vec<_>>());
-        assert_eq!(*requested.borrow(), [(0, 400), (400, 400), (400, 100), (400, 25), (425, 25)]);
+        let sizes = PageSizes::default();
+        let mut first = 0;
+        while first < 900 {
+            let uri = format!("/api/v1/pods?limit=400&continue={first}");
+            let (head, ()) = Request::get(uri).body(()).unwrap().into_parts();
+            let limit = requested_objects(&head.uri).unwrap();
+            let answer = sizes.request(&head, limit, async |request| {
+                let limit = requested_objects(request.uri()).unwrap();
+                requested.borrow_mut().push((first, limit));
+                let bytes: usize = (first..first + limit).map(|at| if LARGE.contains(&at) { 9 << 20 } else { 9 }).sum();
+                let mut response = Response::new(Body::from(vec![b' '; bytes]));
+                response.headers_mut().insert("objects", limit.into());
+                Ok(response)
+            });
+            first += answer.await.unwrap().headers()["objects"].to_str().unwrap().parse::<u32>().unwrap();
+        }
+        let mut expected = vec![(0, 400), (400, 400), (400, 100), (400, 25), (400, 6), (400, 1)];
+        expected.extend((401..410).flat_map(|at| [(at, 4), (at, 1)]));
+        expected.extend([(410, 4), (414, 16), (430, 64), (494, 256), (750, 400)]);
+        assert_eq!(*requested.borrow(), expected);
     }
 }

@@ -304,19 +304,15 @@ fn plain(value: &str) -> String {
     if harmless { value.to_owned() } else { quote(value) }
 }
 
-/// Sets `spec.clusterIP`, and for two addresses `spec.clusterIPs` too. With one address, the API server fills in the
-/// list. Addresses are written in the canonical form (RFC 5952), which is also the name of `IPAddress` objects.
+/// Sets `spec.clusterIP`, and `spec.clusterIPs` too for two addresses, or if the list contains anything that would
+/// contradict `clusterIP`. Otherwise the API server fills in the list. Addresses are written in the canonical form (RFC
+/// 5952), which is also the name of `IPAddress` objects.
 fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
     let (Some(spec), Some(primary)) = (spec(object), addresses.first()) else { return };
     spec.insert("clusterIP".to_owned(), primary.to_string().into());
-    if addresses.len() > 1 {
+    let is_empty = |list: &Value| list.as_array().is_some_and(Vec::is_empty);
+    if addresses.len() > 1 || spec.get("clusterIPs").is_some_and(|list| !is_empty(list)) {
         spec.insert("clusterIPs".to_owned(), addresses.iter().map(ToString::to_string).collect());
-    } else if spec
-        .get("clusterIPs")
-        .is_some_and(|ips| !ips.is_array() || ips.as_array().is_some_and(|ips| !ips.is_empty()))
-    {
-        // An empty string or null in this list would contradict `clusterIP`.
-        spec.remove("clusterIPs");
     }
 }
 

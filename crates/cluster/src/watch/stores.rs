@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::api_error::{error_chain, is_too_slow};
 use crate::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
-use crate::list_pages::{fewer_objects, is_page_too_large};
+use crate::list_pages::SMALL_PAGE_OBJECTS;
 use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
 use clusterip_core::external::stored::in_use;
@@ -132,13 +132,11 @@ impl Lists {
         *self = Self { complete: true, ..Self::new(kind) };
     }
 
-    /// Notes that a list failed. The next one has smaller pages if that may help. Returns whether to begin it at once.
-    fn failed(&mut self, error: &kube::Error) -> bool {
-        let is_page_too_large = is_page_too_large(error);
-        if is_page_too_large || is_too_slow(error) {
-            self.page_objects = fewer_objects(self.page_objects);
+    /// Notes that a list failed. The next one has smaller pages if the API server was too slow.
+    fn failed(&mut self, error: &kube::Error) {
+        if is_too_slow(error) {
+            self.page_objects = (self.page_objects / 4).max(SMALL_PAGE_OBJECTS);
         }
-        is_page_too_large
     }
 }
 
@@ -390,8 +388,10 @@ impl Inner {
                     self.set_absent(kind);
                     return Ended::Absent;
                 }
-                Some(Err(watcher::Error::InitialListFailed(error))) if lists.failed(&error) => return Ended::ListAgain,
                 Some(Err(error)) => {
+                    if let watcher::Error::InitialListFailed(error) = &error {
+                        lists.failed(error);
+                    }
                     self.set_failing(kind, &error);
                     return Ended::Failed;
                 }

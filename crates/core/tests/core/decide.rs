@@ -307,14 +307,14 @@ fn only_the_address_of_the_object_changes() {
             spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": []}),
         },
         Case {
-            name: "null instead of a list is removed",
+            name: "null instead of a list is replaced",
             object: service(json!({"clusterIPs": null})),
-            spec: json!({"clusterIP": "172.21.0.50"}),
+            spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": ["172.21.0.50"]}),
         },
         Case {
-            name: "a list of an empty address is removed",
+            name: "a list of an empty address is replaced",
             object: service(json!({"clusterIP": "", "clusterIPs": [""]})),
-            spec: json!({"clusterIP": "172.21.0.50"}),
+            spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": ["172.21.0.50"]}),
         },
         Case {
             name: "unknown fields are kept",
