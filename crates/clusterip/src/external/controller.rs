@@ -61,6 +61,9 @@ const GATHER_TIME: Duration = Duration::from_millis(300);
 const WRITE_TIME: Duration = Duration::from_millis(500);
 /// How long after a look that did not write all statuses the next one begins.
 const REWRITE_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause before a status is written again that the API server refuses. The first pause is [`REWRITE_PAUSE`],
+/// and each further one is twice as long.
+const MAX_REWRITE_PAUSE: Duration = Duration::from_secs(60);
 /// How many statuses are written at once, and how many Events.
 const WRITES: usize = 8;
 
@@ -89,6 +92,8 @@ struct Term {
     next_look: Option<Instant>,
     earliest_look: Option<Instant>,
     waiting: Waiting<Version>,
+    /// The statuses that the API server has refused.
+    refused: BTreeMap<ServiceKey, Refused>,
     holder_reports: HolderReports,
     events: JoinSet<()>,
 }
@@ -125,6 +130,24 @@ struct Look {
 struct Status {
     service: Arc<StoredService>,
     held: Vec<IpAddr>,
+}
+
+/// A status that the API server has refused.
+struct Refused {
+    status: Status,
+    failures: u32,
+    /// When the status is written again, unless the Service or its addresses change before.
+    until: Instant,
+}
+
+impl Refused {
+    fn is_about(&self, status: &Status) -> bool {
+        Arc::ptr_eq(&self.status.service, &status.service) && self.status.held == status.held
+    }
+
+    fn is_due(&self, status: &Status, now: Instant) -> bool {
+        self.until <= now || !self.is_about(status)
+    }
 }
 
 impl Controller {
@@ -236,19 +259,45 @@ impl Controller {
         let used: Vec<IpAddr> = owners.keys().copied().collect();
         let held = used.iter().copied().filter(|address| term.holders.contains_key(address)).collect();
         self.metrics.pools(&usage::of_external(external, &used, Some(&held)));
-        let to_write = statuses.len();
-        let statuses = stream::iter(in_turns(statuses)).take_until(sleep(WRITE_TIME));
-        let writes = statuses.map(|status| self.write_status(status)).buffer_unordered(WRITES);
-        let written = writes.filter(|written| std::future::ready(*written)).count().await;
-        if written < to_write {
-            term.next_look = Some(Instant::now() + REWRITE_PAUSE);
-        }
+        term.next_look = self.write_statuses(statuses, &mut term.refused).await;
         self.report_holders(&owners, term);
         let freed = term.in_use.difference(&in_use).filter_map(|address| external.pool_of(*address));
         term.waiting.freed(&freed.map(|pool| &*pool.name).collect::<Vec<_>>());
         term.in_use = in_use;
         term.waiting.set(lacking, Instant::now());
         self.metrics.waiting(term.waiting.count());
+    }
+
+    /// Writes these statuses, as long as there is time. Returns when to look again, if any is left.
+    async fn write_statuses(
+        &self,
+        statuses: Vec<Status>,
+        refused: &mut BTreeMap<ServiceKey, Refused>,
+    ) -> Option<Instant> {
+        let wanted: BTreeSet<&ServiceKey> = statuses.iter().map(|status| status.service.key()).collect();
+        refused.retain(|id, _| wanted.contains(id));
+        let now = Instant::now();
+        let is_due =
+            |status: &Status| refused.get(status.service.key()).is_none_or(|refused| refused.is_due(status, now));
+        let due: Vec<Status> = statuses.into_iter().filter(is_due).collect();
+        let mut left = due.len();
+        let writes = stream::iter(in_turns(due)).take_until(sleep(WRITE_TIME));
+        let mut writes = pin!(writes.map(|status| self.write_status(status)).buffer_unordered(WRITES));
+        while let Some((status, written)) = writes.next().await {
+            let id = status.service.key().clone();
+            match written {
+                Ok(()) => drop(refused.remove(&id)),
+                Err(kube::Error::Api(_)) => {
+                    let failures = refused.get(&id).filter(|known| known.is_about(&status)).map_or(0, |it| it.failures);
+                    let pause = (REWRITE_PAUSE * 2_u32.pow(failures.min(6))).min(MAX_REWRITE_PAUSE);
+                    refused.insert(id, Refused { status, failures: failures + 1, until: Instant::now() + pause });
+                }
+                Err(_) => continue,
+            }
+            left -= 1;
+        }
+        let again = (left > 0).then(|| Instant::now() + REWRITE_PAUSE);
+        refused.values().map(|refused| refused.until).chain(again).min()
     }
 
     fn report_holders(&self, owners: &Owners, term: &mut Term) {
@@ -304,12 +353,13 @@ impl Controller {
         }
     }
 
-    /// Writes the held addresses of a Service to its status. Returns whether they are written.
-    async fn write_status(&self, Status { service, held }: Status) -> bool {
+    /// Writes the held addresses of a Service to its status.
+    async fn write_status(&self, status: Status) -> (Status, kube::Result<()>) {
+        let Status { service, held } = &status;
         let ServiceKey { namespace, name } = service.key();
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
         let body = json!({"metadata": {"uid": service.uid()}, "status": {"loadBalancer": {"ingress": ingress}}});
-        let (path, addresses) = (format!("{}/status", service_path(namespace, name)), joined(&held, ","));
+        let (path, addresses) = (format!("{}/status", service_path(namespace, name)), joined(held, ","));
         let written = patch(&self.client, &path, &body).await;
         match &written {
             Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),
@@ -318,7 +368,7 @@ impl Controller {
                 tracing::warn!(namespace, name, addresses, error, "the status can't be written");
             }
         }
-        written.is_ok()
+        (status, written)
     }
 }
 

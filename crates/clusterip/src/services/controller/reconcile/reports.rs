@@ -94,6 +94,10 @@ impl Reconciler {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
+                let is_asked = self.requests.considered(id).is_some();
+                if !self.found.lock().reports.take(id, Instant::now()) && !is_asked {
+                    return tracing::debug!(namespace, name, %error, "move failed again");
+                }
                 tracing::error!(namespace, name, %error, "move failed");
                 let content = EventContent { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
                 return self.publish_event(id, content).await;

@@ -114,7 +114,9 @@ impl Reconciler {
         let id = ServiceKey::new(journal.namespace.clone(), journal.name.clone());
         let live = self.live(&id).await.ok().flatten().filter(|live| live.len() <= size.most_read());
         let targets = {
-            let live = live.and_then(|live| serde_json::from_slice(&live).ok()).unwrap_or_default();
+            // A Service that can't be read now may be readable when its target is chosen.
+            let stored = || self.evaluator.stores().service(&id);
+            let live = live.and_then(|live| serde_json::from_slice(&live).ok()).or_else(stored).unwrap_or_default();
             Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal))
         };
         let ended = self.mover.up_to(size).resume(journal, &targets).await;
