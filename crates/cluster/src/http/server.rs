@@ -94,7 +94,7 @@ impl Server {
             .keep_alive_timeout(keep_alive)
             .initial_stream_window_size(64 << 10)
             .initial_connection_window_size(256 << 10)
-            .max_concurrent_streams(250);
+            .max_concurrent_streams(100);
         let router = router
             .layer(from_fn(catch_panics))
             .layer(from_fn_with_state(UnreadAnswers::default(), unread_answers::limit))

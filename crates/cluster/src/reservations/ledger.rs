@@ -152,11 +152,19 @@ impl Ledger {
         Self { reservations: Arc::default(), clock: Arc::new(clock) }
     }
 
-    /// Reserves an address for an evaluation if it is not reserved and `is_used` returns false. Both are checked in one
-    /// step, so no other evaluation can get the address in between.
+    /// Reserves an address for an evaluation if it is not reserved and `is_used` returns false. `is_used` is asked while
+    /// the address is reserved, so no other evaluation can get the address in between. The ledger is not locked then:
+    /// `is_used` takes a lock of its own, and a thread that holds that one may ask the ledger.
     pub fn reserve(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
         let now = (self.clock)();
-        Self::insert_if_free(&mut self.lock(), now, address, owner, false, is_used)
+        if !Self::insert_if_free(&mut self.lock(), now, address, owner, false) {
+            return false;
+        }
+        let used = is_used();
+        if used {
+            self.release(&[address]);
+        }
+        !used
     }
 
     /// As [`Self::reserve`], for an external address. The caller has checked that the address is not used.
@@ -174,7 +182,7 @@ impl Ledger {
         if reserved >= share.burst {
             return Err(ShareExceeded { namespace: namespace.to_owned(), reserved, max: share.burst });
         }
-        Ok(Self::insert_if_free(&mut ledger, now, address, owner, true, || false))
+        Ok(Self::insert_if_free(&mut ledger, now, address, owner, true))
     }
 
     fn insert_if_free(
@@ -183,13 +191,11 @@ impl Ledger {
         address: IpAddr,
         owner: &Owner,
         external: bool,
-        is_used: impl FnOnce() -> bool,
     ) -> bool {
-        if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) || is_used() {
+        if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
             return false;
         }
-        let reservation = Reservation::new(owner, now, Chosen::ByPolicy, true);
-        insert(ledger, now, address, Reservation { external, ..reservation });
+        ledger.insert(address, Reservation { external, ..Reservation::new(owner, now, Chosen::ByPolicy, true) });
         true
     }
 
@@ -227,9 +233,7 @@ impl Ledger {
 
     /// As [`Self::reserve`], without making a reservation.
     pub fn is_free(&self, address: IpAddr, is_used: impl FnOnce() -> bool) -> bool {
-        let now = (self.clock)();
-        let ledger = self.lock();
-        !ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) && !is_used()
+        !self.active(address, |_| true) && !is_used()
     }
 
     /// Ends an evaluation that reserved the addresses `reserved`. Those in `used` stay reserved until they are seen.
@@ -257,6 +261,7 @@ impl Ledger {
                 released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
             }
         }
+        ledger.retain(|_, reservation| reservation.is_active(now));
         released
     }
 

@@ -107,14 +107,14 @@ async fn hundred_thousand_streams_that_are_reset_take_nothing_that_others_need()
     }
 }
 
-/// A connection on which 250 answers of `/metrics` wait because the client allows no data.
+/// A connection on which 100 answers of `/metrics` wait because the client allows no data.
 fn unread_metrics(server: &Running) -> impl Write + use<> {
     let mut connection = server.tls(&[&TLS13]);
     // SETTINGS_INITIAL_WINDOW_SIZE is the setting 4.
     let mut opened = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     opened.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     let headers = b"\x82\x87\x04\x08/metrics\x01\x09localhost";
-    (0..250).for_each(|nth| opened.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * nth + 1, headers)));
+    (0..100).for_each(|nth| opened.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * nth + 1, headers)));
     connection.write_all(&opened).unwrap();
     connection
 }

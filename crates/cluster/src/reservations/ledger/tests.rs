@@ -1,5 +1,6 @@
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, mpsc};
+use std::thread;
 
 use serde_json::json;
 
@@ -44,6 +45,26 @@ fn web() -> Owner {
 fn shown(ledger: &Ledger) -> Vec<String> {
     let show = |(address, owner): (IpAddr, Owner)| format!("{address} {}/{}", owner.id().0, owner.id().1);
     ledger.reservations().into_iter().map(show).collect()
+}
+
+/// Another thread that holds the lock of the snapshot may ask the ledger while an evaluation waits for that lock.
+#[test]
+fn ledger_answers_while_the_cluster_is_asked() {
+    type Ask = fn(&Ledger, &dyn Fn() -> bool) -> bool;
+    let cases: [(&str, Ask); 2] = [
+        ("reserve", |ledger, is_used| ledger.reserve(ip(1), &web(), is_used)),
+        ("is_free", |ledger, is_used| ledger.is_free(ip(1), is_used)),
+    ];
+    for (name, ask) in cases {
+        let (ledger, _) = ledger();
+        let is_used = || {
+            let (answered, answer) = mpsc::channel();
+            let other = ledger.clone();
+            thread::spawn(move || answered.send(other.reservations().len()));
+            answer.recv_timeout(Duration::from_secs(10)).is_err()
+        };
+        assert!(ask(&ledger, &is_used), "{name}: the ledger was locked");
+    }
 }
 
 #[test]
@@ -92,8 +113,11 @@ fn reservation_ends_when_address_is_seen_or_after_timeout() {
 fn each_new_reservation_removes_those_that_have_ended() {
     let (ledger, seconds) = ledger();
     let add: [fn(&Ledger, IpAddr); 4] = [
-        |ledger, address| assert!(ledger.reserve(address, &web(), || false)),
-        |ledger, address| assert_eq!(ledger.reserve_external(address, &web(), &any), Ok(true)),
+        |ledger, address| drop(reserve_and_commit(ledger, address, &web(), &any)),
+        |ledger, address| {
+            assert_eq!(ledger.reserve_external(address, &web(), &any), Ok(true));
+            ledger.commit(&web(), &[address], &[address], &any);
+        },
         |ledger, address| ledger.reserve_claimed(address, &web(), RESERVATION_TIME),
         |ledger, address| drop(ledger.reserve_chosen_by_hand(address, &web(), &any)),
     ];
