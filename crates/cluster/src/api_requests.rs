@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::{Request, Response, StatusCode, Uri};
 use futures::{AsyncReadExt, StreamExt, stream};
 use kube::client::{AuthError, Body as RequestBody};
-use kube::core::Status;
+use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::sync::Mutex as AsyncMutex;
@@ -177,6 +177,9 @@ where
             let no_answer = move || failed(no_answer(limit), Cause::TimeLimit);
             response = response.map(|body| with_time_limit(body, no_answer, limit));
         }
+        if is_watch && response.status() == StatusCode::OK {
+            response = response.map(with_named_end);
+        }
         response = response.map(with_replaced_bytes).map(with_limited_depth);
         refusal_named(response, &self.server).await
     }
@@ -252,6 +255,32 @@ fn with_time_limit(body: Body, no_answer: impl Fn() -> RequestError + Clone + Se
                 Ok(None) => Ok(None),
                 Err(_) => Err(BoxError::from(no_answer())),
             }
+        }
+    }))
+}
+
+/// How soon a watch without any event ends if the API server can't send the next event.
+const EARLY_END: Duration = Duration::from_secs(10);
+
+/// The same answer to a watch, with an error at its end if it ends at once without an event. Then the API server can't
+/// send the next event: if `managedFields` have almost 10,000 levels, it stores and lists the object, but can't write it
+/// into an event. A watch that began again at the same version would end in the same way for ever, so the error makes
+/// the watcher list the objects.
+fn with_named_end(body: Body) -> Body {
+    let begin = Instant::now();
+    let rest = Some((body.into_data_stream(), true));
+    Body::from_stream(stream::try_unfold(rest, move |rest| async move {
+        let Some((mut parts, is_empty)) = rest else { return Ok(None) };
+        match parts.next().await {
+            Some(part) => Ok::<_, BoxError>(Some((part?, Some((parts, false))))),
+            None if is_empty && begin.elapsed() < EARLY_END => {
+                let message = "the watch ended at once: the API server can't send the next event";
+                let status = Status::failure(message, "Expired").with_code(StatusCode::GONE.as_u16());
+                // Serializing can't fail: a Status has only texts and numbers.
+                let event = serde_json::to_vec(&WatchEvent::<()>::Error(status.boxed())).unwrap_or_default();
+                Ok(Some((event.into(), None)))
+            }
+            None => Ok(None),
         }
     }))
 }

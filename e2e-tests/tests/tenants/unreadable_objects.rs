@@ -75,3 +75,46 @@ async fn object_that_is_hard_to_read_hides_no_other_and_is_moved_and_reviewed() 
     let failed: Vec<&String> = log.iter().filter(|line| line.contains("watch failed")).collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
+
+/// A field of a message of protobuf.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut length) = (vec![(number << 3) | 2], content.len());
+    if number > 15 {
+        bytes = vec![((number << 3) & 0x7f) | 0x80 | 2, number >> 4];
+    }
+    while length > 127 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    [bytes, content.to_vec()].concat()
+}
+
+/// A Service with managed fields that are nested so deep that the API server stores and lists it, and can't write it into
+/// an event of a watch or into a review: those have further levels.
+fn service_in_no_watch(name: &str) -> Vec<u8> {
+    const DEPTH: usize = 9998;
+    let fields = ["{\"f:a\":".repeat(DEPTH), "{}".to_owned(), "}".repeat(DEPTH)].concat();
+    let text = |number, text: &str| field(number, text.as_bytes());
+    let manager = [text(1, "m"), text(2, "Update"), text(3, "v1"), text(6, "FieldsV1"), field(7, &text(1, &fields))];
+    let metadata = [text(1, name), field(17, &manager.concat())].concat();
+    let spec = field(1, &[text(2, "TCP"), vec![3 << 3, 80]].concat());
+    let service = [field(1, &metadata), field(2, &spec)].concat();
+    let kind = [text(1, "v1"), text(2, "Service")].concat();
+    [b"k8s\0".to_vec(), field(1, &kind), field(2, &service)].concat()
+}
+
+#[tokio::test]
+async fn object_that_no_watch_can_show_stops_no_watch() {
+    let scene = Scene::start().await;
+    let shop = scene.tenant("shop").await;
+    let before = scene.time_to_move(&shop.namespace, "before").await;
+    let mallory = scene.tenant(MALLORY).await;
+    let path = format!("/api/v1/namespaces/{}/services", mallory.namespace);
+    let request = Request::builder().method(Method::POST).uri(path);
+    let request = request.header("content-type", "application/vnd.kubernetes.protobuf");
+    let created = mallory.client.send(request.body(Body::from(service_in_no_watch("deep"))).unwrap()).await.unwrap();
+    assert_eq!(created.status().as_u16(), 201);
+    let after = scene.time_to_move(&shop.namespace, "after").await;
+    assert!(after < super::support::LOST, "a move took {before:?} before, and {after:?} after");
+}
