@@ -378,7 +378,7 @@ impl Look {
         let mut look = Self::default();
         let services = {
             let snapshot = stores.read_snapshot();
-            let in_use = snapshot.external_addresses().flat_map(|(_, addresses)| addresses).copied();
+            let in_use = snapshot.external_addresses().map(|(address, _)| address);
             look.in_use = in_use.filter(|address| external.pool_of(*address).is_some()).collect();
             snapshot.external_services()
         };
