@@ -173,7 +173,9 @@ where
             None => answer.await,
         };
         let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
-        if let Some(limit) = self.limit.filter(|_| !is_watch) {
+        if is_watch {
+            response = response.map(up_to_large_event);
+        } else if let Some(limit) = self.limit {
             let no_answer = move || failed(no_answer(limit), Cause::TimeLimit);
             response = response.map(|body| with_time_limit(body, no_answer, limit));
         }
@@ -243,6 +245,27 @@ fn refusal(message: &str, reason: &str, code: StatusCode) -> Response<Body> {
 
 fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true" || part == "watch=1"))
+}
+
+/// A watch ends after an event with more bytes than this. Its reader keeps a buffer for the largest event until the watch
+/// ends, and tenants can write objects of 9 MB of each kind. The watcher then goes on with a new request.
+const LARGE_EVENT: usize = 1 << 20;
+
+/// The events of a watch up to the first large one. Each is a line.
+fn up_to_large_event(body: Body) -> Body {
+    let begin = Some((body.into_data_stream(), 0));
+    Body::from_stream(stream::try_unfold(begin, |state| async move {
+        let Some((mut parts, mut length)) = state else { return Ok(None) };
+        let Some(part) = parts.next().await.transpose()? else { return Ok(None) };
+        let ends_large_event = |byte: &u8| {
+            length += 1;
+            *byte == b'\n' && std::mem::take(&mut length) > LARGE_EVENT
+        };
+        Ok::<_, axum::Error>(match part.iter().position(ends_large_event) {
+            Some(last) => Some((part.slice(..=last), None)),
+            None => Some((part, Some((parts, length)))),
+        })
+    }))
 }
 
 /// The same body, which fails if its next part does not arrive within the limit.
@@ -348,4 +371,28 @@ pub struct Unreachable {
     pub(crate) server: ApiServer,
     /// The error of the connection.
     pub(crate) reason: String,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn watch_ends_after_a_large_event() {
+        let (small, large) = ("x".repeat(LARGE_EVENT - 1) + "\n", "x".repeat(LARGE_EVENT) + "\n");
+        let rows = [
+            ("small events", [&*small, &small, "x"].concat(), 2 * LARGE_EVENT + 1),
+            ("a large event", [&*small, &large, &small].concat(), 2 * LARGE_EVENT + 1),
+            ("a large event that has not ended", [&*small, &large[..LARGE_EVENT]].concat(), 2 * LARGE_EVENT),
+        ];
+        for (name, text, expected) in rows {
+            for size in [1000, LARGE_EVENT, text.len()] {
+                let parts: Vec<_> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
+                let body = Body::from_stream(stream::iter(parts.into_iter().map(Ok::<_, axum::Error>)));
+                let found = to_bytes(up_to_large_event(body), usize::MAX).await.unwrap();
+                assert_eq!(found, text.as_bytes()[..expected], "{name}, in parts of {size} bytes");
+            }
+        }
+    }
 }

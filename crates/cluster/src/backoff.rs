@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
+/// The pause before an operation that has failed so often in a row is tried again: it doubles from `first` to `longest`.
+pub fn pause_after(failures: u32, first: Duration, longest: Duration) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(longest)
+}
+
 /// The longest pause before a failed watch is tried again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -17,14 +22,27 @@ impl Iterator for RetryBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let longest = MAX_RETRY_PAUSE.min(Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
-        Some(longest)
+        Some(pause_after(self.failures, Duration::from_millis(100), MAX_RETRY_PAUSE))
     }
 }
 
 impl Backoff for RetryBackoff {
     fn reset(&mut self) {
         self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let rows = [(1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (33, 60), (u32::MAX, 60)];
+        for (failures, seconds) in rows {
+            let pause = pause_after(failures, Duration::from_secs(2), Duration::from_secs(60));
+            assert_eq!(pause, Duration::from_secs(seconds), "after {failures} failures");
+        }
     }
 }

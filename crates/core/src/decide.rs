@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::decision::Decision;
-use crate::external::{self, Held};
+use crate::external::{self, Held, HolderOf};
 use crate::json::{TypeMismatch, describe};
 use crate::lookups::{Cluster, LazyNamespace};
 use crate::nodes::{self, Allocation};
@@ -16,12 +16,12 @@ use crate::settings::Settings;
 
 /// What a host that assigns blocks or external addresses knows to be in use. Without it, admission only checks those
 /// that others have set.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct InUse<'a> {
     /// The blocks of Nodes: with them, a Node without blocks gets some.
     pub blocks: Option<&'a Allocation>,
-    /// The external addresses: with them, a Service may get some.
-    pub external: Option<&'a Held>,
+    /// The holders of external addresses: with them, a Service may get some.
+    pub external: Option<&'a HolderOf<'a>>,
 }
 
 /// Decides about one admission request. About a Service: about its ClusterIP, and if that is not refused, about its
@@ -73,7 +73,9 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
     let read = || -> Result<_, TypeMismatch> { Ok((Allocation::read(&allocation)?, Held::read(&external)?)) };
     let decision = match read() {
         Ok((allocation, held)) => {
-            let in_use = InUse { blocks: allocation.as_ref(), external: held.as_ref() };
+            let holder_of = held.as_ref().map(|held| |address| held.holder(address));
+            let external = holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>);
+            let in_use = InUse { blocks: allocation.as_ref(), external };
             decide_value(&request, &settings, in_use, cluster)
         }
         Err(mismatch) => Decision::unreadable(&mismatch),

@@ -36,6 +36,9 @@ pub struct Decision {
     /// owner in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
     /// address is there, and the address would count as set by hand.
     pub disown: bool,
+    /// Whether one address is also written to `spec.clusterIPs`. The API server fills in the list of a new Service. For an
+    /// update it does not, if the stored Service has another one.
+    pub lists_one: bool,
     /// The new value of `REASON_ANNOTATION`, not longer than a warning; empty if the annotation is removed, `None` if
     /// it stays as it is.
     pub note: Option<String>,
@@ -54,6 +57,7 @@ impl Decision {
             chosen: Vec::new(),
             external: None,
             disown: false,
+            lists_one: false,
             note: None,
             warnings: Vec::new(),
         }
@@ -98,7 +102,7 @@ impl Decision {
         }
         let disowned = self.disown && disown_addresses(object);
         match &self.verdict {
-            Verdict::Allocated(addresses) => set_addresses(object, addresses),
+            Verdict::Allocated(addresses) => set_addresses(object, addresses, self.lists_one),
             Verdict::Assigned(blocks) => set_blocks(object, blocks),
             _ if disowned || self.note.is_some() || self.external.as_ref().is_some_and(External::changes) => {}
             _ => return false,
@@ -304,14 +308,14 @@ fn plain(value: &str) -> String {
     if harmless { value.to_owned() } else { quote(value) }
 }
 
-/// Sets `spec.clusterIP`, and `spec.clusterIPs` too for two addresses, or if the list contains anything that would
-/// contradict `clusterIP`. Otherwise the API server fills in the list. Addresses are written in the canonical form (RFC
-/// 5952), which is also the name of `IPAddress` objects.
-fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
+/// Sets `spec.clusterIP`, and `spec.clusterIPs` too for two addresses, with `lists_one`, or if the list contains anything
+/// that would contradict `clusterIP`. Otherwise the API server fills in the list. Addresses are written in the canonical
+/// form (RFC 5952), which is also the name of `IPAddress` objects.
+fn set_addresses(object: &mut Value, addresses: &[IpAddr], lists_one: bool) {
     let (Some(spec), Some(primary)) = (spec(object), addresses.first()) else { return };
     spec.insert("clusterIP".to_owned(), primary.to_string().into());
     let is_empty = |list: &Value| list.as_array().is_some_and(Vec::is_empty);
-    if addresses.len() > 1 || spec.get("clusterIPs").is_some_and(|list| !is_empty(list)) {
+    if lists_one || addresses.len() > 1 || spec.get("clusterIPs").is_some_and(|list| !is_empty(list)) {
         spec.insert("clusterIPs".to_owned(), addresses.iter().map(ToString::to_string).collect());
     }
 }

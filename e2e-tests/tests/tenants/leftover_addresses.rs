@@ -17,17 +17,21 @@ async fn contradicting_address_fields_of_an_update_get_no_address_of_another_poo
         name: &'static str,
         /// The address of the Service while it is an ExternalName.
         left: &'static str,
-        /// The address in the update back to a ClusterIP Service, which repeats the old one in `clusterIPs`.
+        /// The address in the update back to a ClusterIP Service, empty if it names none.
         wanted: &'static str,
+        /// Whether the update repeats the old address in `clusterIPs`.
+        repeats: bool,
     }
     let scene = Scene::start().await;
     let mallory = scene.tenant(MALLORY).await;
-    for Case { name, left, wanted } in [
-        Case { name: "headless", left: "None", wanted: "172.21.8.77" },
-        Case { name: "own", left: "172.21.0.77", wanted: "172.21.8.78" },
-        Case { name: "reserved", left: "None", wanted: "172.21.8.99" },
-        Case { name: "headless-then-any", left: "None", wanted: "" },
-        Case { name: "own-then-any", left: "172.21.0.79", wanted: "" },
+    for Case { name, left, wanted, repeats } in [
+        Case { name: "headless", left: "None", wanted: "172.21.8.77", repeats: true },
+        Case { name: "own", left: "172.21.0.77", wanted: "172.21.8.78", repeats: true },
+        Case { name: "reserved", left: "None", wanted: "172.21.8.99", repeats: true },
+        Case { name: "headless-then-any", left: "None", wanted: "", repeats: true },
+        Case { name: "own-then-any", left: "172.21.0.79", wanted: "", repeats: true },
+        Case { name: "headless-then-unnamed", left: "None", wanted: "", repeats: false },
+        Case { name: "own-then-unnamed", left: "172.21.0.80", wanted: "", repeats: false },
     ] {
         let write = async |spec: Value| {
             let at = path(&mallory.namespace, name);
@@ -38,7 +42,8 @@ async fn contradicting_address_fields_of_an_update_get_no_address_of_another_poo
         scene.create(&mallory.client, &mallory.namespace, &service(name, json!({})), "").await.unwrap();
         let alias = json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": left});
         write(alias).await.unwrap();
-        match write(json!({"type": "ClusterIP", "clusterIP": wanted, "clusterIPs": [left]})).await {
+        let listed = if repeats { vec![left] } else { Vec::new() };
+        match write(json!({"type": "ClusterIP", "clusterIP": wanted, "clusterIPs": listed})).await {
             Ok(stored) => {
                 let addresses = addresses(&stored);
                 assert!(addresses.iter().all(|address| !within(*address, BLUE)), "{name}: {stored}");

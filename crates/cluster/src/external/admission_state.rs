@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::external::Held;
 use clusterip_core::external::claim::claims;
 use clusterip_core::external::stored::{claimed, recorded};
 use clusterip_core::request::{About, Change, Request};
@@ -32,8 +31,7 @@ pub(crate) fn decide(
 ) -> Result<(Decision, Vec<IpAddr>), ReserveError> {
     // Another request may reserve an external address between the decision and its reservation.
     for _ in 0..TRIES {
-        let held = held(&settings.external, cluster);
-        let in_use = InUse { blocks: None, external: Some(&held) };
+        let in_use = InUse { blocks: None, external: Some(&|address| cluster.external_holder(address)) };
         let decision = clusterip_core::decide(request, settings, in_use, cluster);
         if decision.denial().is_some() || cluster.subject().dry_run {
             return Ok((decision, Vec::new()));
@@ -51,23 +49,6 @@ pub(crate) fn decide(
     Err(ReserveError::TakenByOthers(TRIES))
 }
 
-/// The held addresses of the pools and their Services, from the Services of the cluster and from those in flight.
-fn held(settings: &ExternalSettings, cluster: &StoredCluster) -> Held {
-    let mut held = Held::default();
-    for (service, addresses) in cluster.snapshot().external_addresses() {
-        for address in inside(settings, addresses.to_vec()) {
-            held.add(address, service.to_string());
-        }
-    }
-    for (address, owner) in cluster.ledger().reservations() {
-        if settings.pool_of(address).is_some() {
-            let (namespace, name) = owner.id();
-            held.add(address, format!("{namespace}/{name}"));
-        }
-    }
-    held
-}
-
 /// The addresses of the pools that are new to the Service of a request: after the decision, the Service claims them or
 /// has recorded them, and the old object did not.
 fn newly_claimed(settings: &ExternalSettings, request: &Request, decision: &Decision) -> Vec<IpAddr> {
@@ -81,9 +62,6 @@ fn newly_claimed(settings: &ExternalSettings, request: &Request, decision: &Deci
     all.sort_unstable();
     all.dedup();
     let before = old.as_ref().map(claimed).unwrap_or_default();
-    inside(settings, all).filter(|address| !before.contains(address)).collect()
-}
-
-fn inside(settings: &ExternalSettings, addresses: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
-    addresses.into_iter().filter(|address| settings.pool_of(*address).is_some())
+    all.retain(|address| settings.pool_of(*address).is_some() && !before.contains(address));
+    all
 }

@@ -6,7 +6,6 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION};
-use clusterip_core::external::Held;
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_value};
 use serde_json::{Map, Value, json};
@@ -44,8 +43,7 @@ impl ExternalPolicy {
 
     fn decide(&self, snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Decision {
         let request = ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true };
-        let held = Held::default();
-        let in_use = InUse { blocks: None, external: Some(&held) };
+        let in_use = InUse { blocks: None, external: Some(&|_| None) };
         decide_value(&request.to_value(), &self.0, in_use, &StoredCluster::new(snapshot, object))
     }
 }

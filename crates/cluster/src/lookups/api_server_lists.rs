@@ -37,7 +37,7 @@ impl<K> Listed for K where
 pub async fn objects(client: &Client, settings: &Settings) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for kind in kinds::asked(settings) {
-        each(client, &kind, &mut |object: PartialObject| objects.extend(object.value(&kind))).await?;
+        list(client, &kind, &mut objects).await?;
     }
     Ok(objects)
 }
@@ -57,10 +57,9 @@ pub fn connect(cluster: &ClusterArguments) -> anyhow::Result<(Runtime, Client)> 
     Ok((runtime, client?))
 }
 
-/// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
+/// Adds all objects of a kind to `objects`, with the fields that are used; none if the cluster does not have the kind.
 pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> anyhow::Result<()> {
-    let (api_version, name) = kind;
-    each(client, kind, &mut |object| objects.push(value(object, api_version, name))).await
+    each(client, kind, &mut |object: PartialObject| objects.extend(object.value(kind))).await
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.

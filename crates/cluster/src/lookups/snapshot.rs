@@ -81,8 +81,10 @@ pub struct Snapshot {
     namespaces: BTreeMap<Box<str>, Namespace>,
     ip_addresses: BTreeSet<IpAddr>,
     addresses: AddressIndex,
-    /// The Services that may have external addresses, and the addresses that count as held.
-    external: BTreeMap<ServiceKey, Box<[IpAddr]>>,
+    /// The Services that may have external addresses.
+    may_have_external: BTreeSet<Arc<ServiceKey>>,
+    /// The external addresses that count as held, with their Services.
+    external: BTreeSet<(IpAddr, Arc<ServiceKey>)>,
     blocks: BlockIndex,
     absent: BTreeSet<Kind>,
     /// How many bytes the objects of a namespace may take; `None` if there is no limit.
@@ -241,13 +243,21 @@ impl Snapshot {
     fn add_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
         self.addresses.add(service, &addresses.cluster);
         if addresses.may_have_external {
-            self.external.insert(service.clone(), addresses.external.clone());
+            let service = Arc::new(service.clone());
+            self.external.extend(addresses.external.iter().map(|address| (*address, Arc::clone(&service))));
+            self.may_have_external.insert(service);
         }
     }
 
     fn forget_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
         self.addresses.forget(service, &addresses.cluster);
-        self.external.remove(service);
+        if addresses.may_have_external {
+            let service = Arc::new(service.clone());
+            self.may_have_external.remove(&service);
+            for address in &addresses.external {
+                self.external.remove(&(*address, Arc::clone(&service)));
+            }
+        }
     }
 
     fn known_kind(&self, api_version: &str, kind: &str) -> Option<StoredKind> {
@@ -461,14 +471,20 @@ impl Snapshot {
     }
 
     /// The external addresses that count as held, see [`in_use`](clusterip_core::external::stored::in_use), with their
-    /// Services in the order of namespace and name. A Service may have none.
-    pub fn external_addresses(&self) -> impl Iterator<Item = (&ServiceKey, &[IpAddr])> {
-        self.external.iter().map(|(service, addresses)| (service, &**addresses))
+    /// Services, in order. An address that several Services have is there several times.
+    pub fn external_addresses(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
+        self.external.iter().map(|(address, service)| (*address, &**service))
     }
 
-    /// The Services of [`Self::external_addresses`].
+    /// The Services that have this external address, in order.
+    pub fn external_owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+        let owners = self.external.range((address, Arc::default())..);
+        owners.take_while(move |(other, _)| *other == address).map(|(_, service)| &**service)
+    }
+
+    /// The Services that may have external addresses, in order.
     pub fn external_services(&self) -> Vec<Arc<StoredService>> {
-        self.external.keys().filter_map(|service| self.service(service)).cloned().collect()
+        self.may_have_external.iter().filter_map(|service| self.service(service)).cloned().collect()
     }
 
     /// Calls `visit` with the name of each Node and each of its pod CIDRs that overlaps one of `blocks`, in any order.

@@ -123,9 +123,16 @@ impl StoredCluster {
         &self.subject
     }
 
-    /// The ledger of addresses in flight.
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none.
+    pub(crate) fn external_holder(&self, address: IpAddr) -> Option<String> {
+        // A reservation ends after its Service is seen, so the ledger comes first.
+        let in_flight = self.ledger.owner(address);
+        let stored = self.snapshot().external_owners(address).next().map(ToString::to_string);
+        stored.or_else(|| {
+            let owner = in_flight?;
+            let (namespace, name) = owner.id();
+            Some(format!("{namespace}/{name}"))
+        })
     }
 
     /// The objects of the cluster.
@@ -285,8 +292,8 @@ impl Cluster for StoredCluster {
     }
 
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        for (ServiceKey { namespace, name }, addresses) in self.snapshot().external_addresses() {
-            addresses.iter().for_each(|address| visit(namespace, name, *address));
+        for (address, ServiceKey { namespace, name }) in self.snapshot().external_addresses() {
+            visit(namespace, name, address);
         }
         Ok(())
     }

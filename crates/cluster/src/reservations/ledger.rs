@@ -306,6 +306,12 @@ impl Ledger {
         }
     }
 
+    /// The owner of a reserved address; `None` if it is not reserved.
+    pub fn owner(&self, address: IpAddr) -> Option<Owner> {
+        let now = (self.clock)();
+        self.lock().get(&address).filter(|reservation| reservation.is_active(now)).map(|it| it.owner.clone())
+    }
+
     /// All reserved addresses with their owners, ordered by address.
     pub fn reservations(&self) -> Vec<(IpAddr, Owner)> {
         let now = (self.clock)();

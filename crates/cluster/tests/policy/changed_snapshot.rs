@@ -36,7 +36,10 @@ fn object() -> impl Strategy<Value = Value> {
         json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"namespace": namespace, "name": name},
-            "spec": {"clusterIP": format!("10.0.0.{last}"), "selector": selector},
+            "spec": {
+                "clusterIP": format!("10.0.0.{last}"), "selector": selector,
+                "externalIPs": (1..last).map(|last| format!("10.0.9.{last}")).collect::<Vec<_>>(),
+            },
         })
     });
     let deployment = (id.clone(), labels()).prop_map(|((namespace, name), labels)| {
@@ -91,6 +94,11 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
     for address in addresses {
         answers.push(format!("{address}: {:?}", snapshot.owners(address).collect::<Vec<_>>()));
     }
+    for (address, service) in snapshot.external_addresses() {
+        assert!(snapshot.external_owners(address).any(|owner| owner == service));
+        answers.push(format!("{address}: {service}"));
+    }
+    answers.push(format!("{:?}", snapshot.external_services()));
     let sets: Vec<Labels> = ["x", "y"]
         .iter()
         .flat_map(|k| ["x", "y"].map(|l| Labels::from([("k".into(), (*k).into()), ("l".into(), l.into())])))

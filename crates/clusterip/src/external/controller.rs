@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::backoff::RetryBackoff;
+use clusterip_cluster::backoff::{RetryBackoff, pause_after};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::external::assignment_builder::{Owners, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
@@ -61,8 +61,7 @@ const GATHER_TIME: Duration = Duration::from_millis(300);
 const WRITE_TIME: Duration = Duration::from_millis(500);
 /// How long after a look that did not write all statuses the next one begins.
 const REWRITE_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause before a status is written again that the API server refuses. The first pause is [`REWRITE_PAUSE`],
-/// and each further one is twice as long.
+/// The longest pause before a status is written again that the API server refuses. The first one is [`REWRITE_PAUSE`].
 const MAX_REWRITE_PAUSE: Duration = Duration::from_secs(60);
 /// How many statuses are written at once, and how many Events.
 const WRITES: usize = 8;
@@ -288,9 +287,10 @@ impl Controller {
             match written {
                 Ok(()) => drop(refused.remove(&id)),
                 Err(kube::Error::Api(_)) => {
-                    let failures = refused.get(&id).filter(|known| known.is_about(&status)).map_or(0, |it| it.failures);
-                    let pause = (REWRITE_PAUSE * 2_u32.pow(failures.min(6))).min(MAX_REWRITE_PAUSE);
-                    refused.insert(id, Refused { status, failures: failures + 1, until: Instant::now() + pause });
+                    let before = refused.get(&id).filter(|known| known.is_about(&status));
+                    let failures = before.map_or(1, |before| before.failures.saturating_add(1));
+                    let until = Instant::now() + pause_after(failures, REWRITE_PAUSE, MAX_REWRITE_PAUSE);
+                    refused.insert(id, Refused { status, failures, until });
                 }
                 Err(_) => continue,
             }
@@ -378,7 +378,7 @@ impl Look {
         let mut look = Self::default();
         let services = {
             let snapshot = stores.read_snapshot();
-            let in_use = snapshot.external_addresses().flat_map(|(_, addresses)| addresses).copied();
+            let in_use = snapshot.external_addresses().map(|(address, _)| address);
             look.in_use = in_use.filter(|address| external.pool_of(*address).is_some()).collect();
             snapshot.external_services()
         };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_core::external::Held;
 use clusterip_core::external::stored::{claimed, in_use, read, requested, shown};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
@@ -39,21 +38,13 @@ impl PlanState {
         }
     }
 
-    /// The held addresses as the policy gets them, for a manifest that becomes `object`.
-    pub fn held(&self, object: &Value) -> Held {
-        let mut held = Held::default();
-        for (address, owners) in &self.has {
-            for owner in owners {
-                held.add(*address, owner.clone());
-            }
-        }
+    /// The holder of each address as the policy gets it, for a manifest that becomes `object`.
+    pub fn holder_of(&self, object: &Value) -> impl Fn(IpAddr) -> Option<String> + '_ {
         let own = self.named(object);
-        for (address, owners) in self.wants.iter().filter(|(address, _)| !own.contains(address)) {
-            for owner in owners.values() {
-                held.add(*address, owner.clone());
-            }
+        move |address| {
+            let wanted = || self.wants.get(&address).filter(|_| !own.contains(&address))?.values().next();
+            self.has.get(&address).and_then(|owners| owners.first()).or_else(wanted).cloned()
         }
-        held
     }
 
     /// Records the result of a manifest. Its Service becomes `placed`; `None` means that the policy denied it. The
@@ -124,7 +115,10 @@ mod tests {
         });
         let plain = json!({"spec": {}});
         let held = |planned: &PlanState, object: &Value| -> Vec<String> {
-            planned.held(object).iter().map(|(address, by)| format!("{address} {by}")).collect()
+            let holder_of = planned.holder_of(object);
+            let addresses = ["10.0.9.1", "10.0.9.2", "10.0.9.3", "10.0.9.4", "10.1.0.1"];
+            let holder = |address: &str| Some(format!("{address} {}", holder_of(address.parse().unwrap())?));
+            addresses.into_iter().filter_map(holder).collect()
         };
         planned.add_existing("shop/old", &claiming("10.0.9.1"));
         planned.add_existing("shop/far", &claiming("10.1.0.1"));

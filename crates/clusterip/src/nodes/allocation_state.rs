@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use clusterip_cluster::backoff::pause_after;
 use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
@@ -40,8 +41,8 @@ impl Stage {
 impl AllocationState {
     pub(super) fn pause(&mut self, name: &str, now: Instant) {
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
         entry.failures = entry.failures.saturating_add(1);
+        let pause = pause_after(entry.failures, FIRST_PAUSE, MAX_PAUSE);
         self.set(name, Stage::Later(now + pause));
     }
 

@@ -18,7 +18,7 @@ use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::decision::{External, RecordChange, Report};
-use clusterip_core::external::stored;
+use clusterip_core::external::{HolderOf, stored};
 use clusterip_core::request::Request;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -202,8 +202,8 @@ impl Planner {
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };
         let external = self.external.as_ref().filter(|_| concerns(&self.settings.external, &request));
-        let held = external.map(|external| external.held(object));
-        let in_use = InUse { blocks: None, external: held.as_ref() };
+        let holder_of = external.map(|external| external.holder_of(object));
+        let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
 

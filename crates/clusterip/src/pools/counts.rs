@@ -42,7 +42,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
     let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(*address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
-    let mut external: Vec<IpAddr> = snapshot.external_addresses().flat_map(|(_, held)| held).copied().collect();
+    let mut external: Vec<IpAddr> = snapshot.external_addresses().map(|(address, _)| address).collect();
     let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
         let of_each = pool.reservations.iter();
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()
@@ -50,7 +50,6 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
     let blocks = usage::of_nodes(settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect());
     drop(snapshot);
-    external.sort_unstable();
     external.dedup();
 
     let mut nodes: BTreeMap<String, Blocks> = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims};
-use super::held::{Claimant, Held, Holders, OUTSIDE, Right};
+use super::held::{Claimant, HolderOf, Holders, OUTSIDE, Right};
 use crate::address::{Family, Order, parse_address};
 use crate::annotations::{
     MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, in_record,
@@ -21,19 +21,19 @@ use crate::settings::{ExternalPool, Settings};
 /// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing
 /// if the request concerns none.
 ///
-/// New claims are always checked. An address is assigned only if `held_by_host` says which addresses are in use. A
+/// New claims are always checked. An address is assigned only if the host says which addresses are in use. A
 /// request that newly claims an address that the Service may not have is refused. Claims that the Service had before
 /// are never refused, because its other fields must stay changeable.
 pub(crate) fn decide(
     request: &Request,
     settings: &Settings,
-    held_by_host: Option<&Held>,
+    host: Option<&HolderOf<'_>>,
     namespace: &LazyNamespace<'_>,
     cluster: &dyn Cluster,
     decision: &mut Decision,
 ) {
     let given = decision.allocated().map(<[IpAddr]>::to_vec).unwrap_or_default();
-    match decided(request, settings, held_by_host, &given, namespace, cluster, &mut decision.warnings) {
+    match decided(request, settings, host, &given, namespace, cluster, &mut decision.warnings) {
         Ok(external) => decision.external = external,
         Err(denial) => {
             decision.external =
@@ -48,7 +48,7 @@ pub(crate) fn decide(
 fn decided(
     request: &Request,
     settings: &Settings,
-    held_by_host: Option<&Held>,
+    host: Option<&HolderOf<'_>>,
     given: &[IpAddr],
     namespace: &LazyNamespace<'_>,
     cluster: &dyn Cluster,
@@ -61,7 +61,7 @@ fn decided(
     }
     let Change { object: service, old } = &**change;
     let subject = (request.namespace.as_str(), request.name.as_str());
-    let holders = Holders { held_by_host, external, cluster, subject, listed: OnceCell::new() };
+    let holders = Holders { host, external, cluster, subject, listed: OnceCell::new() };
     let claimant = Claimant { service, external, namespace, holders };
     let is_ours = external.is_ours(service);
     let before = old.as_ref().filter(|old| external.is_ours(old));
@@ -103,7 +103,7 @@ fn decided(
     if service.deleting {
         return Ok(Some(External::new(RecordChange::Unchanged, "being deleted")));
     }
-    if held_by_host.is_none() {
+    if host.is_none() {
         return Ok(Some(without_assignment(record, before)));
     }
     let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);

@@ -13,20 +13,24 @@ use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::services::{Service, first_mismatch};
 use crate::settings::{ExternalPool, ExternalSettings};
 
-/// All external addresses in use, each with its holder as `namespace/name`.
+/// The answer of a host that assigns external addresses: the holder of an address of a pool, as `namespace/name`; `None`
+/// if the address is free. If an address has several holders, the first one counts.
 ///
-/// A host that assigns addresses sends all of them with the request, and remembers the addresses that it gets back.
-/// Then nothing is looked up, and an address that is missing here counts as free. The host must include each address of
-/// the external pools that a Service has or claims, see [`super::stored::in_use`], and each address in flight.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+/// The host must know each address of the external pools that a Service has or claims, see [`super::stored::in_use`],
+/// and each address in flight. It remembers the addresses that it gets back.
+pub type HolderOf<'a> = dyn Fn(IpAddr) -> Option<String> + 'a;
+
+/// All external addresses in use, each with its holder as `namespace/name`: as the host sent them with a request, or as
+/// they were looked up. An address that is missing here counts as free.
+#[derive(Default)]
+pub(crate) struct Held {
     /// The holder of each address. The keys are addresses in canonical form.
     by: Labels,
 }
 
 impl Held {
     /// Reads `{"held": [{"address": …, "by": …}]}`; `None` for `null`.
-    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
+    pub(crate) fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
         if value.is_null() {
             return Ok(None);
         }
@@ -37,27 +41,23 @@ impl Held {
                 let Some(by) = item.text_of("by")? else {
                     return Err(item.mismatch("an address and its holder"));
                 };
-                held.add(parse_address(address.text()?).ok_or_else(|| address.mismatch("an address"))?, by.to_owned());
+                let address = parse_address(address.text()?).ok_or_else(|| address.mismatch("an address"))?;
+                held.by.entry(address.to_string()).or_insert_with(|| by.to_owned());
             }
         }
         Ok(Some(held))
     }
 
-    /// Adds a holder. If an address has several holders, the first one that is added counts.
-    pub fn add(&mut self, address: IpAddr, by: String) {
-        self.by.entry(address.to_string()).or_insert(by);
-    }
-
-    /// Each address with its holder.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.by.iter().map(|(address, by)| (address.as_str(), by.as_str()))
+    /// The holder of an address.
+    pub(crate) fn holder(&self, address: IpAddr) -> Option<String> {
+        self.by.get(&address.to_string()).cloned()
     }
 }
 
-/// The other holders of addresses: as the host sent them, otherwise from the list of Services, which is looked up once
-/// and only if needed.
+/// The other holders of addresses: as the host says, otherwise from the list of Services, which is looked up once and
+/// only if needed.
 pub(super) struct Holders<'a> {
-    pub(super) held_by_host: Option<&'a Held>,
+    pub(super) host: Option<&'a HolderOf<'a>>,
     pub(super) external: &'a ExternalSettings,
     pub(super) cluster: &'a dyn Cluster,
     /// Namespace and name of the Service that requests addresses.
@@ -67,17 +67,18 @@ pub(super) struct Holders<'a> {
 
 impl Holders<'_> {
     /// The other Service that has `address`; `None` if there is none.
-    pub(super) fn other(&self, address: IpAddr) -> Result<Option<&str>, LookupError> {
+    pub(super) fn other(&self, address: IpAddr) -> Result<Option<String>, LookupError> {
         let (namespace, name) = self.subject;
-        let is_own = |by: &str| by.split_once('/') == Some((namespace, name)) && !name.is_empty();
-        let held = match (self.held_by_host, self.listed.get()) {
-            (Some(held), _) | (None, Some(held)) => held,
+        let is_other = |by: &String| by.split_once('/') != Some((namespace, name)) || name.is_empty();
+        let holder = match (self.host, self.listed.get()) {
+            (Some(holder_of), _) => holder_of(address),
+            (None, Some(held)) => held.holder(address),
             (None, None) => {
                 let held = self.list()?;
-                self.listed.get_or_init(|| held)
+                self.listed.get_or_init(|| held).holder(address)
             }
         };
-        Ok(held.by.get(&address.to_string()).map(String::as_str).filter(|by| !is_own(by)))
+        Ok(holder.filter(is_other))
     }
 
     /// The addresses of the pools that other Services have.

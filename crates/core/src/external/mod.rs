@@ -13,4 +13,5 @@ mod held;
 pub mod stored;
 
 pub(crate) use decide::decide;
-pub use held::Held;
+pub(crate) use held::Held;
+pub use held::HolderOf;

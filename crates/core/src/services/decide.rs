@@ -27,6 +27,7 @@ pub(crate) fn decide(
     let triage = triage(request, settings);
     if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
         case.decision.disown = !service.names_cluster_ip;
+        case.decision.lists_one = request.operation == Operation::Update;
     }
     let verdict = match triage {
         Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),

@@ -262,11 +262,18 @@ fn unchanged_request_has_a_reason_and_needs_no_look_up() {
 }
 
 #[test]
-fn service_that_leaves_external_name_gets_an_address() {
-    let old = service(json!({"type": "ExternalName", "externalName": "example.org"}));
-    let object = with_spec(selecting(), json!({"type": "ClusterIP"}));
-    let expected = allocated(&object, &["172.21.0.50"], ASSUMED, &[]);
-    assert_eq!(answer_of(&updated(old, object), &lowest(), &cluster()), expected);
+fn service_that_leaves_external_name_gets_an_address_in_both_fields() {
+    for (left, named) in [
+        (json!({}), json!({})),
+        (json!({"clusterIP": "172.21.0.60"}), json!({})),
+        (json!({"clusterIP": "172.21.0.60", "clusterIPs": ["172.21.0.60"]}), json!({"clusterIPs": []})),
+    ] {
+        let old = with_spec(service(json!({"type": "ExternalName", "externalName": "example.org"})), left);
+        let object = with_spec(selecting(), named);
+        let listed = with_spec(object.clone(), json!({"clusterIPs": ["172.21.0.50"]}));
+        let expected = allocated(&listed, &["172.21.0.50"], ASSUMED, &[]);
+        assert_eq!(answer_of(&updated(old, object), &lowest(), &cluster()), expected);
+    }
 }
 
 #[test]

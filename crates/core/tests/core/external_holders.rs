@@ -4,6 +4,11 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use std::cell::RefCell;
+use std::net::IpAddr;
+
+use clusterip_core::settings::Settings;
+use clusterip_core::{InUse, decide_value};
 use serde_json::{Value, json};
 
 use crate::support;
@@ -73,6 +78,21 @@ fn first_of_several_holders_counts() {
     assert_eq!(kept["audit_annotations"]["external"], "unchanged");
     let lost = answer(&[("10.0.9.20", "other/db"), ("10.0.9.20", "shop/web")]);
     assert_eq!(lost["audit_annotations"]["external-addresses"], "10.0.9.15");
+}
+
+#[test]
+fn host_is_asked_only_about_the_addresses_that_are_tried() {
+    let asked = RefCell::new(Vec::new());
+    let holder_of = |address: IpAddr| {
+        asked.borrow_mut().push(address.to_string());
+        (asked.borrow().len() < 3).then(|| "other/db".to_owned())
+    };
+    let in_use = InUse { blocks: None, external: Some(&holder_of) };
+    let request = created(balancer_of(json!({"ipFamilies": ["IPv4"]}), &[]));
+    let settings = Settings::from_value(&settings()).unwrap();
+    let decision = decide_value(&request, &settings, in_use, &FakeCluster::default());
+    let given: Vec<String> = decision.external.unwrap().addresses.iter().map(ToString::to_string).collect();
+    assert_eq!((asked.borrow().len(), &asked.borrow()[2..]), (3, &given[..]));
 }
 
 /// The answer to the creation of `object` if the host says that 10.0.9.20 is held. Services may be listed.

@@ -70,7 +70,7 @@ fn address_that_the_request_does_not_name_has_no_owner() {
         Case {
             name: "the type changes from ExternalName",
             request: updated(old(json!({"type": "ExternalName"})), new(json!({"type": "ClusterIP"}))),
-            expected: placed(json!({"type": "ClusterIP", "clusterIP": AT})),
+            expected: placed(json!({"type": "ClusterIP", "clusterIP": AT, "clusterIPs": [AT]})),
         },
     ];
     for Case { name, request, expected } in rows {

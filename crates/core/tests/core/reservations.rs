@@ -210,7 +210,8 @@ fn update_that_needs_an_address_gets_the_reserved_one() {
     let settings = settings(&[("10.0.0.9", "shop/web"), ("fd00::9", "shop/web")], "lowest");
     let external = service(json!({"type": "ExternalName", "externalName": "example.org"}));
     let answer = answer_of(&updated(external, selecting()), &settings, &cluster());
-    assert_eq!(answer, allocated(&selecting(), &["10.0.0.9"], by("all", "default"), &[]), "from ExternalName");
+    let listed = with_spec(selecting(), json!({"clusterIPs": ["10.0.0.9"]}));
+    assert_eq!(answer, allocated(&listed, &["10.0.0.9"], by("all", "default"), &[]), "from ExternalName");
 
     // The first address was given before the reservation, and stays.
     let old = with_spec(selecting(), json!({"clusterIP": "10.0.0.4", "clusterIPs": ["10.0.0.4"]}));

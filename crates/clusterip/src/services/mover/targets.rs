@@ -155,8 +155,7 @@ fn is_of_another(stores: &Stores, key: &ServiceKey, address: IpAddr) -> bool {
         if snapshot.ip_addresses().contains(&address) {
             return true;
         }
-        let holders = snapshot.external_addresses().filter(|(other, held)| *other != key && held.contains(&address));
-        holders.map(|(other, _)| other.clone()).collect()
+        snapshot.external_owners(address).filter(|other| *other != key).cloned().collect()
     };
     candidates.iter().filter_map(|other| stores.service(other)).any(|other| {
         let external_ips = other.pointer("/spec/externalIPs").and_then(Value::as_array).into_iter().flatten();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::backoff::pause_after;
 use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
@@ -63,7 +64,7 @@ impl Reconciler {
     pub(super) fn after_failure(&self, id: &ServiceKey) -> Next {
         let mut found = self.found.lock();
         let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
-        let pause = pause_after(count);
+        let pause = pause_after(count, UNFINISHED, MAX_PAUSE);
         found.failures.insert(id.clone(), Failures { count, until: Instant::now() + pause });
         Next::After(pause)
     }
@@ -111,23 +112,4 @@ pub(super) fn outgrows(ended: &Result<Outcome, MoveError>, size: Size) -> bool {
         _ => false,
     };
     is_larger && size < Size::Large
-}
-
-/// How soon a Service is looked at again after this many consecutive failed moves.
-pub(super) fn pause_after(failures: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    UNFINISHED.saturating_mul(doubled).min(MAX_PAUSE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_moves_are_retried_at_growing_intervals() {
-        let rows = [(1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (33, 60), (u32::MAX, 60)];
-        for (failures, seconds) in rows {
-            assert_eq!(pause_after(failures), Duration::from_secs(seconds), "after {failures} failures");
-        }
-    }
 }
