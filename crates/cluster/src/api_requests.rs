@@ -173,14 +173,11 @@ where
             None => answer.await,
         };
         let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
-        if is_watch {
-            response = response.map(up_to_large_event);
+        if is_watch && response.status() == StatusCode::OK {
+            response = response.map(events_of_watch);
         } else if let Some(limit) = self.limit {
             let no_answer = move || failed(no_answer(limit), Cause::TimeLimit);
             response = response.map(|body| with_time_limit(body, no_answer, limit));
-        }
-        if is_watch && response.status() == StatusCode::OK {
-            response = response.map(with_named_end);
         }
         response = response.map(with_replaced_bytes).map(with_limited_depth);
         refusal_named(response, &self.server).await
@@ -250,22 +247,37 @@ fn is_watch(uri: &Uri) -> bool {
 /// A watch ends after an event with more bytes than this. Its reader keeps a buffer for the largest event until the watch
 /// ends, and tenants can write objects of 9 MB of each kind. The watcher then goes on with a new request.
 const LARGE_EVENT: usize = 1 << 20;
+/// How soon a watch ends without any event if the API server can't send the next one: if `managedFields` have almost
+/// 10,000 levels, it stores and lists the object, but can't write it into an event.
+const EARLY_END: Duration = Duration::from_secs(10);
 
-/// The events of a watch up to the first large one. Each is a line.
-fn up_to_large_event(body: Body) -> Body {
-    let begin = Some((body.into_data_stream(), 0));
-    Body::from_stream(stream::try_unfold(begin, |state| async move {
-        let Some((mut parts, mut length)) = state else { return Ok(None) };
-        let Some(part) = parts.next().await.transpose()? else { return Ok(None) };
+/// The events of a watch up to the first large one. Each is a line. A watch that ends early without an event gets an
+/// error, after which the watcher lists the objects: a watch from the same version would end in the same way for ever.
+fn events_of_watch(body: Body) -> Body {
+    let (begin, state) = (Instant::now(), Some((body.into_data_stream(), 0, true)));
+    Body::from_stream(stream::try_unfold(state, move |state| async move {
+        let Some((mut parts, mut length, is_empty)) = state else { return Ok(None) };
+        let Some(part) = parts.next().await.transpose()? else {
+            let is_early = is_empty && begin.elapsed() < EARLY_END;
+            return Ok(is_early.then(|| (expired(), None)));
+        };
         let ends_large_event = |byte: &u8| {
             length += 1;
             *byte == b'\n' && std::mem::take(&mut length) > LARGE_EVENT
         };
         Ok::<_, axum::Error>(match part.iter().position(ends_large_event) {
             Some(last) => Some((part.slice(..=last), None)),
-            None => Some((part, Some((parts, length)))),
+            None => Some((part, Some((parts, length, false)))),
         })
     }))
+}
+
+/// The event with which the API server says that a watch can't go on from its version.
+fn expired() -> Bytes {
+    let message = "the watch ended at once: the API server can't send the next event";
+    let status = Status::failure(message, "Expired").with_code(StatusCode::GONE.as_u16());
+    // Serializing can't fail: a Status has only texts and numbers.
+    serde_json::to_vec(&WatchEvent::<()>::Error(status.boxed())).unwrap_or_default().into()
 }
 
 /// The same body, which fails if its next part does not arrive within the limit.
@@ -278,32 +290,6 @@ fn with_time_limit(body: Body, no_answer: impl Fn() -> RequestError + Clone + Se
                 Ok(None) => Ok(None),
                 Err(_) => Err(BoxError::from(no_answer())),
             }
-        }
-    }))
-}
-
-/// How soon a watch without any event ends if the API server can't send the next event.
-const EARLY_END: Duration = Duration::from_secs(10);
-
-/// The same answer to a watch, with an error at its end if it ends at once without an event. Then the API server can't
-/// send the next event: if `managedFields` have almost 10,000 levels, it stores and lists the object, but can't write it
-/// into an event. A watch that began again at the same version would end in the same way for ever, so the error makes
-/// the watcher list the objects.
-fn with_named_end(body: Body) -> Body {
-    let begin = Instant::now();
-    let rest = Some((body.into_data_stream(), true));
-    Body::from_stream(stream::try_unfold(rest, move |rest| async move {
-        let Some((mut parts, is_empty)) = rest else { return Ok(None) };
-        match parts.next().await {
-            Some(part) => Ok::<_, BoxError>(Some((part?, Some((parts, false))))),
-            None if is_empty && begin.elapsed() < EARLY_END => {
-                let message = "the watch ended at once: the API server can't send the next event";
-                let status = Status::failure(message, "Expired").with_code(StatusCode::GONE.as_u16());
-                // Serializing can't fail: a Status has only texts and numbers.
-                let event = serde_json::to_vec(&WatchEvent::<()>::Error(status.boxed())).unwrap_or_default();
-                Ok(Some((event.into(), None)))
-            }
-            None => Ok(None),
         }
     }))
 }
@@ -390,9 +376,16 @@ mod tests {
             for size in [1000, LARGE_EVENT, text.len()] {
                 let parts: Vec<_> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
                 let body = Body::from_stream(stream::iter(parts.into_iter().map(Ok::<_, axum::Error>)));
-                let found = to_bytes(up_to_large_event(body), usize::MAX).await.unwrap();
+                let found = to_bytes(events_of_watch(body), usize::MAX).await.unwrap();
                 assert_eq!(found, text.as_bytes()[..expected], "{name}, in parts of {size} bytes");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn watch_that_ends_at_once_without_an_event_has_expired() {
+        let found = to_bytes(events_of_watch(Body::empty()), usize::MAX).await.unwrap();
+        let event: WatchEvent<serde_json::Value> = serde_json::from_slice(&found).unwrap();
+        assert!(matches!(event, WatchEvent::Error(status) if status.code == 410));
     }
 }
