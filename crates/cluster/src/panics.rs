@@ -18,7 +18,6 @@ use tracing::dispatcher::has_been_set;
 const PANICKED: i32 = 101;
 
 thread_local! {
-    /// Whether this thread catches panics.
     static CATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
