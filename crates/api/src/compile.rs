@@ -49,7 +49,6 @@ pub struct ObjectState {
     pub generation: Option<i64>,
     /// [`Reason::InUse`], or why the latest version is not in use.
     pub reason: Reason,
-    /// The reason in a sentence.
     pub message: String,
     /// What the latest version is for, in one line; empty for a [`Kind::ClusterIPPolicy`].
     pub selects: String,
@@ -100,7 +99,6 @@ impl Candidate {
     }
 }
 
-/// A pool that can't be part of the document.
 struct Rejection {
     candidate: Candidate,
     reason: Reason,

@@ -14,7 +14,6 @@ pub enum Kind {
     ServicePool,
     ExternalPool,
     NodeBlockPool,
-    /// The settings that belong to no pool.
     ClusterIPPolicy,
 }
 

@@ -6,42 +6,29 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 pub(crate) struct ServicePoolSpec {
-    #[serde(default)]
-    priority: i32,
+    priority: Option<i32>,
     reserved: Option<i64>,
-    #[serde(default)]
-    fence: Fence,
+    fence: Option<Reaction>,
 }
 
 #[derive(Deserialize)]
 pub(crate) struct ExternalPoolSpec {
-    #[serde(default)]
-    priority: i32,
+    priority: Option<i32>,
     cidrs: Vec<String>,
-    #[serde(default)]
-    fence: Fence,
+    fence: Option<Reaction>,
 }
 
 #[derive(Deserialize)]
 pub(crate) struct NodeBlockPoolSpec {
-    #[serde(default)]
-    priority: i32,
+    priority: Option<i32>,
     cidrs: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-enum Fence {
-    #[default]
-    Allow,
-    Warn,
-    Deny,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterIPPolicySpec {
     order: Option<Order>,
-    explicit: Option<Explicit>,
+    explicit: Option<Reaction>,
     when_full: Option<WhenFull>,
     unmatched: Option<Unmatched>,
     nodes: Option<NodeSettings>,
@@ -49,7 +36,7 @@ pub(crate) struct ClusterIPPolicySpec {
 
 #[derive(Deserialize)]
 struct NodeSettings {
-    explicit: Option<Explicit>,
+    explicit: Option<Reaction>,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +46,7 @@ enum Order {
 }
 
 #[derive(Deserialize)]
-enum Explicit {
+enum Reaction {
     Allow,
     Warn,
     Deny,
