@@ -9,7 +9,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 label_values! {
-    /// The result of a renewal of the heartbeat.
     Renewal {
         Renewed = "renewed",
         /// The heartbeat was not renewed: the renewal failed and is tried again, or another agent of the same node may
@@ -19,13 +18,10 @@ label_values! {
 }
 
 label_values! {
-    /// A step on the network of the node.
     Step {
         /// The address is added or kept, with its ports open.
         Hold = "hold",
-        /// The address is removed.
         Release = "release",
-        /// The address is announced to the neighbours.
         Announce = "announce",
     }
 }
@@ -84,7 +80,6 @@ impl Component for AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// Sets how many addresses may be on the network of this agent's node.
     pub fn held(&self, addresses: usize) {
         self.held.set(length(addresses));
     }

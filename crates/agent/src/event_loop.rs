@@ -30,7 +30,6 @@ use super::network::Network;
 use super::reconciler::NetworkReconciler;
 use crate::agent_metrics::AgentMetrics;
 
-/// The agent of one node, which holds external addresses.
 pub struct AddressAgent<N> {
     pub client: Client,
     /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection

@@ -40,7 +40,6 @@ pub struct Health {
 }
 
 impl Health {
-    /// The state of an agent that is starting.
     #[expect(clippy::new_without_default, reason = "it depends on the time")]
     pub fn new() -> Self {
         Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
@@ -77,7 +76,6 @@ pub(super) struct Heartbeat {
     term: watch::Sender<Option<Term>>,
     health: watch::Sender<Health>,
     metrics: AgentMetrics,
-    /// Whether the agent gives its heartbeat back.
     stops: bool,
 }
 

@@ -14,7 +14,6 @@ use super::network::{HoldOutcome, Network};
 use crate::node_network::{Announcer, Error, Firewall, HoldResult, Interface, PortRange, lenient_arp, ranges};
 
 pub struct LinuxNetwork {
-    /// The name of the interface, if the user gave one.
     named: Option<String>,
     /// The interface as it was last found: it may be removed and created again with another index.
     interface: Mutex<Interface>,
@@ -108,10 +107,8 @@ impl Network for LinuxNetwork {
     }
 }
 
-/// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";
 
-/// How many ranges of ports of an address are opened.
 const MAX_RANGES: usize = 64;
 
 /// How many addresses a transaction changes. So it takes little time and memory, however many addresses the node holds.

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 pub enum HoldOutcome {
     /// The address was added: neighbours do not know yet that it is at this node.
     Added,
-    /// The address was on the node already.
     Kept,
 }
 

@@ -33,12 +33,10 @@ pub struct ClusterArguments {
     pub request_timeout: RequestTimeout,
 }
 
-/// Why there is no client for a cluster.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     #[error("{0}")]
     Unusable(String),
-    /// No cluster is configured.
     #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod: {0}")]
     NoCluster(String),
 }
@@ -54,7 +52,6 @@ impl ConnectError {
 }
 
 impl ClusterArguments {
-    /// Whether the arguments name a cluster: a kubeconfig or a context.
     pub fn name_a_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
@@ -81,7 +78,6 @@ impl ClusterArguments {
         Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
     }
 
-    /// The name of the context; `None` without a kubeconfig.
     fn context_name(&self) -> Option<String> {
         self.context.clone().or_else(|| self.read().ok()?.current_context)
     }

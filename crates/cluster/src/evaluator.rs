@@ -41,7 +41,6 @@ pub struct Evaluation {
     external: Vec<IpAddr>,
 }
 
-/// Why a request can't be evaluated.
 #[derive(Debug, Error)]
 pub enum EvaluationError {
     /// The core panicked: a defect of this program.

@@ -30,19 +30,16 @@ pub struct Manifest {
     pub object: Packed,
     pub api_version: String,
     pub kind: String,
-    /// The position of the object in the text.
     pub origin: Origin,
     /// The place for the addresses of a Service or the blocks of a Node; `None` for other kinds.
     pub slot: Option<InsertionPoint>,
 }
 
 impl Manifest {
-    /// Whether the object is a Service of the core API.
     pub fn is_service(&self) -> bool {
         self.fills(Fields::ClusterIps)
     }
 
-    /// Whether the object is a Node of the core API.
     pub fn is_node(&self) -> bool {
         self.fills(Fields::PodCidrs)
     }
@@ -52,11 +49,9 @@ impl Manifest {
     }
 }
 
-/// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub source: usize,
-    /// The name of the source.
     pub file: Arc<str>,
     /// The document in the source, counted from 1.
     pub document: usize,
@@ -80,7 +75,6 @@ fn mistakes(mistakes: &[String]) -> anyhow::Error {
     }
 }
 
-/// Advice for texts that have to be rendered first.
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 

@@ -41,7 +41,6 @@ pub fn register_version(registry: &mut Registry, name: &str, help: &str) {
     registry.register(name, help, info);
 }
 
-/// The metrics that a process exposes.
 #[derive(Debug)]
 pub struct Exposition {
     registry: Registry,
@@ -90,10 +89,8 @@ macro_rules! label_values {
         pub enum $name { $($(#[$meaning])* $value,)+ }
 
         impl $name {
-            /// All values.
             pub const ALL: &[Self] = &[$(Self::$value,)+];
 
-            /// The label value.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $text,)+ }
             }

@@ -77,7 +77,6 @@ const CLUSTER_SCOPED: [&str; 20] = [
     "ValidatingWebhookConfiguration",
 ];
 
-/// Whether objects of this kind belong to a namespace.
 pub fn is_namespaced(kind: &str) -> bool {
     !CLUSTER_SCOPED.contains(&kind) && Kind::parse(kind).is_none()
 }

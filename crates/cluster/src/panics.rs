@@ -14,7 +14,6 @@ use std::task::Poll;
 use tokio::task::spawn_blocking;
 use tracing::dispatcher::has_been_set;
 
-/// The exit status of Rust programs that have panicked.
 const PANICKED: i32 = 101;
 
 thread_local! {

@@ -109,7 +109,6 @@ fn rule(need: &Need, verbs: &[&str]) -> String {
     )
 }
 
-/// The kinds of workloads in the settings, as the API server has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workloads {
     pub served: Vec<ApiResource>,

@@ -22,7 +22,6 @@ use thiserror::Error;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on the node failed.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The interface does not exist, or was deleted.

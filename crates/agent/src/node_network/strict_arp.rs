@@ -57,7 +57,6 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
     Ok((!strict).then_some(lenient))
 }
 
-/// The number in a file; `None` if the file does not exist.
 fn number(path: &Path) -> Result<Option<u8>> {
     let unreadable = |reason: String| Error::other(format!("can't read {}: {reason}", path.display()));
     match fs::read_to_string(path) {

@@ -31,7 +31,6 @@ pub struct Follower {
     latest: Version,
     /// What was compiled from the latest version, if that consists of objects.
     compilation: watch::Sender<Option<Arc<Compilation>>>,
-    /// The version in use.
     used: WrittenSettings,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,

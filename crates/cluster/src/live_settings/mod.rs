@@ -132,7 +132,6 @@ pub fn in_lines(name: &str, mistakes: impl fmt::Display) -> String {
     mistakes.to_string().lines().map(|mistake| format!("settings: {name}: {mistake}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Why a version of the settings is not used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CheckError {
     #[error("{0}")]

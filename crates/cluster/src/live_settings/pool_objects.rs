@@ -95,7 +95,6 @@ fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kind.api_resource())
 }
 
-/// Logs that the watch of the settings failed.
 pub(super) fn warn_of_watch(kind: Option<Kind>, error: &watcher::Error) {
     let (kind, error) = (kind.map(Kind::as_str), error_chain(error));
     if repeated_failures::line(&error).is_some() {
@@ -117,11 +116,9 @@ struct ObjectWatch {
     metrics: ClusterMetrics,
     events: SelectAll<BoxStream<'static, WatchEvent>>,
     stores: Vec<(Kind, Store<DynamicObject>)>,
-    /// The kinds whose lists are complete.
     listed: BTreeSet<Kind>,
     /// The kinds whose definitions were deleted while this process watches their objects.
     missing: BTreeSet<Kind>,
-    /// The objects of the last version.
     last: Option<Vec<Value>>,
 }
 

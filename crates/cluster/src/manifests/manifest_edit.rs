@@ -24,7 +24,6 @@ pub struct InsertionPoint {
     record: Option<Annotations>,
 }
 
-/// The place for the record of the external addresses of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Annotations {
     /// In the existing annotations: instead of the existing record, or before the character `at`.
@@ -62,7 +61,6 @@ struct Spec {
     all: Option<ValueRange>,
 }
 
-/// How the fields of a mapping are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// One field per line, indented by this many spaces.
@@ -85,7 +83,6 @@ struct ValueRange {
     value_end: usize,
 }
 
-/// A replacement of a range of the text, counted in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     start: usize,
@@ -237,7 +234,6 @@ impl Layout {
         if self.is_block() && !value.contains(':') { value.to_owned() } else { quoted(value) }
     }
 
-    /// The text of fields that are inserted before others.
     fn join(self, fields: &[String], line_end: &str) -> String {
         let behind = match self {
             Self::Block { indent } => format!("{line_end}{}", " ".repeat(indent)),

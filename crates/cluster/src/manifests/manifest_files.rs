@@ -60,7 +60,6 @@ struct Files<'n> {
     empty_inputs: Vec<String>,
 }
 
-/// What was found in a text, with its mistakes.
 type Parsed = (Content, Vec<Manifest>, Vec<String>);
 
 impl<'n> Files<'n> {
@@ -188,7 +187,6 @@ fn collect(folder: &Path, root: &Path, files: &mut Vec<(PathBuf, bool)>) -> Resu
     Ok(())
 }
 
-/// The largest file that [`read_file`] reads, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
 
 /// Whether an argument names standard input instead of a file.

@@ -6,7 +6,6 @@ use std::thread::{self, available_parallelism};
 use super::{Content, Manifest, ManifestText, visit_documents};
 use crate::yaml::{self, DocumentGroup};
 
-/// The size from which a text is large, in bytes.
 const MIN_SIZE: usize = 1 << 20;
 
 /// Parses the large source with this index. Returns the manifests in their order, or `None` if the text is small or has

@@ -38,7 +38,6 @@ pub struct Duties {
     pub kubewarden_policy: Option<String>,
 }
 
-/// The webhook configuration that a process looks after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     pub name: String,

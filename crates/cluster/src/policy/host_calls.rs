@@ -11,7 +11,6 @@ pub enum HostCall {
     /// All objects of a kind. Operation `list_resources_all`.
     #[serde(rename = "KubernetesListResourceAll")]
     ListAll {
-        /// The API version, such as `apps/v1`.
         api_version: String,
         kind: String,
         label_selector: Option<String>,
@@ -44,7 +43,6 @@ pub enum HostCall {
 }
 
 impl HostCall {
-    /// The API version and kind of the objects.
     pub fn resource(&self) -> (&str, &str) {
         let (Self::ListAll { api_version, kind, .. }
         | Self::ListNamespace { api_version, kind, .. }

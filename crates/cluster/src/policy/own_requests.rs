@@ -7,7 +7,6 @@ use crate::object;
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceRequest<'o> {
     pub uid: &'o str,
-    /// The user name of the client.
     pub username: &'o str,
     pub object: &'o Value,
     pub old: Option<&'o Value>,

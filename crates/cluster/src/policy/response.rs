@@ -20,14 +20,12 @@ pub struct AdmissionResponse {
     pub patch_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// The reason for a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
     pub audit_annotations: Option<BTreeMap<String, String>>,
     pub warnings: Option<Vec<String>>,
 }
 
-/// The reason for a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]

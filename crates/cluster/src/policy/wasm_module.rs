@@ -57,7 +57,6 @@ impl Default for Limits {
     }
 }
 
-/// Why a module can't be loaded, or gives no answer.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct WasmError(String);
@@ -167,7 +166,6 @@ impl WasmModule {
         }
     }
 
-    /// Why an operation ended.
     fn reason(&self, error: wasmi::Error) -> WasmError {
         let Limits { memory, fuel } = self.limits;
         WasmError(match (error.as_trap_code(), error.kind()) {

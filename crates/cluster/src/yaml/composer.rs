@@ -45,7 +45,6 @@ impl<'t> Composer<'t> {
         }
     }
 
-    /// The next document, if there is one.
     pub(super) fn document(&mut self) -> Result<Option<Node>, YamlError> {
         loop {
             let (event, span) = self.next()?;

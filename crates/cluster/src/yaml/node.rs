@@ -9,7 +9,6 @@ use thiserror::Error;
 pub struct YamlError {
     pub document: usize,
     pub line: usize,
-    /// What is wrong.
     pub reason: String,
 }
 
@@ -25,7 +24,6 @@ pub struct Position {
     pub column: usize,
 }
 
-/// A value with its position in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub data: Data,
@@ -44,7 +42,6 @@ pub enum Data {
     Mapping(Vec<(Key, Node)>),
 }
 
-/// The key of a field with its position in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     pub name: String,

@@ -82,7 +82,6 @@ fn cuts(text: &str) -> Vec<usize> {
     cuts
 }
 
-/// The positions in bytes of the document markers.
 fn markers(text: &str) -> Vec<usize> {
     let is_line_start = |at: usize| at == 0 || text.as_bytes()[at - 1] == b'\n';
     let dashes = text.match_indices("---").map(|(at, _)| at);

@@ -45,13 +45,11 @@ pub struct Settings {
     pub assume_os: String,
     pub order: Order,
     pub explicit: Explicit,
-    /// `services.whenFull`
     pub when_full: WhenFull,
     pub unmatched: Unmatched,
     /// `services.annotateReason`: whether a new Service gets the annotation
     /// [`REASON_ANNOTATION`](crate::annotations::REASON_ANNOTATION).
     pub annotate_reason: bool,
-    /// `services.exemptNamespaces`
     pub exempt_namespaces: Vec<String>,
     /// `services.serviceCIDRs`: the Service ranges of the cluster, the primary one first.
     pub service_cidrs: Vec<IpNet>,
@@ -148,7 +146,6 @@ pub enum Unmatched {
     Deny,
 }
 
-/// All mistakes of a settings document.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Invalid {
