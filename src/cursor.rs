@@ -125,7 +125,6 @@ impl<'j> Cursor<'j> {
         Ok(&self.json[begin..self.at])
     }
 
-    /// Skips a value.
     pub fn skip(&mut self) -> Result<(), Unexpected> {
         self.at = value(self.json, self.at)?;
         Ok(())
@@ -237,7 +236,6 @@ fn key(json: &[u8], at: usize) -> Result<usize, Unexpected> {
     colon(json, string(json, spaces(json, at), &mut false)?)
 }
 
-/// The position behind a colon.
 #[inline(always)]
 fn colon(json: &[u8], at: usize) -> Result<usize, Unexpected> {
     let at = spaces(json, at);
@@ -306,7 +304,6 @@ fn last_special(json: &[u8], at: usize) -> usize {
     json[at..].iter().position(is_special).map_or(json.len(), |found| at + found)
 }
 
-/// The position behind the escape at `at`.
 #[cold]
 fn escape(json: &[u8], at: usize) -> Result<usize, Unexpected> {
     match json.get(at + 1) {

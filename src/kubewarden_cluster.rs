@@ -13,8 +13,7 @@ use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Sele
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use ipnet::IpNet;
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::list;
 
@@ -34,15 +33,14 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> KubewardenCluster<C> {
 
     fn list(&self, resource: &Resource<'_>, namespace: Option<&str>, masks: &[String]) -> Result<Vec<u8>, LookupError> {
         let operation = if namespace.is_some() { "list_resources_by_namespace" } else { "list_resources_all" };
-        let request = ListRequest {
-            api_version: resource.api_version,
-            kind: resource.kind,
-            namespace,
-            label_selector: None,
-            field_selector: None,
-            field_masks: Some(masks),
-        };
-        self.send(operation, &request, resource).map_err(|text| failure(&text, resource, ""))
+        let mut request = json!({
+            "api_version": resource.api_version, "kind": resource.kind,
+            "label_selector": null, "field_selector": null, "field_masks": masks,
+        });
+        if let Some(namespace) = namespace {
+            request["namespace"] = namespace.into();
+        }
+        self.send(operation, &request).map_err(|text| failure(&text, resource, ""))
     }
 
     /// The object of this name, or `None` if it does not exist.
@@ -53,24 +51,19 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> KubewardenCluster<C> {
         disable_cache: bool,
         masks: &[&str],
     ) -> Result<Option<Value>, LookupError> {
-        let request = GetRequest {
-            api_version: resource.api_version,
-            kind: resource.kind,
-            name,
-            namespace: None,
-            disable_cache,
-            field_masks: Some(masks),
-        };
-        match self.send("get_resource", &request, resource) {
+        let request = json!({
+            "api_version": resource.api_version, "kind": resource.kind, "name": name, "namespace": null,
+            "disable_cache": disable_cache, "field_masks": masks,
+        });
+        match self.send("get_resource", &request) {
             Ok(object) => resource.object(&object).map(Some),
             Err(text) if is_not_found(&text, resource, name) => Ok(None),
             Err(text) => Err(failure(&text, resource, name)),
         }
     }
 
-    fn send(&self, operation: &str, request: &impl Serialize, resource: &Resource<'_>) -> Result<Vec<u8>, String> {
-        let request = serde_json::to_vec(request).map_err(|error| format!("{}: {error}", resource.name()))?;
-        (self.call)(operation, &request)
+    fn send(&self, operation: &str, request: &Value) -> Result<Vec<u8>, String> {
+        (self.call)(operation, request.to_string().as_bytes())
     }
 }
 
@@ -98,7 +91,6 @@ impl Resource<'_> {
         Ok(object)
     }
 
-    /// The map of strings at `outer.inner` of an object.
     fn map(&self, object: &Value, outer: &str, inner: &str) -> Result<Labels, LookupError> {
         let map = match Located::new(object, "").get(outer) {
             Ok(Some(at)) => at.map_of(inner),
@@ -113,27 +105,6 @@ impl Resource<'_> {
     }
 }
 
-#[derive(Serialize)]
-struct ListRequest<'r> {
-    api_version: &'r str,
-    kind: &'r str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'r str>,
-    label_selector: Option<&'r str>,
-    field_selector: Option<&'r str>,
-    field_masks: Option<&'r [String]>,
-}
-
-#[derive(Serialize)]
-struct GetRequest<'r> {
-    api_version: &'r str,
-    kind: &'r str,
-    name: &'r str,
-    namespace: Option<&'r str>,
-    disable_cache: bool,
-    field_masks: Option<&'r [&'r str]>,
-}
-
 /// The fields that the policy reads, sorted because the host compares queries as sets. The host prunes all other fields
 /// except `metadata`.
 const SERVICE_MASKS: [&str; 2] = ["spec.clusterIP", "spec.clusterIPs"];
@@ -143,7 +114,6 @@ const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
 const METADATA_MASKS: [&str; 1] = ["metadata"];
 const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
 
-/// The field masks of a kind whose Pod template is at `at`.
 fn workload_masks(at: TemplateAt) -> Vec<String> {
     const POD_SPEC: [&str; 4] = ["affinity.nodeAffinity", "nodeSelector", "os", "runtimeClassName"];
     if at == TemplateAt::Itself {
@@ -173,11 +143,10 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
         let Some(object) = self.get(&Resource::NAMESPACE, name, false, &METADATA_MASKS)? else { return Ok(None) };
-        let meta = NamespaceMeta {
+        Ok(Some(NamespaceMeta {
             labels: Resource::NAMESPACE.map(&object, "metadata", "labels")?,
             annotations: Resource::NAMESPACE.map(&object, "metadata", "annotations")?.into(),
-        };
-        Ok(Some(meta))
+        }))
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use axum::http::Request;
-use clusterip_api::definitions;
+use clusterip_api::Kind;
+use clusterip_cluster::yaml;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -35,6 +36,14 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files.sort();
     assert!(!files.is_empty());
     files
+}
+
+/// The definitions of `deploy/crds`.
+fn definitions() -> [Value; 4] {
+    Kind::ALL.map(|kind| {
+        let file = format!("{}/../deploy/crds/{}.yaml", env!("CARGO_MANIFEST_DIR"), kind.api_resource().plural);
+        yaml::single(&std::fs::read_to_string(file).unwrap()).unwrap()
+    })
 }
 
 /// Each file begins with a comment: a part of the message. Each rule in CEL has a file.

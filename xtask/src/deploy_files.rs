@@ -16,12 +16,10 @@ pub fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(workspace().join(path)).with_context(|| format!("can't read {path}"))
 }
 
-/// The only document of a YAML text.
 pub fn document(text: &str) -> anyhow::Result<Value> {
     serde_saphyr::from_str(text).map_err(|error| anyhow!("not YAML: {error}"))
 }
 
-/// All documents of a YAML text except empty ones.
 pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     serde_saphyr::from_multiple(text).map_err(|error| anyhow!("not YAML: {error}"))
 }

@@ -42,7 +42,6 @@ pub struct Metadata {
     pub context_aware_resources: BTreeSet<Resource>,
     /// The host calls that the policy makes.
     pub host_capabilities: BTreeSet<String>,
-    /// The oldest version of Kubewarden that the policy works with.
     pub minimum_kubewarden_version: Version,
 }
 
@@ -52,11 +51,9 @@ pub struct Metadata {
 pub struct Rule {
     /// The API groups; the core group is empty.
     pub api_groups: Vec<String>,
-    /// The versions of these groups.
     pub api_versions: Vec<String>,
     /// The plural names of the kinds, in lower case.
     pub resources: Vec<String>,
-    /// The operations, in upper case.
     pub operations: Vec<String>,
 }
 
@@ -66,7 +63,6 @@ pub struct Rule {
 pub struct Resource {
     /// Group and version, such as `apps/v1`, or `v1` for the core group.
     pub api_version: String,
-    /// The kind, such as `Deployment`.
     pub kind: String,
 }
 
@@ -85,13 +81,11 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// The value of a required annotation.
     pub fn annotation(&self, name: &'static str) -> anyhow::Result<&str> {
         self.annotations.get(name).map(String::as_str).with_context(|| format!("annotation {name} is missing"))
     }
 }
 
-/// The name of the custom section.
 pub const SECTION: &str = "io.kubewarden.metadata";
 /// The version of the waPC guest protocol that the policy speaks. The tests of `clusterip` compare it with the module.
 pub const PROTOCOL: &str = "v1";
@@ -110,7 +104,6 @@ pub fn annotate(module: &[u8], mut metadata: Metadata, usage: &str) -> anyhow::R
     Ok(annotated)
 }
 
-/// Reads the metadata of an annotated module.
 pub fn of_module(module: &[u8]) -> anyhow::Result<Metadata> {
     let section =
         section(module)?.with_context(|| format!("the module has no section {SECTION}: annotate it first"))?;

@@ -28,7 +28,6 @@ struct Named {
     version: String,
 }
 
-/// Replaces the value of the only line that begins with `field`.
 fn replace(text: &str, field: &'static str, value: &str) -> anyhow::Result<String> {
     let count = text.lines().filter(|line| line.starts_with(field)).count();
     if count != 1 {

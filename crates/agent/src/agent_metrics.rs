@@ -9,9 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 label_values! {
-    /// The result of a renewal of the heartbeat.
     Renewal {
-        /// The heartbeat was renewed.
         Renewed = "renewed",
         /// The heartbeat was not renewed: the renewal failed and is tried again, or another agent of the same node may
         /// be alive.
@@ -20,13 +18,10 @@ label_values! {
 }
 
 label_values! {
-    /// A step on the network of the node.
     Step {
         /// The address is added or kept, with its ports open.
         Hold = "hold",
-        /// The address is removed.
         Release = "release",
-        /// The address is announced to the neighbours.
         Announce = "announce",
     }
 }
@@ -85,27 +80,22 @@ impl Component for AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// Sets how many addresses may be on the network of this agent's node.
     pub fn held(&self, addresses: usize) {
         self.held.set(length(addresses));
     }
 
-    /// Sets whether this agent may hold addresses.
     pub fn alive(&self, alive: bool) {
         self.alive.set(i64::from(alive));
     }
 
-    /// Records an attempt to renew this agent's heartbeat.
     pub fn renewal(&self, result: Renewal) {
         self.renewals.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Records a failed step on the network of this agent's node.
     pub fn failed(&self, step: Step) {
         self.failures.get_or_create(&[("step", step)]).inc();
     }
 
-    /// Records an announcement of an address.
     pub fn announced(&self) {
         self.announcements.inc();
     }
@@ -118,9 +108,7 @@ impl AgentMetrics {
 
 /// What an agent exposes: its own metrics, and those of the cluster and the settings that it follows.
 pub struct ExposedMetrics {
-    /// The agent's own metrics.
     pub agent: AgentMetrics,
-    /// The cluster and the settings.
     pub cluster: ClusterMetrics,
     exposition: Exposition,
 }
@@ -132,7 +120,6 @@ impl Default for ExposedMetrics {
 }
 
 impl ExposedMetrics {
-    /// All metrics of an agent, with the value zero.
     pub fn new() -> Self {
         let lock = ScrapeLock::default();
         let (agent, cluster) = (AgentMetrics::default(), ClusterMetrics::new(lock.clone()));
@@ -142,7 +129,6 @@ impl ExposedMetrics {
         Self { agent, cluster, exposition }
     }
 
-    /// All metrics in the OpenMetrics text format.
     pub fn encode(&self) -> String {
         self.exposition.encode()
     }

@@ -30,31 +30,24 @@ use super::network::Network;
 use super::reconciler::NetworkReconciler;
 use crate::agent_metrics::AgentMetrics;
 
-/// The agent of one node, which holds external addresses.
 pub struct AddressAgent<N> {
-    /// The client for reading and writing Leases.
     pub client: Client,
     /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection
     /// that carries many claims breaks, the agent notices only when a request times out; the heartbeat must not wait
     /// for that.
     pub heartbeat: Client,
-    /// Namespace of the Leases.
     pub namespace: String,
-    /// Name of this Node.
     pub node: String,
     /// The assigned addresses and the Nodes that may hold them. The first value must be complete, because the agent
     /// releases every address that it does not contain.
     pub assignments: watch::Receiver<Arc<Assignments>>,
     /// The network of this node. It must hold no address of an earlier process.
     pub network: N,
-    /// The agent's metrics.
     pub metrics: AgentMetrics,
 }
 
 impl<N: Network> AddressAgent<N> {
     /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
-    ///
-    /// `health` is updated for the probes of the agent.
     pub async fn run(self, health: watch::Sender<Health>, shutdown: impl Future<Output = ()>) {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
@@ -122,7 +115,6 @@ struct EventLoop {
     desired: watch::Sender<DesiredState>,
     health: watch::Sender<Health>,
     metrics: AgentMetrics,
-    /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
     /// When the watch last delivered this agent's own heartbeat, or when it had no heartbeat to deliver.
     own_heartbeat_seen: Instant,
@@ -172,7 +164,6 @@ impl EventLoop {
         self.metrics.held(0);
     }
 
-    /// Plans, sends the writes, and returns when to plan again.
     fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
         let term = self.term.borrow_and_update().clone();
         if term.is_none() {

@@ -40,7 +40,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// The state of an agent that is starting.
+    #[expect(clippy::new_without_default, reason = "it depends on the time")]
     pub fn new() -> Self {
         Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
     }
@@ -69,13 +69,6 @@ pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
     is_unknown.then(|| format!("there is no Node {node:?}: --node must be the name of the Node that the agent runs on"))
 }
 
-impl Default for Health {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Renews the heartbeat of this agent.
 pub(super) struct Heartbeat {
     leases: Api<Lease>,
     name: String,
@@ -83,7 +76,6 @@ pub(super) struct Heartbeat {
     term: watch::Sender<Option<Term>>,
     health: watch::Sender<Health>,
     metrics: AgentMetrics,
-    /// Whether the agent gives its heartbeat back.
     stops: bool,
 }
 
@@ -100,7 +92,6 @@ impl Heartbeat {
         self.term.subscribe()
     }
 
-    /// Renews the heartbeat forever.
     pub(super) async fn run(&mut self) {
         loop {
             let begin = Instant::now();
@@ -141,9 +132,7 @@ impl Heartbeat {
         self.stops = true;
         self.heartbeat_state.lapse();
         self.publish();
-        let mut tries = 0;
-        while tries < TRIES {
-            tries += 1;
+        for _ in 0..TRIES {
             if self.heartbeat_state.is_unclear() {
                 match timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await {
                     Ok(Ok(lease)) => self.heartbeat_state.read(lease, Instant::now()),

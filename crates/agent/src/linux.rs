@@ -2,7 +2,6 @@
 //! ports.
 
 use std::collections::BTreeMap;
-use std::iter;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,11 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{HoldOutcome, Network};
-use crate::node_network::{Announcer, Error, Firewall, HoldResult as Found, Interface, PortRange, lenient_arp, ranges};
+use crate::node_network::{Announcer, Error, Firewall, HoldResult, Interface, PortRange, lenient_arp, ranges};
 
-/// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
-    /// The name of the interface, if the user gave one.
     named: Option<String>,
     /// The interface as it was last found: it may be removed and created again with another index.
     interface: Mutex<Interface>,
@@ -69,7 +66,7 @@ impl LinuxNetwork {
         Ok(found)
     }
 
-    async fn put(&self, interface: &Interface, address: IpAddr, until: Instant) -> Result<Found, Error> {
+    async fn put(&self, interface: &Interface, address: IpAddr, until: Instant) -> Result<HoldResult, Error> {
         interface.check_up().await?;
         interface.hold(address, until.saturating_duration_since(Instant::now())).await
     }
@@ -86,10 +83,7 @@ impl Network for LinuxNetwork {
             Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,
             found => found,
         };
-        Ok(match found? {
-            Found::Added => HoldOutcome::Added,
-            Found::Renewed => HoldOutcome::Kept,
-        })
+        Ok(if found? == HoldResult::Added { HoldOutcome::Added } else { HoldOutcome::Kept })
     }
 
     async fn release(&self, address: IpAddr) -> Result<(), Self::Error> {
@@ -113,10 +107,8 @@ impl Network for LinuxNetwork {
     }
 }
 
-/// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";
 
-/// How many ranges of ports of an address are opened.
 const MAX_RANGES: usize = 64;
 
 /// How many addresses a transaction changes. So it takes little time and memory, however many addresses the node holds.
@@ -130,7 +122,6 @@ struct NodeFirewall {
     writing: tokio::sync::Mutex<()>,
 }
 
-/// How the packets to an address are filtered.
 struct Filtered {
     /// The open ports. `None` if this node no longer holds the address: then its packets are not filtered.
     open: Option<Vec<PortRange>>,
@@ -153,11 +144,8 @@ impl NodeFirewall {
         {
             let mut addresses = self.addresses();
             match addresses.get(&address) {
-                Some(known) if known.open == open => {
-                    if known.written {
-                        return Ok(());
-                    }
-                }
+                Some(known) if known.open == open && known.written => return Ok(()),
+                Some(known) if known.open == open => {}
                 None if open.is_none() => return Ok(()),
                 _ => {
                     if closed > 0 {
@@ -171,13 +159,13 @@ impl NodeFirewall {
         let _writing = self.writing.lock().await;
         let waiting: Vec<IpAddr> = {
             let addresses = self.addresses();
-            let waits = |address: &IpAddr| addresses.get(address).is_some_and(|known| !known.written);
-            if !waits(&address) {
+            let waiting = addresses.iter().filter(|(_, known)| !known.written).map(|(address, _)| *address);
+            let (own, others): (Vec<_>, Vec<_>) = waiting.partition(|waiting| *waiting == address);
+            if own.is_empty() {
                 // Another call has written this change.
                 return Ok(());
             }
-            let others = addresses.keys().filter(|other| **other != address && waits(other));
-            iter::once(&address).chain(others).take(AT_ONCE).copied().collect()
+            own.into_iter().chain(others).take(AT_ONCE).collect()
         };
         self.write(&waiting).await
     }

@@ -8,18 +8,15 @@ use std::sync::Arc;
 use clusterip_failover::assignments::Port;
 use tokio::time::Instant;
 
-/// The outcome of [`Network::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldOutcome {
     /// The address was added: neighbours do not know yet that it is at this node.
     Added,
-    /// The address was on the node already.
     Kept,
 }
 
 /// The network of a node. A failed call is retried. A call that takes too long is cancelled.
 pub trait Network: Send + Sync + 'static {
-    /// Why a call failed.
     type Error: Error + Send + Sync + 'static;
 
     /// Holds the address on this node with these ports open until `until`, or until it is released, even if it is

@@ -19,29 +19,24 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::network::{HoldOutcome, Network};
 use crate::agent_metrics::{AgentMetrics, Step};
 
-/// The number of addresses that are handled at once.
 const AT_ONCE: usize = 16;
 
 /// How long additions may delay the next removals.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The last known state of an address.
 #[derive(Clone, Debug, Default)]
 struct AddressState {
     /// The hold that is in effect; `None` if the address may not be on the network.
     held: Option<Hold>,
-    /// The number of announcements since the address was added.
     announced: usize,
     /// When the address is announced next; `None` if it was announced often enough.
     next: Option<Instant>,
     /// The time before which no step is retried.
     again: Option<Instant>,
-    /// The number of consecutive failures.
     failures: u32,
 }
 
 impl AddressState {
-    /// The state of an address that is about to be added.
     fn coming(now: Instant) -> Self {
         Self { next: Some(now), ..Self::default() }
     }
@@ -50,19 +45,23 @@ impl AddressState {
         self.again.is_none_or(|again| now >= again)
     }
 
-    /// Whether the address has to be held or announced now, given the desired `hold`.
     fn needs_work(&self, hold: &Hold, now: Instant) -> bool {
         self.is_due(now) && (self.held.as_ref() != Some(hold) || self.next.is_some_and(|next| now >= next))
     }
+
+    /// The state after a failure: the address is held and announced again after a pause.
+    fn failed(self) -> Self {
+        let failures = self.failures.saturating_add(1);
+        let again = Some(Instant::now() + RETRY_PAUSE);
+        Self { held: None, again, failures, next: self.next.or(Some(Instant::now())), ..self }
+    }
 }
 
-/// Keeps the network in its desired state.
 pub(super) struct NetworkReconciler<'a, N> {
     network: &'a N,
     desired: watch::Receiver<DesiredState>,
     observed: watch::Sender<ObservedState>,
     metrics: &'a AgentMetrics,
-    /// The pauses between repeated announcements.
     pauses: &'a [Duration],
     done: BTreeMap<IpAddr, AddressState>,
 }
@@ -77,7 +76,6 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         Self { network, desired, observed, metrics, pauses: &ANNOUNCEMENT_PAUSES, done: BTreeMap::new() }
     }
 
-    /// Reconciles forever.
     pub(super) async fn run(&mut self) {
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -206,15 +204,6 @@ async fn hold_and_announce<N: Network>(
     }
     done.failures = 0;
     done
-}
-
-impl AddressState {
-    /// The state after a failure: the address is held and announced again after a pause.
-    fn failed(self) -> Self {
-        let failures = self.failures.saturating_add(1);
-        let again = Some(Instant::now() + RETRY_PAUSE);
-        Self { held: None, again, failures, next: self.next.or(Some(Instant::now())), ..self }
-    }
 }
 
 /// Runs one step with its time limit; `None` if it failed.

@@ -36,24 +36,19 @@ pub type InUse = BTreeMap<ObjectKey, Value>;
 /// The settings document of the usable objects, and the state of every object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compilation {
-    /// The settings document.
     pub document: Value,
     /// The parts of the document; the `in_use` of the next compilation.
     pub in_use: InUse,
-    /// The state of every object.
     pub states: BTreeMap<ObjectKey, ObjectState>,
 }
 
-/// Whether an object is in use, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectState {
     /// `metadata.uid` of the object: an object that was deleted and created again is another one.
     pub uid: Option<String>,
-    /// `metadata.generation` of the object.
     pub generation: Option<i64>,
     /// [`Reason::InUse`], or why the latest version is not in use.
     pub reason: Reason,
-    /// The reason in a sentence.
     pub message: String,
     /// What the latest version is for, in one line; empty for a [`Kind::ClusterIPPolicy`].
     pub selects: String,
@@ -72,7 +67,6 @@ impl ObjectState {
 struct Candidate {
     key: ObjectKey,
     priority: i64,
-    /// The entry in the list of pools.
     entry: Value,
 }
 
@@ -105,11 +99,11 @@ impl Candidate {
     }
 }
 
-/// A pool that can't be part of the document.
 struct Rejection {
     candidate: Candidate,
     reason: Reason,
-    mistakes: Vec<PoolMistake>,
+    /// Each with the name of the object that has it.
+    mistakes: Vec<(String, Mistake)>,
 }
 
 /// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
@@ -153,26 +147,6 @@ fn ready_part(key: &ObjectKey, object: &Value) -> Option<Value> {
         Some(_) => Some(serde_json::from_value(object.pointer("/status/ranges")?.clone()).ok()?),
     };
     Some(Candidate::latest(key, object, cidrs).part())
-}
-
-/// A mistake in a document, and the pool that has it.
-#[derive(Clone)]
-struct PoolMistake {
-    /// The name of the object.
-    pool: String,
-    /// The field of the object, such as `spec.cidrs[0]`.
-    path: String,
-    reason: String,
-}
-
-impl PoolMistake {
-    fn of(mistake: Mistake, document: &Value) -> Self {
-        let Mistake { path, reason } = mistake;
-        match field_of(&path, document) {
-            Some((key, field)) => Self { pool: key.name, path: field, reason },
-            None => Self { pool: String::new(), path, reason },
-        }
-    }
 }
 
 /// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
@@ -265,7 +239,6 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<Object
     used
 }
 
-/// Builds documents of pools, and checks which pools can be used together.
 struct DocumentBuilder<'a> {
     /// The spec of the ClusterIPPolicy to use.
     policy: Option<&'a Value>,
@@ -281,19 +254,21 @@ impl DocumentBuilder<'_> {
         let of = |kind: Kind| -> Vec<Value> {
             sorted.iter().filter(|pool| pool.key.kind == kind).map(|pool| pool.entry.clone()).collect()
         };
-        let mut document =
-            document::document(self.policy, of(Kind::ServicePool), of(Kind::ExternalPool), of(Kind::NodeBlockPool));
+        let mut document = document::document(self.policy, of);
         if with_cluster_ranges && !self.cluster_ranges.is_empty() {
             document["services"]["serviceCIDRs"] = json!(self.cluster_ranges);
         }
         document
     }
 
-    /// The mistakes of a document of these pools.
-    fn mistakes(&self, pools: &[Candidate]) -> Vec<PoolMistake> {
+    fn mistakes(&self, pools: &[Candidate]) -> Vec<(String, Mistake)> {
         let document = self.document(pools, true);
         let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
-        invalid.mistakes.into_iter().map(|mistake| PoolMistake::of(mistake, &document)).collect()
+        let of_object = |mistake: Mistake| match field_of(&mistake.path, &document) {
+            Some((key, path)) => (key.name, Mistake { path, ..mistake }),
+            None => (String::new(), mistake),
+        };
+        invalid.mistakes.into_iter().map(of_object).collect()
     }
 
     /// Adds those pools of `group` to `accepted` that can be used together with the accepted ones. Returns the other
@@ -321,7 +296,7 @@ impl DocumentBuilder<'_> {
     }
 
     /// Why a pool can't be used. `with_others` are the mistakes of the document of all accepted pools and this one.
-    fn rejection(&self, candidate: Candidate, with_others: Vec<PoolMistake>) -> Rejection {
+    fn rejection(&self, candidate: Candidate, with_others: Vec<(String, Mistake)>) -> Rejection {
         let alone = std::slice::from_ref(&candidate);
         let without_ranges = DocumentBuilder { policy: None, cluster_ranges: &[] }.mistakes(alone);
         let (reason, mistakes) = if !without_ranges.is_empty() {
@@ -331,7 +306,7 @@ impl DocumentBuilder<'_> {
             let with_ranges = self.mistakes(alone);
             if !with_ranges.is_empty() && candidate.key.kind == Kind::ServicePool {
                 (Reason::OutsideServiceCIDRs, with_ranges)
-            } else if with_others.iter().all(|mistake| mistake.path == "spec.match") {
+            } else if with_others.iter().all(|(_, mistake)| mistake.path == "spec.match") {
                 (Reason::NeverUsed, with_others)
             } else {
                 (Reason::Overlaps, with_others)
@@ -345,14 +320,10 @@ impl DocumentBuilder<'_> {
 fn describe(rejection: &Rejection) -> String {
     /// More mistakes than these make a condition hard to read.
     const SHOWN: usize = 5;
-    let mistakes = rejection.mistakes.iter().map(|PoolMistake { pool, path, reason }| {
-        let mistake = format!("{path}: {reason}");
+    let mistakes = rejection.mistakes.iter().map(|(pool, mistake)| match *pool == rejection.candidate.key.name {
+        true => mistake.to_string(),
         // A pool with a higher priority can make another one unusable.
-        if *pool == rejection.candidate.key.name {
-            mistake
-        } else {
-            format!("beside this pool, pool {pool:?} can't be used: {mistake}")
-        }
+        false => format!("beside this pool, pool {pool:?} can't be used: {mistake}"),
     });
     let all: Vec<String> = mistakes.collect();
     let mut message = all[..all.len().min(SHOWN)].join("; ");
@@ -362,12 +333,9 @@ fn describe(rejection: &Rejection) -> String {
     message
 }
 
-/// The labels and the ranges of a ServiceCIDR object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelledRanges {
-    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `spec.cidrs`.
     pub cidrs: Vec<String>,
 }
 

@@ -1,13 +1,11 @@
 //! The settings document and the objects: the parts of the document that come from objects, and the objects that a
 //! document stands for.
 
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Mistake, Settings, default_pools};
 use serde_json::{Map, Value, json};
 
-use crate::cluster_ip_policy::ClusterIPPolicySpec;
-use crate::object_key::{Kind, ObjectKey};
-use crate::pool_fields::Fence;
-use crate::pools::{ExternalPoolSpec, NodeBlockPoolSpec, ServicePoolSpec};
+use crate::object_key::{Kind, ObjectKey, SECTIONS};
+use crate::specs::{ClusterIPPolicySpec, ExternalPoolSpec, NodeBlockPoolSpec, ServicePoolSpec};
 use crate::{GROUP, VERSION};
 
 /// The fields of pool objects that the document does not have.
@@ -32,59 +30,47 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     Value::Object(entry)
 }
 
-/// The document of a ClusterIPPolicy's spec and of the entries of pools. Each list is in the order in which its pools
-/// are tried. `external` and `nodes` are absent if they have no pools.
-pub(crate) fn document(
-    policy: Option<&Value>,
-    service_pools: Vec<Value>,
-    external_pools: Vec<Value>,
-    node_pools: Vec<Value>,
-) -> Value {
-    let mut services = policy.and_then(Value::as_object).cloned().unwrap_or_default();
-    services.retain(|_, value| !value.is_null());
-    let mut section = |name: &str| match services.remove(name) {
+/// The document of a ClusterIPPolicy's spec and of the entries of pools, of each kind in the order in which they are
+/// tried. `external` and `nodes` are absent if they have no pools.
+pub(crate) fn document(policy: Option<&Value>, pools: impl Fn(Kind) -> Vec<Value>) -> Value {
+    let mut services = fields(policy);
+    let [external, nodes] = ["external", "nodes"].map(|name| match services.remove(name) {
         Some(Value::Object(fields)) => fields,
         // The core reports that this is not an object.
         Some(other) => Map::from_iter([(name.to_owned(), other)]),
         None => Map::new(),
-    };
-    let (mut nodes, mut external) = (section("nodes"), section("external"));
-    rename_values([&mut services, &mut nodes], lower_camel);
-    services.insert("pools".to_owned(), Value::Array(service_pools));
-    let mut document = Map::from_iter([("services".to_owned(), Value::Object(services))]);
-    if !node_pools.is_empty() {
-        nodes.insert("pools".to_owned(), Value::Array(node_pools));
-        document.insert("nodes".to_owned(), Value::Object(nodes));
+    });
+    let mut document = Map::new();
+    for ((name, kind), mut section) in SECTIONS.into_iter().zip([services, external, nodes]) {
+        let pools = pools(kind);
+        if kind == Kind::ServicePool || !pools.is_empty() {
+            rename_values(&mut section, lower_camel);
+            section.insert("pools".to_owned(), pools.into());
+            document.insert(name.to_owned(), section.into());
+        }
     }
-    if !external_pools.is_empty() {
-        external.insert("pools".to_owned(), Value::Array(external_pools));
-        document.insert("external".to_owned(), Value::Object(external));
-    }
-    Value::Object(document)
+    document.into()
 }
 
-/// The mistakes of a ClusterIPPolicy's spec, with paths below `spec`.
 pub(crate) fn policy_mistakes(spec: &Value) -> Vec<String> {
     // The document has `nodes` and `external` only with pools, so these are documentation ranges that meet no other.
-    let pool = |cidr: &str| vec![json!({"name": "any", "cidrs": [cidr]})];
-    let document = document(Some(spec), Vec::new(), pool("203.0.113.0/24"), pool("198.51.100.0/24"));
+    let pool = |kind| match kind {
+        Kind::ExternalPool => vec![json!({"name": "any", "cidrs": ["203.0.113.0/24"]})],
+        Kind::NodeBlockPool => vec![json!({"name": "any", "cidrs": ["198.51.100.0/24"]})],
+        _ => Vec::new(),
+    };
+    let document = document(Some(spec), pool);
     let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
-    let mistakes = invalid.mistakes.into_iter();
-    mistakes
-        .map(|mistake| {
-            let path = mistake.path.strip_prefix("services.").unwrap_or(&mistake.path);
-            format!("spec.{path}: {}", mistake.reason)
-        })
-        .collect()
+    let below_spec = |Mistake { path, reason }: &Mistake| {
+        format!("spec.{}: {reason}", path.strip_prefix("services.").unwrap_or(path))
+    };
+    invalid.mistakes.iter().map(below_spec).collect()
 }
 
-/// Renames the values of [`ENUM_FIELDS`].
-fn rename_values(sections: [&mut Map<String, Value>; 2], rename: fn(&str) -> String) {
-    for section in sections {
-        for name in ENUM_FIELDS {
-            if let Some(Value::String(value)) = section.get_mut(name) {
-                *value = rename(value);
-            }
+fn rename_values(section: &mut Map<String, Value>, rename: fn(&str) -> String) {
+    for name in ENUM_FIELDS {
+        if let Some(Value::String(value)) = section.get_mut(name) {
+            *value = rename(value);
         }
     }
 }
@@ -108,16 +94,9 @@ const NOT_IN_OBJECTS: [&str; 2] = ["/services/evidence/lookups", "/services/unus
 ///
 /// Mistakes of the document become mistakes of the objects.
 pub fn objects(document: &Value) -> Vec<Value> {
-    let [mut services, mut nodes, mut external] =
-        ["services", "nodes", "external"].map(|section| fields(document.get(section)));
-    let service_pools = match services.remove("pools") {
-        Some(pools) => pools,
-        None if nodes.is_empty() && external.is_empty() => default_pools(),
-        None => json!([]),
-    };
-    let node_pools = nodes.remove("pools").unwrap_or_default();
-    let external_pools = external.remove("pools").unwrap_or_default();
-
+    let mut sections = SECTIONS.map(|(section, _)| fields(document.get(section)));
+    let has_others = sections[1..].iter().any(|section| !section.is_empty());
+    let [services, external, nodes] = &mut sections;
     services.remove("unusableServiceCIDRs");
     if let Some(Value::Object(evidence)) = services.get_mut("evidence") {
         evidence.remove("lookups");
@@ -125,23 +104,26 @@ pub fn objects(document: &Value) -> Vec<Value> {
             services.remove("evidence");
         }
     }
-    rename_values([&mut services, &mut nodes], upper_camel);
-    let mut policy = services;
+    if !has_others {
+        services.entry("pools").or_insert_with(default_pools);
+    }
+    rename_values(services, upper_camel);
+    rename_values(nodes, upper_camel);
+    let pools = [services, external, nodes].map(|section| section.remove("pools").unwrap_or_default());
+
+    let [mut policy, external, nodes] = sections;
     for (section, fields) in [("nodes", nodes), ("external", external)] {
         if !fields.is_empty() {
             policy.insert(section.to_owned(), Value::Object(fields));
         }
     }
-
     let mut objects = Vec::new();
     if !policy.is_empty() {
         let ObjectKey { kind, name } = ObjectKey::policy();
         objects.push(object(kind, name.into(), policy));
     }
-    let of_kinds =
-        [(Kind::ServicePool, service_pools), (Kind::ExternalPool, external_pools), (Kind::NodeBlockPool, node_pools)];
-    for (kind, pools) in of_kinds {
-        objects.extend(pool_objects(kind, &pools));
+    for ((_, kind), pools) in SECTIONS.iter().zip(pools) {
+        objects.extend(pool_objects(*kind, &pools));
     }
     objects
 }
@@ -160,7 +142,7 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     for object in objects {
         let Some(key) = ObjectKey::of(object) else { continue };
         let field = |name: &str| object.get("spec").and_then(|spec| spec.get(name)).filter(|value| !value.is_null());
-        if field("fence").is_some_and(|fence| *fence != json!(Fence::Allow)) {
+        if field("fence").is_some_and(|fence| *fence != json!("Allow")) {
             lost.push(format!("{key}: spec.fence: only objects have it, because the API server reads it there"));
         }
         if field("serviceCIDRSelector").is_some() {
@@ -193,22 +175,12 @@ pub fn mistake_of_type(object: &Value) -> Option<String> {
     read.map(|error| format!("spec: {error}"))
 }
 
-/// The fields of an object that are not null.
 fn fields(object: Option<&Value>) -> Map<String, Value> {
     let mut fields = object.and_then(Value::as_object).cloned().unwrap_or_default();
     fields.retain(|_, value| !value.is_null());
     fields
 }
 
-/// The pools that the core uses if a document has none, see `clusterip_core::settings::Settings::default`.
-fn default_pools() -> Value {
-    json!([
-        {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}},
-        {"name": "linux", "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}},
-    ])
-}
-
-/// The objects of a list of pools of the document.
 fn pool_objects(kind: Kind, pools: &Value) -> Vec<Value> {
     let pools = pools.as_array().map(Vec::as_slice).unwrap_or_default();
     let with_priority = |(index, pool): (usize, &Value)| {

@@ -3,27 +3,21 @@
 
 use std::fmt;
 
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
 use crate::document::{ENUM_FIELDS, upper_camel};
-use crate::{ClusterIPPolicy, ExternalPool, GROUP, NodeBlockPool, ServicePool};
+use crate::{GROUP, VERSION};
 
-/// The kinds of this API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Pools of ClusterIPs.
     ServicePool,
-    /// Pools of external addresses.
     ExternalPool,
-    /// Pools of pod CIDRs for Nodes.
     NodeBlockPool,
-    /// The settings that belong to no pool.
     ClusterIPPolicy,
 }
 
 impl Kind {
-    /// All kinds.
     pub const ALL: [Self; 4] = [Self::ServicePool, Self::ExternalPool, Self::NodeBlockPool, Self::ClusterIPPolicy];
 
     /// The kind as manifests have it, such as `ServicePool`.
@@ -38,15 +32,9 @@ impl Kind {
 
     /// The group, version, kind and plural, for a client without types.
     pub fn api_resource(self) -> ApiResource {
-        match self {
-            Self::ServicePool => ApiResource::erase::<ServicePool>(&()),
-            Self::ExternalPool => ApiResource::erase::<ExternalPool>(&()),
-            Self::NodeBlockPool => ApiResource::erase::<NodeBlockPool>(&()),
-            Self::ClusterIPPolicy => ApiResource::erase::<ClusterIPPolicy>(&()),
-        }
+        ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, self.as_str()))
     }
 
-    /// The kind with this name; `None` if it is not one of this API. The opposite of [`Self::as_str`].
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
@@ -55,9 +43,7 @@ impl Kind {
 /// The kind and the name of an object. No object of this API has a namespace. Displayed as `ServicePool linux`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// `kind`.
     pub kind: Kind,
-    /// `metadata.name`.
     pub name: String,
 }
 
@@ -84,8 +70,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// The sections of the document that have pools, and the kind of the objects that these come from.
-const SECTIONS: [(&str, Kind); 3] =
+pub(crate) const SECTIONS: [(&str, Kind); 3] =
     [("services", Kind::ServicePool), ("external", Kind::ExternalPool), ("nodes", Kind::NodeBlockPool)];
 /// What messages say about fields of the document, and what they say about the same fields of objects.
 const WORDS: [(&str, &str); 5] = [
@@ -139,7 +124,6 @@ pub fn mistakes_of_objects(mistakes: &str, document: &Value) -> String {
     mistakes.lines().map(named).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a path is that of a section, or below it.
 fn is_below(path: &str, section: &str) -> bool {
     path.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

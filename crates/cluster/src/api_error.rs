@@ -20,12 +20,10 @@ pub struct RequestFailure {
 }
 
 impl RequestFailure {
-    /// Whether the user lacks the permission for the request.
     pub fn is_forbidden(&self) -> bool {
         self.is_forbidden
     }
 
-    /// The API server, if the request failed because the API server can't be reached.
     pub fn unreachable(&self) -> Option<&Unreachable> {
         self.unreachable.as_deref()
     }
@@ -112,36 +110,19 @@ fn program(command: &str) -> Option<&str> {
 /// The text of the innermost cause of an error. In errors of a connection, the errors around it repeat it, or name no
 /// more than the step that failed.
 pub(crate) fn innermost(error: &(dyn StdError + 'static)) -> String {
-    let mut cause = error;
-    loop {
-        if let Some(text) = without_secrets(cause) {
-            return text;
-        }
-        match cause.source() {
-            Some(source) => cause = source,
-            None => return cause.to_string(),
-        }
-    }
+    let without_secrets = causes(error).find_map(without_secrets);
+    without_secrets.or_else(|| Some(causes(error).last()?.to_string())).unwrap_or_default()
 }
 
-/// An error and its causes, the outermost first.
 pub(crate) fn causes<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     iter::successors(Some(error), |&cause| cause.source())
 }
 
 /// The text of an error, followed by the texts of its sources that add something.
 pub fn error_chain(error: &dyn StdError) -> String {
-    let mut words = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !words.contains(&more) {
-            words.push_str(": ");
-            words.push_str(&more);
-        }
-        source = error.source();
-    }
-    words
+    let sources = iter::successors(error.source(), |&error| error.source()).map(ToString::to_string);
+    sources
+        .fold(error.to_string(), |words, more| if words.contains(&more) { words } else { format!("{words}: {more}") })
 }
 
 /// A text that should be a URL, without the user name and the password.

@@ -33,13 +33,10 @@ pub struct ClusterArguments {
     pub request_timeout: RequestTimeout,
 }
 
-/// Why there is no client for a cluster.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The kubeconfig, the context or the configuration can't be used.
     #[error("{0}")]
     Unusable(String),
-    /// No cluster is configured.
     #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod: {0}")]
     NoCluster(String),
 }
@@ -49,16 +46,12 @@ impl ConnectError {
         Self::Unusable(format!("kubeconfig {}: {}", file.display(), kubeconfig_message(error)))
     }
 
-    fn of_context(context: &str, error: &KubeconfigError) -> Self {
-        Self::Unusable(match error {
-            KubeconfigError::LoadContext(_) => format!("there is no context {context}"),
-            other => format!("context {context}: {}", kubeconfig_message(other)),
-        })
+    fn of_context(context: Option<&str>, error: &KubeconfigError) -> Self {
+        Self::Unusable(format!("context {}: {}", context.unwrap_or_default(), kubeconfig_message(error)))
     }
 }
 
 impl ClusterArguments {
-    /// Whether the arguments name a cluster: a kubeconfig or a context.
     pub fn name_a_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
@@ -85,7 +78,6 @@ impl ClusterArguments {
         Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
     }
 
-    /// The name of the context; `None` without a kubeconfig.
     fn context_name(&self) -> Option<String> {
         self.context.clone().or_else(|| self.read().ok()?.current_context)
     }
@@ -93,18 +85,20 @@ impl ClusterArguments {
     async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
-            (Some(file), None) => {
-                let failed = |error| ConnectError::of_file(file, &error);
-                Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
-            }
-            (_, Some(context)) => {
-                let failed = |error| ConnectError::of_context(context, &error);
-                Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
-            }
             (None, None) => match listed_kubeconfigs() {
                 Some(files) => of_list(&files, &options).await,
                 None => Config::infer().await.map_err(|error| ConnectError::NoCluster(infer_message(&error))),
             },
+            (file, context) => {
+                let config = Config::from_custom_kubeconfig(self.read()?, &options).await;
+                config.map_err(|error| match (file, context, &error) {
+                    (_, Some(context), KubeconfigError::LoadContext(_)) => {
+                        ConnectError::Unusable(format!("there is no context {context}"))
+                    }
+                    (Some(file), None, error) => ConnectError::of_file(file, error),
+                    (_, context, error) => ConnectError::of_context(context.as_deref(), error),
+                })
+            }
         }
     }
 
@@ -116,10 +110,9 @@ impl ClusterArguments {
     fn read(&self) -> Result<Kubeconfig, ConnectError> {
         match &self.kubeconfig {
             Some(file) => Kubeconfig::read_from(file).map_err(|error| ConnectError::of_file(file, &error)),
-            None => listed_kubeconfigs().map_or_else(Kubeconfig::read, |files| merged(&files)).map_err(|error| {
-                let context = self.context.as_deref().unwrap_or_default();
-                ConnectError::Unusable(format!("context {context}: {}", kubeconfig_message(&error)))
-            }),
+            None => listed_kubeconfigs()
+                .map_or_else(Kubeconfig::read, |files| merged(&files))
+                .map_err(|error| ConnectError::of_context(self.context.as_deref(), &error)),
         }
     }
 }

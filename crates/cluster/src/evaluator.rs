@@ -35,16 +35,12 @@ pub struct Evaluator {
 /// A decision, and the addresses that are reserved for it. They are released when this is dropped, except for those
 /// that [`Self::commit`] keeps.
 pub struct Evaluation {
-    /// The decision.
     pub decision: Decision,
-    /// The settings that the decision was made with.
     pub settings: Arc<LiveSettings>,
     cluster: StoredCluster,
-    /// The external addresses that the decision gives to the Service.
     external: Vec<IpAddr>,
 }
 
-/// Why a request can't be evaluated.
 #[derive(Debug, Error)]
 pub enum EvaluationError {
     /// The core panicked: a defect of this program.
@@ -56,7 +52,6 @@ pub enum EvaluationError {
 }
 
 impl Evaluator {
-    /// An evaluator with the settings in force at the moment of each request.
     pub fn new(
         settings: watch::Receiver<Arc<LiveSettings>>,
         stores: Stores,
@@ -66,7 +61,6 @@ impl Evaluator {
         Self { settings, stores, ledger, claims: None, metrics }
     }
 
-    /// Makes the evaluator claim addresses, as one of several replicas.
     pub fn claiming(self, claims: Claims) -> Self {
         Self { claims: Some(claims), ..self }
     }
@@ -76,22 +70,18 @@ impl Evaluator {
         Self { claims: None, ..self.clone() }
     }
 
-    /// Whether any replica chose this address for the Service with this namespace and name.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
     }
 
-    /// The settings in force.
     pub fn settings(&self) -> Arc<LiveSettings> {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// The watched stores.
     pub fn stores(&self) -> &Stores {
         &self.stores
     }
 
-    /// The ledger of addresses in flight.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }

@@ -14,10 +14,8 @@ use prometheus_client::registry::{Registry, Unit};
 /// for a webhook.
 pub const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// A label and its value.
 type Label<T> = [(&'static str, T); 1];
 
-/// The metrics of a process that follows a cluster and its settings.
 #[derive(Clone, Default)]
 pub struct ClusterMetrics {
     lock: ScrapeLock,
@@ -32,7 +30,6 @@ pub struct ClusterMetrics {
 }
 
 impl ClusterMetrics {
-    /// Metrics that change together while they hold `lock`.
     pub fn new(lock: ScrapeLock) -> Self {
         Self { lock, ..Self::default() }
     }
@@ -65,7 +62,6 @@ impl ClusterMetrics {
         self.synced.get_or_create(&[("kind", kind.to_owned())]).set(i64::from(synced));
     }
 
-    /// Records a failed watch of a kind.
     pub fn watch_error(&self, kind: &str) {
         self.watch_errors.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
@@ -75,7 +71,6 @@ impl ClusterMetrics {
         self.left_out.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
 
-    /// Sets how many Services are left out now.
     pub fn services_left_out(&self, count: usize) {
         self.services_left_out.set(length(count));
     }
@@ -123,7 +118,6 @@ impl Component for ClusterMetrics {
     }
 }
 
-/// The metrics of evaluations.
 #[derive(Clone)]
 pub struct EvaluationMetrics {
     duration: Histogram,
@@ -142,7 +136,6 @@ impl EvaluationMetrics {
         self.duration.observe(duration.as_secs_f64());
     }
 
-    /// Records an evaluation that panicked.
     pub fn error(&self) {
         self.errors.inc();
     }
@@ -165,9 +158,7 @@ impl Component for EvaluationMetrics {
 }
 
 label_values! {
-    /// The result of claiming an address.
     ClaimResult {
-        /// The address is claimed.
         Claimed = "claimed",
         /// The address is claimed; the claim of another replica that did not use it was taken over.
         TakenOver = "taken_over",
@@ -178,14 +169,12 @@ label_values! {
     }
 }
 
-/// The metrics of claims.
 #[derive(Clone, Default)]
 pub struct ClaimMetrics {
     claims: Labelled<Label<ClaimResult>, Counter>,
 }
 
 impl ClaimMetrics {
-    /// Records an attempt to claim an address.
     pub fn attempt(&self, result: ClaimResult) {
         self.claims.get_or_create(&[("result", result)]).inc();
     }

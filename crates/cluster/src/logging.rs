@@ -4,7 +4,7 @@
 //! logged, and log lines are shown in terminals: characters that would control a terminal or forge a line are
 //! escaped.
 
-use std::fmt::{self, Debug, Write as _};
+use std::fmt::{self, Debug};
 use std::io::{self, Write};
 
 use anyhow::Context;
@@ -190,13 +190,9 @@ impl<W: Write> Write for HarmlessWriter<W> {
 fn escaped(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
-        if steers(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                // `write!` to a `String` never fails.
-                let _ = write!(shown, "\\u{unit:04x}");
-            }
-        } else {
-            shown.push(c);
+        match steers(c) {
+            true => shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+            false => shown.push(c),
         }
     }
     shown

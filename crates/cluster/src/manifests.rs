@@ -18,7 +18,6 @@ pub use self::manifest_files::{MAX_FILE, is_standard_input, read_file, read_larg
 use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
 
-/// A text with manifests.
 pub struct ManifestText {
     /// The path as given or found; `-` for standard input.
     pub name: String,
@@ -26,27 +25,21 @@ pub struct ManifestText {
     pub text: String,
 }
 
-/// An object of a manifest, with its position.
 pub struct Manifest {
     /// The object. Its namespace is filled in.
     pub object: Packed,
-    /// The field `apiVersion` of the object.
     pub api_version: String,
-    /// The field `kind` of the object.
     pub kind: String,
-    /// The position of the object in the text.
     pub origin: Origin,
     /// The place for the addresses of a Service or the blocks of a Node; `None` for other kinds.
     pub slot: Option<InsertionPoint>,
 }
 
 impl Manifest {
-    /// Whether the object is a Service of the core API.
     pub fn is_service(&self) -> bool {
         self.fills(Fields::ClusterIps)
     }
 
-    /// Whether the object is a Node of the core API.
     pub fn is_node(&self) -> bool {
         self.fills(Fields::PodCidrs)
     }
@@ -56,12 +49,9 @@ impl Manifest {
     }
 }
 
-/// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The index of the source.
     pub source: usize,
-    /// The name of the source.
     pub file: Arc<str>,
     /// The document in the source, counted from 1.
     pub document: usize,
@@ -85,7 +75,6 @@ fn mistakes(mistakes: &[String]) -> anyhow::Error {
     }
 }
 
-/// Advice for texts that have to be rendered first.
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
@@ -151,11 +140,9 @@ fn visit_documents(
                 continue;
             }
         };
-        if content != Content::Objects {
-            let is_object = is_like_an_object(&node, &source.name);
-            content = if is_object { Content::Objects } else { Content::OtherDocuments };
-        }
-        let origin = Origin { source: index, file: Arc::clone(&file), document: position + 1, line: node.line };
+        let is_object = content == Content::Objects || is_like_an_object(&node, &source.name);
+        content = if is_object { Content::Objects } else { Content::OtherDocuments };
+        let origin = Origin { source: index, file: Arc::clone(&file), document: position + 1, line: node.at.line };
         errors.extend(add(&node, origin, None, namespace, visit).err());
     }
     content
@@ -179,9 +166,8 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
     let file: Arc<str> = source.name.as_str().into();
     let wrong: RefCell<Option<String>> = RefCell::new(None);
     let take = |node: &Node, document: usize| {
-        let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.line };
-        let done = add(node, origin, None, namespace, *visit.borrow_mut());
-        if let Err(error) = done {
+        let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.at.line };
+        if let Err(error) = add(node, origin, None, namespace, *visit.borrow_mut()) {
             wrong.borrow_mut().get_or_insert(error);
         }
     };
@@ -248,23 +234,22 @@ fn add(
         let api_version = object::api_version(&object).to_owned();
         let item_type = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         for item in items {
-            add(item, Origin { line: item.line, ..origin.clone() }, item_type, namespace, visit)?;
+            add(item, Origin { line: item.at.line, ..origin.clone() }, item_type, namespace, visit)?;
         }
         return Ok(());
     }
-    match object.get("metadata") {
-        Some(Value::Object(metadata)) => {
-            for key in ["name", "generateName", "namespace"] {
-                if let Some(other) = metadata.get(key).filter(|value| !value.is_string() && !value.is_null()) {
-                    return wrong(format!("`metadata.{key}`: expected a string, found {}", a_kind_of(other)));
-                }
-            }
-            if object::name(&object).is_empty() && object::text(&object, &["metadata", "generateName"]).is_empty() {
-                return wrong(format!("{kind} without `metadata.name`"));
-            }
-        }
+    let metadata = match object.get("metadata") {
+        Some(Value::Object(metadata)) => metadata,
         None | Some(Value::Null) => return wrong(format!("{kind} without `metadata`")),
         Some(other) => return wrong(format!("`metadata`: expected an object, found {}", a_kind_of(other))),
+    };
+    for key in ["name", "generateName", "namespace"] {
+        if let Some(other) = metadata.get(key).filter(|value| !value.is_string() && !value.is_null()) {
+            return wrong(format!("`metadata.{key}`: expected a string, found {}", a_kind_of(other)));
+        }
+    }
+    if object::name(&object).is_empty() && object::text(&object, &["metadata", "generateName"]).is_empty() {
+        return wrong(format!("{kind} without `metadata.name`"));
     }
     if object::is_namespaced(&kind) && object::namespace(&object).is_empty() {
         object["metadata"]["namespace"] = json!(namespace);

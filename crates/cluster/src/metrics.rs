@@ -12,7 +12,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The media type of [`Exposition::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A gauge with fractions.
@@ -42,7 +41,6 @@ pub fn register_version(registry: &mut Registry, name: &str, help: &str) {
     registry.register(name, help, info);
 }
 
-/// The metrics that a process exposes.
 #[derive(Debug)]
 pub struct Exposition {
     registry: Registry,
@@ -55,7 +53,6 @@ impl Exposition {
         Self { registry: Registry::with_prefix("clusterip"), lock }
     }
 
-    /// Adds the metrics of a component.
     pub fn add(&mut self, component: &impl Component) {
         component.register(&mut self.registry);
     }
@@ -70,12 +67,10 @@ impl Exposition {
     }
 }
 
-/// A count as the value of a gauge.
 pub fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A length as the value of a gauge.
 pub fn length(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -94,10 +89,8 @@ macro_rules! label_values {
         pub enum $name { $($(#[$meaning])* $value,)+ }
 
         impl $name {
-            /// All values.
             pub const ALL: &[Self] = &[$(Self::$value,)+];
 
-            /// The label value.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $text,)+ }
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clusterip_api::Kind;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::nodes::blocks;
 use ipnet::IpNet;
@@ -15,13 +16,11 @@ use serde_json::value::{RawValue, to_raw_value};
 pub struct Packed(Arc<RawValue>);
 
 impl Packed {
-    /// Serializes an object to JSON text.
     pub fn new(object: &impl Serialize) -> Self {
         // Serializing can't fail: the keys of an object are strings, and its numbers are finite.
         Self(to_raw_value(object).unwrap_or_default().into())
     }
 
-    /// The length of the text in bytes.
     pub fn size(&self) -> usize {
         self.0.get().len()
     }
@@ -32,12 +31,10 @@ impl Packed {
         self.contains(&format!("\"{field}\":"))
     }
 
-    /// Whether the JSON of the object contains `text`.
     pub fn contains(&self, text: &str) -> bool {
         self.0.get().contains(text)
     }
 
-    /// The parsed object.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()
     }
@@ -57,66 +54,55 @@ impl PartialEq for Packed {
 }
 
 /// The kinds without a namespace among those that are looked up, or that may occur beside them in manifests.
-const CLUSTER_SCOPED: [&str; 24] = [
+const CLUSTER_SCOPED: [&str; 20] = [
     "APIService",
     "ClusterAdmissionPolicy",
-    "ClusterIPPolicy",
     "ClusterRole",
     "ClusterRoleBinding",
     "CSIDriver",
     "CSINode",
     "CustomResourceDefinition",
-    "ExternalPool",
     "IngressClass",
     "IPAddress",
     "MutatingWebhookConfiguration",
     "Namespace",
     "Node",
-    "NodeBlockPool",
     "PersistentVolume",
     "PriorityClass",
     "RuntimeClass",
     "ServiceCIDR",
-    "ServicePool",
     "StorageClass",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",
 ];
 
-/// Whether objects of this kind belong to a namespace.
 pub fn is_namespaced(kind: &str) -> bool {
-    !CLUSTER_SCOPED.contains(&kind)
+    !CLUSTER_SCOPED.contains(&kind) && Kind::parse(kind).is_none()
 }
 
-/// The string at a path of fields; empty if there is none.
 pub fn text<'v>(object: &'v Value, path: &[&str]) -> &'v str {
     path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The entries with string values of a map at a path of fields.
 pub fn map(object: &Value, path: &[&str]) -> Labels {
     let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
     let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     found.into_iter().flatten().filter_map(strings).collect()
 }
 
-/// The field `apiVersion`; empty if it is missing.
 pub fn api_version(object: &Value) -> &str {
     text(object, &["apiVersion"])
 }
 
-/// The field `kind`; empty if it is missing.
 pub fn kind(object: &Value) -> &str {
     text(object, &["kind"])
 }
 
-/// The field `metadata.name`; empty if it is missing.
 pub fn name(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }
 
-/// The field `metadata.namespace`; empty if it is missing.
 pub fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
 }
@@ -126,24 +112,20 @@ pub fn service_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services/{name}")
 }
 
-/// The blocks of a Node object, from its `spec`.
 pub fn blocks_of(node: &Value) -> Vec<IpNet> {
     blocks_in(node.get("spec"))
 }
 
-/// The blocks in the `spec` of a Node, from `podCIDR` and `podCIDRs`.
 pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
     let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
     let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
     blocks(first.chain(all).filter_map(Value::as_str))
 }
 
-/// Whether the object is a Node of the core API.
 pub fn is_node(object: &Value) -> bool {
     kind(object) == "Node" && api_version(object) == "v1"
 }
 
-/// Whether the object is a Service of the core API.
 pub fn is_service(object: &Value) -> bool {
     kind(object) == "Service" && api_version(object) == "v1"
 }

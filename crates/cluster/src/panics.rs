@@ -14,11 +14,9 @@ use std::task::Poll;
 use tokio::task::spawn_blocking;
 use tracing::dispatcher::has_been_set;
 
-/// The exit status of Rust programs that have panicked.
 const PANICKED: i32 = 101;
 
 thread_local! {
-    /// Whether this thread catches panics.
     static CATCHES: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -24,16 +24,12 @@ use crate::watch::kinds;
 /// How many permissions are reviewed at a time.
 const AT_ONCE: usize = 8;
 
-/// A permission that is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The verb, such as `get`.
     pub verb: &'static str,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural of the resource, such as `services`.
     pub resource: String,
-    /// The subresource, such as `status`.
     pub subresource: Option<&'static str>,
     /// The only object that the permission is needed for; `None` for all objects.
     pub name: Option<String>,
@@ -42,7 +38,6 @@ pub struct Need {
 }
 
 impl Need {
-    /// The permission to list all objects of a resource in the whole cluster.
     pub fn list(resource: &ApiResource) -> Self {
         Self::read("list", &resource.group, &resource.plural, None)
     }
@@ -65,7 +60,6 @@ impl Need {
 pub struct Missing {
     /// The user that needs the permissions; `None` if the API server does not tell.
     pub user: Option<String>,
-    /// The missing permissions.
     pub needs: Vec<Need>,
 }
 
@@ -100,7 +94,6 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A rule of RBAC, as YAML on one line.
 fn rule(need: &Need, verbs: &[&str]) -> String {
     let resource = match need.subresource {
         Some(subresource) => format!("{}/{subresource}", need.resource),
@@ -116,16 +109,13 @@ fn rule(need: &Need, verbs: &[&str]) -> String {
     )
 }
 
-/// The kinds of workloads in the settings, as the API server has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workloads {
-    /// The kinds that the API server serves.
     pub served: Vec<ApiResource>,
     /// The kinds that the API server does not serve now. They have no objects.
     pub unserved: Vec<WorkloadKind>,
 }
 
-/// Looks up these kinds of workloads on the API server.
 pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> anyhow::Result<Workloads> {
     let mut found = Workloads::default();
     for kind in kinds {
@@ -145,23 +135,13 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> anyhow::Resul
 /// The needs that the API server does not allow to this identity, in the order of `needs`.
 pub async fn missing(client: &Client, needs: &[Need]) -> anyhow::Result<Vec<Need>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let ask = |need: Need| {
-        let reviews = reviews.clone();
-        async move {
-            let review = review(&need);
-            let answer = reviews.create(&PostParams::default(), &review).await;
-            let failed = |error| failed("the permissions of this identity can't be checked", &error);
-            let answer = answer.map_err(failed)?;
-            let allowed = answer.status.is_some_and(|status| status.allowed);
-            Ok((!allowed).then_some(need))
-        }
+    let ask = async |need: Need| {
+        let answer = reviews.create(&PostParams::default(), &review(&need)).await;
+        let answer = answer.map_err(|error| failed("the permissions of this identity can't be checked", &error))?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        Ok((!allowed).then_some(need))
     };
-    stream::iter(needs.to_vec())
-        .map(ask)
-        .buffered(AT_ONCE)
-        .try_filter_map(|need| async { Ok(need) })
-        .try_collect()
-        .await
+    stream::iter(needs.to_vec()).map(ask).buffered(AT_ONCE).try_filter_map(async |need| Ok(need)).try_collect().await
 }
 
 fn review(need: &Need) -> SelfSubjectAccessReview {
@@ -191,7 +171,6 @@ pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> any
     Ok(workloads)
 }
 
-/// Checks these permissions at once.
 pub async fn require(client: &Client, needs: &[Need]) -> anyhow::Result<()> {
     let needs = missing(client, needs).await?;
     if needs.is_empty() {

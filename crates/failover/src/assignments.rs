@@ -31,7 +31,6 @@ pub type Assignments = BTreeMap<IpAddr, Assignment>;
 /// The Service, the ports and the allowed nodes of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// The Service that has the address.
     pub service: ServiceKey,
     /// The open ports of the address, in ascending order.
     pub ports: Arc<[Port]>,
@@ -42,18 +41,13 @@ pub struct Assignment {
 /// A port of a protocol. A tenant may have thousands of them, so they are kept in four bytes each.
 pub type Port = (Protocol, u16);
 
-/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// `TCP`
     Tcp,
-    /// `UDP`
     Udp,
-    /// `SCTP`
     Sctp,
 }
 
-/// The weight of a node for a key.
 fn weight(key: &[u8], node: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(&(key.len() as u64).to_le_bytes());
@@ -69,7 +63,6 @@ fn by_weight<'a>(key: &[u8], nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'
     weighed.into_iter().map(|(_, node)| node).collect()
 }
 
-/// The nodes in their order of preference for this address.
 pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     match address {
         IpAddr::V4(address) => by_weight(&address.octets(), nodes),

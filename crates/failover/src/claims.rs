@@ -3,30 +3,24 @@
 //!
 //! The name of a claim contains the address, so creating the Lease is a lock. `kubectl get leases` shows the claims.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_core::annotations::{
-    ADDRESS_ANNOTATION, LEASE_LABEL, SERVICE_ANNOTATION, in_service_annotation, service_of,
-};
+use clusterip_core::annotations::{ADDRESS_ANNOTATION, SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::leases::{Identity, Version};
+use crate::leases::{self, Identity, Version, metadata};
 
 /// The Service that an address is reserved for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The Service with this namespace and name.
     Named(ServiceKey),
     /// A Service whose name is not generated yet. Only the request UID distinguishes two such requests.
     Unnamed {
-        /// The namespace of the Service.
         namespace: String,
-        /// The UID of the admission request.
         uid: String,
     },
 }
@@ -49,7 +43,6 @@ impl Owner {
         }
     }
 
-    /// The namespace of the Service.
     pub fn namespace(&self) -> &str {
         self.id().0
     }
@@ -66,21 +59,17 @@ fn dashed(address: IpAddr) -> String {
     }
 }
 
-/// The claim of one replica of an address that is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaClaim {
-    /// The claimed address.
     pub address: IpAddr,
     /// The Service that the address is for.
     pub owner: Owner,
-    /// The identity of the replica that claims the address.
     pub holder: String,
     /// How long the claim is valid without a change.
     pub duration: Duration,
 }
 
 impl ReplicaClaim {
-    /// The name of the Lease that claims the address.
     pub fn lease_name(address: IpAddr) -> String {
         format!("ip-{}", dashed(address))
     }
@@ -91,17 +80,12 @@ impl ReplicaClaim {
         let at = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
         let (service_namespace, service) = self.owner.id();
         let annotations = [
-            (ADDRESS_ANNOTATION.to_owned(), self.address.to_string()),
-            (SERVICE_ANNOTATION.to_owned(), in_service_annotation(service_namespace, service)),
+            (ADDRESS_ANNOTATION, self.address.to_string()),
+            (SERVICE_ANNOTATION, in_service_annotation(service_namespace, service)),
         ];
+        let metadata = metadata(Self::lease_name(self.address), CLAIM, annotations);
         Lease {
-            metadata: ObjectMeta {
-                namespace: Some(namespace.to_owned()),
-                name: Some(Self::lease_name(self.address)),
-                labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), CLAIM.to_owned())])),
-                annotations: Some(annotations.into()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { namespace: Some(namespace.to_owned()), ..metadata },
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.holder.clone()),
                 lease_duration_seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
@@ -134,10 +118,8 @@ impl ReplicaClaim {
 /// The value of the label for claims of agents.
 pub const EXTERNAL: &str = "external";
 
-/// The content of the claim that names the holder of an external address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderClaim {
-    /// The claimed address.
     pub address: IpAddr,
     /// The agent term that holds the address as long as its heartbeat names the same identity; `None` if the
     /// address was given back.
@@ -145,7 +127,6 @@ pub struct HolderClaim {
 }
 
 impl HolderClaim {
-    /// The name of the Lease that claims the address.
     pub fn lease_name(address: IpAddr) -> String {
         format!("clusterip-external-{}", dashed(address))
     }
@@ -156,12 +137,10 @@ impl HolderClaim {
         if lease.metadata.name.as_deref() != Some(Self::lease_name(address).as_str()) {
             return None;
         }
-        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-        let holder = (!holder.is_empty()).then(|| Identity::of(holder));
-        Some(Self { address, holder })
+        let holder = lease.spec.as_ref().and_then(leases::holder);
+        Some(Self { address, holder: holder.map(Identity::of) })
     }
 
-    /// The node that holds the address according to this claim.
     pub fn node(&self) -> Option<&str> {
         self.holder.as_ref().and_then(Identity::agent_node)
     }
@@ -177,12 +156,7 @@ pub(crate) fn holder_lease(
 ) -> Lease {
     let transitions = before.map(|lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0));
     let mut lease = Lease {
-        metadata: ObjectMeta {
-            name: Some(HolderClaim::lease_name(address)),
-            labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())])),
-            annotations: Some(BTreeMap::from([(ADDRESS_ANNOTATION.to_owned(), address.to_string())])),
-            ..ObjectMeta::default()
-        },
+        metadata: metadata(HolderClaim::lease_name(address), EXTERNAL, [(ADDRESS_ANNOTATION, address.to_string())]),
         spec: Some(LeaseSpec {
             holder_identity: Some(holder.map(ToString::to_string).unwrap_or_default()),
             acquire_time: Some(MicroTime(clock)),

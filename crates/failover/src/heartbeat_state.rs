@@ -1,10 +1,7 @@
 //! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and no
 //! randomness, and sends no requests.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
+use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -16,35 +13,27 @@ use crate::timing::HEARTBEAT;
 
 /// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
-/// The maximum length of a Lease name.
 const MAX_NAME_LENGTH: usize = 253;
 /// The number of former identities that a process remembers: a write with one of them may still be in flight.
 const FORMER: usize = 8;
 
-/// The name of the heartbeat of the agent on this node.
 pub fn name(node: &str) -> String {
     let name = format!("clusterip-agent-{node}");
     if name.len() <= MAX_NAME_LENGTH {
         return name;
     }
-    let mut name = "clusterip-agent-".to_owned();
-    for byte in &Sha256::digest(node.as_bytes())[..16] {
-        // `write!` to a `String` never fails.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    let digest = format!("{:x}", Sha256::digest(node.as_bytes()));
+    format!("clusterip-agent-{}", &digest[..32])
 }
 
 /// One unbroken period in which this agent is certainly alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// The identity of the agent in this term.
     pub identity: Identity,
     /// When the term ends, unless the heartbeat is renewed before.
     pub until: Instant,
 }
 
-/// The next action of the renewal loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NextAction {
     /// Read it: its state is unknown.
@@ -62,10 +51,8 @@ enum Known {
     There(Box<Lease>),
 }
 
-/// The state of this agent's heartbeat.
 pub struct HeartbeatState {
     node: String,
-    /// Makes an identity for each term.
     new_identity: Box<dyn FnMut() -> Identity + Send>,
     identity: Identity,
     former: Vec<Identity>,
@@ -104,20 +91,17 @@ impl HeartbeatState {
     /// The next action. A term whose time is over ends here for good, even if a renewal in flight succeeds later.
     pub fn next(&mut self, now: Instant, clock: Timestamp) -> NextAction {
         self.lapse_if_over(now);
-        match &self.known {
-            Known::Nothing => NextAction::Read,
-            Known::Absent => match step(None, &self.identity, HEARTBEAT, now, clock) {
-                Step::Write(spec) => NextAction::Write(Box::new(self.lease(None, spec))),
-                Step::Wait => NextAction::Wait,
-            },
-            Known::There(lease) => match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
-                Step::Write(spec) => NextAction::Write(Box::new(self.lease(Some(lease), spec))),
-                Step::Wait => NextAction::Wait,
-            },
+        let before = match &self.known {
+            Known::Nothing => return NextAction::Read,
+            Known::Absent => None,
+            Known::There(lease) => Some(&**lease),
+        };
+        match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
+            Step::Write(spec) => NextAction::Write(Box::new(self.lease(before, spec))),
+            Step::Wait => NextAction::Wait,
         }
     }
 
-    /// Records the answer to a write that was sent at `sent`.
     pub fn wrote(&mut self, lease: Lease, sent: Instant, now: Instant) {
         self.lapse_if_over(now);
         let ours = holder(&lease) == Some(&self.identity.to_string());
@@ -133,7 +117,6 @@ impl HeartbeatState {
         self.known = Known::Nothing;
     }
 
-    /// Records the Lease that was read.
     pub fn read(&mut self, lease: Option<Lease>, now: Instant) {
         self.lapse_if_over(now);
         // Another agent has taken or ended the heartbeat, because this agent did not renew it in time.
@@ -201,12 +184,9 @@ impl HeartbeatState {
     }
 
     fn lease(&self, found: Option<&Lease>, spec: LeaseSpec) -> Lease {
-        let mut metadata = metadata(&self.node);
-        if let Some(Lease { metadata: known, .. }) = found {
-            metadata.uid.clone_from(&known.uid);
-            metadata.resource_version.clone_from(&known.resource_version);
-        }
-        Lease { metadata, spec: Some(spec) }
+        let known = found.map(|lease| lease.metadata.clone()).unwrap_or_default();
+        let ObjectMeta { uid, resource_version, .. } = known;
+        Lease { metadata: ObjectMeta { uid, resource_version, ..metadata(&self.node) }, spec: Some(spec) }
     }
 }
 
@@ -243,12 +223,7 @@ pub fn put_back(node: &str, clock: Timestamp) -> Lease {
 }
 
 fn metadata(node: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name(node)),
-        labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), AGENT.to_owned())])),
-        annotations: Some(BTreeMap::from([(NODE_ANNOTATION.to_owned(), node.to_owned())])),
-        ..ObjectMeta::default()
-    }
+    leases::metadata(name(node), AGENT, [(NODE_ANNOTATION, node.to_owned())])
 }
 
 #[cfg(test)]

@@ -39,7 +39,6 @@ impl Observer {
         }
     }
 
-    /// Records that a Lease was deleted.
     pub fn delete(&mut self, lease: &Lease, now: Instant) {
         self.peers.delete(lease, now);
         if let Some(claim) = HolderClaim::of(lease) {
@@ -86,7 +85,6 @@ pub struct HolderSnapshot {
 /// A node that holds an address according to its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Name of the Node.
     pub node: String,
     /// Whether the heartbeat of the node confirms the claim.
     pub renewal: Renewal,

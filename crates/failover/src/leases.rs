@@ -9,8 +9,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+use clusterip_core::annotations::LEASE_LABEL;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -21,11 +22,8 @@ const MAX_LENGTH: usize = 253 + "_agent_0123456789abcdef".len();
 /// The command that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// `clusterip serve`
     Serve,
-    /// `clusterip move`
     Move,
-    /// `clusterip agent`
     Agent,
 }
 
@@ -56,7 +54,6 @@ impl Identity {
         Self::with(host, role, RandomState::new().build_hasher().finish())
     }
 
-    /// The identity with this random part.
     pub fn with(host: &str, role: Role, random: u64) -> Self {
         Self(format!("{host}_{}_{random:016x}", role.word()))
     }
@@ -74,23 +71,19 @@ impl Identity {
         [Role::Serve, Role::Move, Role::Agent].into_iter().find(|role| role.word() == word)
     }
 
-    /// The node of an agent; `None` if this is not the identity of an agent.
     pub(crate) fn agent_node(&self) -> Option<&str> {
         self.host().filter(|_| self.role() == Some(Role::Agent))
     }
 
-    /// The host that the process runs on; `None` if the holder is not one of our processes.
     pub fn host(&self) -> Option<&str> {
         self.role()?;
         self.0.rsplitn(3, '_').nth(2)
     }
 
-    /// The random part, which no other process has.
     pub fn random(&self) -> &str {
         self.0.rsplit('_').next().unwrap_or_default()
     }
 
-    /// The identity as it is written in a Lease.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -108,7 +101,6 @@ impl fmt::Display for Identity {
 /// unchanged for its whole duration, on a clock that never jumps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed<T> {
-    /// The value as it was seen last.
     pub value: T,
     /// When the value was first seen like this.
     pub since: Instant,
@@ -117,7 +109,6 @@ pub struct Observed<T> {
 }
 
 impl<T> Observed<T> {
-    /// A value that is seen for the first time.
     pub fn first(value: T, now: Instant) -> Self {
         Self { value, since: now, changed: false }
     }
@@ -153,9 +144,7 @@ impl<T> Observed<T> {
 /// UID and resource version of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The UID.
     pub uid: String,
-    /// The resource version.
     pub resource_version: String,
 }
 
@@ -173,6 +162,11 @@ impl Version {
         matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
     }
 
+    /// Whether a Lease of this version says nothing new to a process that has seen `other`.
+    pub(crate) fn is_known_beside(&self, other: &Self) -> bool {
+        self == other || self.is_older_than(other)
+    }
+
     /// A Lease that replaces this version, and no other: the API server refuses it otherwise.
     pub fn replace_with(&self, lease: &mut Lease) {
         lease.metadata.uid = Some(self.uid.clone());
@@ -180,7 +174,16 @@ impl Version {
     }
 }
 
-/// The name of the leader's Lease.
+/// The metadata of a Lease of this program, which `kubectl get leases` selects by the label.
+pub(crate) fn metadata<const N: usize>(name: String, label: &str, annotations: [(&str, String); N]) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        labels: Some([(LEASE_LABEL.to_owned(), label.to_owned())].into()),
+        annotations: Some(annotations.map(|(key, value)| (key.to_owned(), value)).into()),
+        ..ObjectMeta::default()
+    }
+}
+
 pub const LEASE: &str = "clusterip-leader";
 
 /// The durations of a leader election.
@@ -215,7 +218,6 @@ impl Default for Timing {
     }
 }
 
-/// The Lease of an election, as it was seen.
 pub type ObservedLease = Observed<LeaseSpec>;
 
 /// The holder of a Lease; `None` if it was given back.
@@ -260,13 +262,8 @@ pub fn step(seen: Option<&ObservedLease>, me: &Identity, timing: Timing, now: In
             ..seen.value.clone()
         }),
         None => taken(seen.value.clone(), next),
-        Some(_) => {
-            if now < end(seen, timing) {
-                Step::Wait
-            } else {
-                taken(seen.value.clone(), next)
-            }
-        }
+        Some(_) if now < end(seen, timing) => Step::Wait,
+        Some(_) => taken(seen.value.clone(), next),
     }
 }
 

@@ -11,10 +11,8 @@ use super::heartbeat_state::{any_agent_of, holder, name};
 use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
 use crate::leases::{Identity, Observed, Version};
 
-/// The state of a term in which an agent claimed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TermState {
-    /// The heartbeat was renewed in time.
     Alive,
     /// The heartbeat was not renewed for its whole duration. Any agent may end it.
     Silent,
@@ -22,10 +20,8 @@ pub(crate) enum TermState {
     Over,
 }
 
-/// The owner of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The agent with this identity renews the heartbeat.
     Agent(Identity),
     /// The heartbeat has no owner: it was given back, or ended by another agent.
     Released,
@@ -39,7 +35,6 @@ enum Owner {
 #[derive(Clone, Debug)]
 struct Peer {
     owner: Owner,
-    /// The Lease, if there is one.
     lease: Option<Box<Lease>>,
     duration: Duration,
 }
@@ -54,11 +49,9 @@ fn silent_from(peer: &Observed<Peer>) -> Instant {
 pub(crate) struct StaleHeartbeat {
     pub(crate) node: String,
     pub(crate) lease: Box<Lease>,
-    /// When the heartbeat became stale.
     pub(crate) since: Instant,
 }
 
-/// A heartbeat that is missing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MissingHeartbeat {
     pub(crate) node: String,
@@ -76,12 +69,9 @@ impl Peers {
     /// Adds or updates the heartbeat of a Lease.
     pub(crate) fn apply(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
-        let version = Version::of(lease);
-        if let Some(known) = self.by_node.get(node).and_then(|peer| peer.value.lease.as_ref()) {
-            let known = Version::of(known);
-            if known == version || version.is_older_than(&known) {
-                return;
-            }
+        let known = self.by_node.get(node).and_then(|peer| peer.value.lease.as_ref());
+        if known.is_some_and(|known| Version::of(lease).is_known_beside(&Version::of(known))) {
+            return;
         }
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -133,24 +123,21 @@ impl Peers {
         self.by_node.retain(|node, peer| peer.value.lease.is_some() || keep(node));
     }
 
-    /// The state of the term with this identity on this node.
     pub(crate) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
         let Some(peer) = self.by_node.get(node) else { return TermState::Silent };
         match &peer.value.owner {
             Owner::Agent(owner) if owner != identity => TermState::Over,
             Owner::Released => TermState::Over,
-            Owner::Agent(_) | Owner::Missing | Owner::Unknown if now < silent_from(peer) => TermState::Alive,
-            Owner::Agent(_) | Owner::Missing | Owner::Unknown => TermState::Silent,
+            _ if now < silent_from(peer) => TermState::Alive,
+            _ => TermState::Silent,
         }
     }
 
-    /// The nodes whose agents are alive.
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
         let lives = move |peer: &Observed<Peer>| matches!(peer.value.owner, Owner::Agent(_)) && now < silent_from(peer);
         self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
     }
 
-    /// The heartbeats that are silent and that no agent has ended yet.
     pub(crate) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let silent = move |peer: &Observed<Peer>| {
             matches!(peer.value.owner, Owner::Agent(_) | Owner::Unknown) && now >= silent_from(peer)
@@ -178,8 +165,7 @@ impl Peers {
         which: impl Fn(&Observed<Peer>) -> bool,
         since: impl Fn(&Observed<Peer>) -> Instant,
     ) -> impl Iterator<Item = StaleHeartbeat> {
-        let these = self.by_node.iter().filter(move |(_, peer)| which(peer));
-        these.filter_map(move |(node, peer)| {
+        self.by_node.iter().filter(move |(_, peer)| which(peer)).filter_map(move |(node, peer)| {
             Some(StaleHeartbeat { node: node.clone(), lease: peer.value.lease.clone()?, since: since(peer) })
         })
     }
@@ -188,7 +174,7 @@ impl Peers {
     pub(crate) fn next_change(&self, now: Instant) -> Option<Instant> {
         let change = |peer: &Observed<Peer>| match peer.value.owner {
             Owner::Released => peer.end(HEARTBEAT_RETENTION),
-            Owner::Agent(_) | Owner::Missing | Owner::Unknown => silent_from(peer),
+            _ => silent_from(peer),
         };
         self.by_node.values().map(change).filter(|change| *change > now).min()
     }

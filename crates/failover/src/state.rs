@@ -33,7 +33,6 @@ use crate::timing::{
 /// The ports of an address that is held, and the time until which it is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The ports that are open.
     pub ports: Arc<[Port]>,
     /// When the address must be released at the latest.
     pub until: Instant,
@@ -44,11 +43,9 @@ pub struct Hold {
 pub struct DesiredState {
     /// The number of this desired state: it grows with each change.
     pub number: u64,
-    /// The addresses to hold.
     pub held: BTreeMap<IpAddr, Hold>,
 }
 
-/// The observed state of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedState {
     /// The number of the last desired state that the reconciler has begun to apply. Each address that this state no
@@ -56,65 +53,48 @@ pub struct ObservedState {
     pub number: u64,
     /// The addresses that may be on the network.
     pub addresses: BTreeSet<IpAddr>,
-    /// The addresses that could not be held after several tries.
     pub failing: BTreeSet<IpAddr>,
 }
 
 /// The subject of a write. At most one write for each subject is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The claim of this address.
     Address(IpAddr),
-    /// The heartbeat of this Node.
     Node(String),
 }
 
-/// A Lease to write or delete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeaseWrite {
-    /// Which Lease is written.
     pub subject: Subject,
-    /// How it is written.
     pub kind: WriteKind,
     /// The Lease to replace, if it has a resource version, or else to create. For [`WriteKind::Remove`], the Lease to
     /// delete.
     pub lease: Box<Lease>,
 }
 
-/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
-    /// This agent takes an address.
     Claim,
-    /// This agent gives an address back.
     GiveBack,
     /// A claim or a heartbeat without a holder is deleted.
     Remove,
-    /// A silent heartbeat is ended.
     End,
-    /// A missing heartbeat is put back.
     PutBack,
 }
 
-/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     /// The write succeeded. Contains the Lease as the API server returned it.
     Written(Box<Lease>),
-    /// The Lease no longer exists.
     Gone,
-    /// The Lease has changed since the agent observed it.
     Changed,
-    /// It is unknown whether the write succeeded.
     Unclear,
 }
 
 /// The decision of an agent about its network and the Leases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The state that the network of the node should have.
     pub desired: DesiredState,
-    /// The Leases to write.
     pub writes: Vec<LeaseWrite>,
     /// The addresses that this agent stops holding because another program changed their claims since the last plan.
     pub lost: Vec<IpAddr>,
@@ -124,7 +104,6 @@ pub struct Plan {
     pub replan_at: Option<Instant>,
 }
 
-/// The history of an address that later plans need.
 #[derive(Clone, Debug, Default)]
 struct AddressHistory {
     /// When the address became free for any agent; `None` if it is not free.
@@ -144,9 +123,11 @@ struct AddressHistory {
 }
 
 /// The state of an agent: its own term, its peers, the claims and the assignments.
+#[derive(Default)]
 pub struct AgentState {
     node: String,
-    started: Instant,
+    /// When this agent may claim free addresses; `None` stands for any time.
+    settled: Option<Instant>,
     listed: bool,
     stopping: bool,
     term: Option<Term>,
@@ -168,29 +149,10 @@ pub struct AgentState {
 }
 
 impl AgentState {
-    /// The state of an agent that has just started on this node.
     pub fn new(node: &str, now: Instant) -> Self {
-        Self {
-            node: node.to_owned(),
-            started: now,
-            listed: false,
-            stopping: false,
-            term: None,
-            assignments: Arc::default(),
-            peers: Peers::default(),
-            claims: BTreeMap::new(),
-            mine: BTreeSet::new(),
-            lost: Vec::new(),
-            histories: BTreeMap::new(),
-            claiming: BTreeMap::new(),
-            heartbeat_retry_at: BTreeMap::new(),
-            busy: BTreeSet::new(),
-            observed: ObservedState::default(),
-            desired: DesiredState::default(),
-        }
+        Self { node: node.to_owned(), settled: Some(now + SETTLE), ..Self::default() }
     }
 
-    /// Sets the current term of this agent.
     pub fn set_term(&mut self, term: Option<Term>) {
         let identity = |term: &Option<Term>| term.as_ref().map(|term| term.identity.clone());
         if identity(&term) != identity(&self.term) {
@@ -199,12 +161,10 @@ impl AgentState {
         self.term = term;
     }
 
-    /// Sets which nodes may hold which addresses.
     pub fn assign(&mut self, assignments: Arc<Assignments>) {
         self.assignments = assignments;
     }
 
-    /// Sets the observed state of the network.
     pub fn set_observed(&mut self, observed: ObservedState) {
         self.observed = observed;
     }
@@ -222,7 +182,6 @@ impl AgentState {
         self.apply_claim(lease, now);
     }
 
-    /// Records that a Lease was deleted.
     pub fn delete(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
             return self.peers.delete(lease, now);
@@ -239,14 +198,14 @@ impl AgentState {
         self.listed = true;
     }
 
-    /// Records the outcome of a write.
     pub fn written(&mut self, write: &LeaseWrite, outcome: WriteOutcome, now: Instant) {
         self.busy.remove(&write.subject);
         match (write.kind, outcome) {
-            (
-                WriteKind::Claim | WriteKind::GiveBack | WriteKind::End | WriteKind::PutBack,
-                WriteOutcome::Written(lease),
-            ) => {
+            (WriteKind::Remove, WriteOutcome::Written(_) | WriteOutcome::Gone) => match &write.subject {
+                Subject::Address(address) => drop(self.claims.remove(address)),
+                Subject::Node(_) => self.peers.delete(&write.lease, now),
+            },
+            (_, WriteOutcome::Written(lease)) => {
                 self.apply(&lease, now);
                 if let (WriteKind::Claim, Subject::Address(address)) = (write.kind, &write.subject)
                     // The term in which the claim was written may have ended.
@@ -256,10 +215,6 @@ impl AgentState {
                     self.mine.insert(*address);
                 }
             }
-            (WriteKind::Remove, WriteOutcome::Written(_) | WriteOutcome::Gone) => match &write.subject {
-                Subject::Address(address) => drop(self.claims.remove(address)),
-                Subject::Node(_) => self.peers.delete(&write.lease, now),
-            },
             (_, WriteOutcome::Gone) => self.delete(&write.lease, now),
             (_, WriteOutcome::Changed | WriteOutcome::Unclear) => match &write.subject {
                 Subject::Address(address) => {
@@ -326,7 +281,6 @@ impl AgentState {
     }
 }
 
-/// The claim of an address, as this agent has observed it last.
 #[derive(Clone, Debug)]
 enum Claimed {
     /// The claim exists. Without a holder, it was given back.
@@ -337,7 +291,6 @@ enum Claimed {
 }
 
 impl Claimed {
-    /// The Lease; `None` if it was deleted.
     fn lease(&self) -> Option<&Lease> {
         match self {
             Self::Stored { lease, .. } => Some(lease),
@@ -358,11 +311,9 @@ impl AgentState {
     /// Adds or updates a claim.
     fn apply_claim(&mut self, lease: &Lease, now: Instant) {
         let Some(HolderClaim { address, holder }) = HolderClaim::of(lease) else { return };
-        if let Some(Claimed::Stored { lease: known, .. }) = self.claims.get(&address) {
-            let (known, version) = (Version::of(known), Version::of(lease));
-            if known == version || version.is_older_than(&known) {
-                return;
-            }
+        let known = self.claims.get(&address).and_then(Claimed::lease);
+        if known.is_some_and(|known| Version::of(lease).is_known_beside(&Version::of(known))) {
+            return;
         }
         if let Some(node) = holder.as_ref().and_then(Identity::agent_node) {
             self.claiming.insert(node.to_owned(), now);
@@ -371,12 +322,10 @@ impl AgentState {
         self.check(address);
     }
 
-    /// Records that a claim was deleted.
     fn delete_claim(&mut self, lease: &Lease, now: Instant) {
         let Some(HolderClaim { address, .. }) = HolderClaim::of(lease) else { return };
-        if let Some(Claimed::Stored { lease: known, .. }) = self.claims.get(&address)
-            && Version::of(known).uid == Version::of(lease).uid
-        {
+        let known = self.claims.get(&address).and_then(Claimed::lease);
+        if known.is_some_and(|known| known.metadata.uid == lease.metadata.uid) {
             self.claim_gone(address, now);
         }
     }
@@ -417,7 +366,6 @@ impl AgentState {
         }
     }
 
-    /// Whether the claim of the address names the current term of this agent.
     fn is_claimed_here(&self, address: IpAddr) -> bool {
         matches!((self.claims.get(&address), &self.term),
             (Some(Claimed::Stored { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
@@ -427,11 +375,8 @@ impl AgentState {
 /// Whether an agent may claim an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Availability {
-    /// Any agent may take the address.
     Free,
-    /// Another agent holds the address, or may hold it.
     Taken,
-    /// This agent claimed the address in its current term.
     Ours,
 }
 
@@ -452,7 +397,6 @@ impl AgentState {
         }
     }
 
-    /// Whether the address is free, or claimed by another agent or by this one.
     fn availability(&self, address: IpAddr, term: &Term, now: Instant) -> Availability {
         let is_over = |holder: &Identity| match holder.agent_node() {
             // The holder is not an agent, or it is this node in an earlier term.
@@ -469,7 +413,6 @@ impl AgentState {
         }
     }
 
-    /// Claims free addresses when it is the turn of this agent, and writes its own unconfirmed claims again.
     fn claim(&mut self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         let mut free = BTreeSet::new();
         let mut due = Vec::new();
@@ -493,7 +436,7 @@ impl AgentState {
             }
             history.free_since = None;
         }
-        let settled = self.started + SETTLE;
+        let settled = self.settled.unwrap_or(deadline.now);
         if !free.is_empty() && deadline.is_due(settled) {
             let holders =
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
@@ -589,7 +532,6 @@ impl AgentState {
         self.left_to_others_until(address, now).or_else(of_node)
     }
 
-    /// Whether the claim of the address may be written now.
     fn may_write(&self, address: IpAddr, deadline: &mut NextDeadline) -> bool {
         let retry_at = self.histories.get(&address).and_then(|history| history.retry_at);
         !self.busy.contains(&Subject::Address(address)) && retry_at.is_none_or(|retry_at| deadline.is_due(retry_at))
@@ -617,7 +559,6 @@ impl AgentState {
         self.peers.live(now).chain([self.node.as_str()]).collect()
     }
 
-    /// Forgets state that no longer matters.
     fn tidy(&mut self, now: Instant) {
         let ended = |since: Instant| now >= since + HEARTBEAT.lease;
         self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));

@@ -33,7 +33,6 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Opens the packet socket.
     pub fn open() -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol the socket receives nothing, so no task needs to read it.

@@ -34,7 +34,6 @@ use tokio::process::Command;
 
 use super::interface::{Error, Result};
 
-/// Adjacent ports of a protocol.
 pub type PortRange = (Protocol, RangeInclusive<u16>);
 
 /// The ranges of these ports, as few as possible, in ascending order.
@@ -53,7 +52,6 @@ pub fn ranges<'p>(ports: impl IntoIterator<Item = &'p Port>) -> Vec<PortRange> {
     ranges
 }
 
-/// The name of the protocol in a rule.
 fn name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
@@ -181,7 +179,6 @@ const RULES: &str = "
     }
 ";
 
-/// Runs `nft`, which applies the commands as one transaction.
 async fn nft(transaction: &str) -> io::Result<Output> {
     let mut nft = Command::new("nft");
     nft.args(["-f", "-"]).kill_on_drop(true);

@@ -16,14 +16,12 @@ use nix::errno::Errno;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, CacheInfo};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
-use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
+use rtnetlink::{Handle, LinkGetRequest, RouteMessageBuilder, new_connection};
 
 use thiserror::Error;
 
-/// The result of an operation on the node.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on the node failed.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The interface does not exist, or was deleted.
@@ -53,14 +51,12 @@ pub(super) fn remedy(reason: Errno, capability: &str) -> String {
 
 /// The metric of addresses of this crate: "cip" in ASCII.
 const MARK: u32 = u32::from_be_bytes(*b"\0cip");
-/// The suffix of the label of an IPv4 address.
 const LABEL: &str = ":cip";
 /// The value that the kernel takes for an unlimited lifetime.
 const FOREVER: u32 = u32::MAX;
 /// The maximum number of bytes of a label.
 const LABEL_LENGTH: usize = 15;
 
-/// The result of [`Interface::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldResult {
     /// The address was added. The caller should announce it.
@@ -89,34 +85,34 @@ impl Interface {
             new_connection().map_err(|error| Error::other(format!("can't open a netlink socket: {error}")))?;
         // The task ends when the last handle is dropped.
         tokio::spawn(connection);
-        let wanted = match name {
-            Some(name) => Wanted::Name(name),
-            None => Wanted::Index(index_of_default_route(&handle).await?.ok_or_else(|| {
-                Error::other("the main routing table has no default route for IPv4 or IPv6: name the interface")
-            })?),
+        let (request, wanted) = match name {
+            // The kernel would treat an empty name as no name.
+            Some("") => return Err(Error::NoInterface("\"\"".to_owned())),
+            Some(name) => (handle.link().get().match_name(name.to_owned()), name.to_owned()),
+            None => {
+                let index = index_of_default_route(&handle).await?.ok_or_else(|| {
+                    Error::other("the main routing table has no default route for IPv4 or IPv6: name the interface")
+                })?;
+                (handle.link().get().match_index(index), format!("number {index}"))
+            }
         };
-        let link = wanted.link(&handle).await?;
-        let name = link
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                LinkAttribute::IfName(name) => Some(name.clone()),
-                _ => None,
-            })
-            .unwrap_or_else(|| wanted.to_string());
+        let link = link(request, &wanted).await?;
+        let name = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        });
+        let name = name.unwrap_or(wanted);
         if link.header.link_layer_type != LinkLayerType::Ether {
             return Err(Error::not_ethernet(&name));
         }
         Ok(Self { name, index: link.header.index, handle })
     }
 
-    /// The name of the interface.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The index of the interface in the kernel.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
@@ -128,11 +124,8 @@ impl Interface {
     }
 
     /// Checks that the interface transmits frames: it is up, and so is its link.
-    ///
-    /// # Errors
-    /// If it is down; [`Error::NoInterface`] if it is gone.
     pub async fn check_up(&self) -> Result<()> {
-        let link = Wanted::Index(self.index).link(&self.handle).await;
+        let link = link(self.handle.link().get().match_index(self.index), &format!("number {}", self.index)).await;
         let link = link.map_err(|error| match error {
             Error::NoInterface(_) => Error::NoInterface(self.name.clone()),
             error => error,
@@ -161,16 +154,16 @@ impl Interface {
         let seconds = seconds.ok_or_else(|| {
             Error::other(format!("can't hold {address} for {valid:?}: a lifetime is between 1 second and 136 years"))
         })?;
-        let held = match self.messages().await?.iter().filter(|message| of(message) == Some(address)).collect() {
-            Found::None => HoldResult::Added,
-            Found::Ours => HoldResult::Renewed,
-            Found::Foreign => {
-                return Err(Error::other(format!(
-                    "another program has added {address} to interface {}: remove it, or exclude it from the pool",
-                    self.name
-                )));
-            }
-        };
+        // An address can be present twice, with two prefix lengths.
+        let mut there = self.messages().await?;
+        there.retain(|message| of(message) == Some(address));
+        if !there.iter().all(ours) {
+            return Err(Error::other(format!(
+                "another program has added {address} to interface {}: remove it, or exclude it from the pool",
+                self.name
+            )));
+        }
+        let held = if there.is_empty() { HoldResult::Added } else { HoldResult::Renewed };
         let mut request = self.handle.address().add(self.index, address, length(address)).replace();
         let mut lifetime = CacheInfo::default();
         lifetime.ifa_valid = seconds;
@@ -218,7 +211,6 @@ impl Interface {
         Ok(held)
     }
 
-    /// All addresses of the interface, as the kernel lists them.
     async fn messages(&self) -> Result<Vec<AddressMessage>> {
         let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
         messages.try_collect().await.map_err(|error| self.refused("list the addresses of", &error))
@@ -232,55 +224,15 @@ impl Interface {
     }
 }
 
-/// Which program has added an address to the interface.
-enum Found {
-    None,
-    Ours,
-    Foreign,
-}
-
-impl<'a> FromIterator<&'a AddressMessage> for Found {
-    /// An address can be present twice, with two prefix lengths.
-    fn from_iter<T: IntoIterator<Item = &'a AddressMessage>>(messages: T) -> Self {
-        messages.into_iter().fold(Self::None, |found, message| match found {
-            Self::None | Self::Ours if ours(message) => Self::Ours,
-            _ => Self::Foreign,
-        })
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Wanted<'a> {
-    Name(&'a str),
-    Index(u32),
-}
-
-impl std::fmt::Display for Wanted<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Name(name) => f.write_str(name),
-            Self::Index(index) => write!(f, "number {index}"),
+async fn link(request: LinkGetRequest, wanted: &str) -> Result<LinkMessage> {
+    match request.execute().try_next().await {
+        Ok(Some(link)) => Ok(link),
+        // The kernel reports a name that is too long for an interface as out of range.
+        Ok(None) => Err(Error::NoInterface(wanted.to_owned())),
+        Err(error) if matches!(errno(&error), Errno::ENODEV | Errno::ERANGE | Errno::EINVAL) => {
+            Err(Error::NoInterface(wanted.to_owned()))
         }
-    }
-}
-
-impl Wanted<'_> {
-    async fn link(self, handle: &Handle) -> Result<LinkMessage> {
-        let request = match self {
-            // The kernel would treat an empty name as no name.
-            Self::Name("") => return Err(Error::NoInterface("\"\"".to_owned())),
-            Self::Name(name) => handle.link().get().match_name(name),
-            Self::Index(index) => handle.link().get().match_index(index),
-        };
-        match request.execute().try_next().await {
-            Ok(Some(link)) => Ok(link),
-            // The kernel reports a name that is too long for an interface as out of range.
-            Ok(None) => Err(Error::NoInterface(self.to_string())),
-            Err(error) if matches!(errno(&error), Errno::ENODEV | Errno::ERANGE | Errno::EINVAL) => {
-                Err(Error::NoInterface(self.to_string()))
-            }
-            Err(error) => Err(kernel_error("read the attributes of", &self.to_string(), &error)),
-        }
+        Err(error) => Err(kernel_error("read the attributes of", wanted, &error)),
     }
 }
 
@@ -301,7 +253,6 @@ async fn index_of_default_route(handle: &Handle) -> Result<Option<u32>> {
     Ok(None)
 }
 
-/// The metric and the interface of a route, if it is a default route.
 fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
     let default = route.header.destination_prefix_length == 0
         && route.header.table == RouteHeader::RT_TABLE_MAIN
@@ -318,7 +269,6 @@ fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
     interface.filter(|_| default).map(|index| (metric.unwrap_or_default(), index))
 }
 
-/// The prefix length of a single address.
 fn length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -329,12 +279,11 @@ fn of(message: &AddressMessage) -> Option<IpAddr> {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,
     });
-    local.or_else(|| {
-        message.attributes.iter().find_map(|attribute| match attribute {
-            AddressAttribute::Address(address) => Some(*address),
-            _ => None,
-        })
-    })
+    let of_interface = |attribute: &AddressAttribute| match attribute {
+        AddressAttribute::Address(address) => Some(*address),
+        _ => None,
+    };
+    local.or_else(|| message.attributes.iter().find_map(of_interface))
 }
 
 fn ours(message: &AddressMessage) -> bool {

@@ -11,7 +11,6 @@ use std::{fmt, fs};
 
 use super::interface::{Error, Result};
 
-/// The IPv4 settings of each interface.
 const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 /// The interface on which kube-proxy in IPVS mode has the addresses of Services.
 const IPVS: &str = "kube-ipvs0";
@@ -21,9 +20,7 @@ const STRICT: (u8, u8) = (1, 2);
 /// kube-proxy runs in IPVS mode without strict ARP, so every node answers ARP for every address of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenientArp {
-    /// The effective `arp_ignore` of the interface.
     pub arp_ignore: u8,
-    /// The effective `arp_announce` of the interface.
     pub arp_announce: u8,
 }
 
@@ -60,7 +57,6 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
     Ok((!strict).then_some(lenient))
 }
 
-/// The number in a file; `None` if the file does not exist.
 fn number(path: &Path) -> Result<Option<u8>> {
     let unreadable = |reason: String| Error::other(format!("can't read {}: {reason}", path.display()));
     match fs::read_to_string(path) {

@@ -23,18 +23,14 @@ use crate::watch::service_ranges::ServiceRanges;
 /// How long to wait before a version is checked again after the policy has not answered.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Follows settings that may change.
 pub struct Follower {
     source: SettingsSource,
     ranges: watch::Receiver<ServiceRanges>,
-    /// The Service ranges with which the settings in use are valid.
     valid_with: ServiceRanges,
     metrics: ClusterMetrics,
-    /// The latest version, valid or not.
     latest: Version,
     /// What was compiled from the latest version, if that consists of objects.
     compilation: watch::Sender<Option<Arc<Compilation>>>,
-    /// The version in use.
     used: WrittenSettings,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
@@ -86,7 +82,6 @@ impl Follower {
         self.compilation.subscribe()
     }
 
-    /// Follows the settings until `shutdown`.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let mut versions = versions(&self.source, self.metrics.clone(), self.latest.clone());
@@ -230,10 +225,7 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
 }
 
 /// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties
-/// under them.
-///
-/// # Errors
-/// If the settings can't be read or are invalid, or if permissions are missing: the error names all missing ones.
+/// under them. The error names all missing permissions.
 pub async fn start_following(
     source: SettingsSource,
     ranges: watch::Receiver<ServiceRanges>,

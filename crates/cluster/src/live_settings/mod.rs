@@ -33,10 +33,8 @@ pub use self::settings_file::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};
 pub use self::validation::{check_settings, complete, version};
 
-/// A settings document as it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WrittenSettings {
-    /// The document.
     pub document: Value,
     /// The state of the objects that the document was compiled from; `None` if it comes from no objects.
     pub objects: Option<BTreeMap<ObjectKey, ObjectState>>,
@@ -87,12 +85,9 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Settings in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveSettings {
-    /// The document that `settings` was read from.
     pub document: Value,
-    /// The same settings, parsed.
     pub settings: Settings,
     /// The hash of the document in 32 hexadecimal digits: the same for the same document in every process.
     pub hash: String,
@@ -112,12 +107,10 @@ impl LiveSettings {
         if self.are_objects { in_words_of_objects(&message) } else { message }
     }
 
-    /// A warning about a field of the document.
     pub fn warning(&self, mistake: Mistake) -> Warning {
         Warning::new(mistake, &self.document, self.are_objects)
     }
 
-    /// A decision, with its reasons as [`Self::words`] has them.
     pub fn worded(&self, mut decision: Decision) -> Decision {
         if !self.are_objects {
             return decision;
@@ -139,10 +132,8 @@ pub fn in_lines(name: &str, mistakes: impl fmt::Display) -> String {
     mistakes.to_string().lines().map(|mistake| format!("settings: {name}: {mistake}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Why a version of the settings is not used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CheckError {
-    /// It has mistakes, one in each line.
     #[error("{0}")]
     Mistakes(String),
     /// The check panicked, or was cancelled.
@@ -156,7 +147,6 @@ impl CheckError {
     }
 }
 
-/// The error about initial settings with mistakes.
 fn unusable(source: &SettingsSource, mistakes: &CheckError) -> anyhow::Error {
     anyhow!(in_lines(&source.to_string(), mistakes))
 }

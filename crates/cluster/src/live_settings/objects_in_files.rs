@@ -17,7 +17,6 @@ pub fn is_settings_object(object: &Value) -> bool {
     is_settings_api(api_version(object))
 }
 
-/// Whether this is a version of the API `clusterip-policy.io`.
 pub fn is_settings_api(api_version: &str) -> bool {
     api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
 }
@@ -101,7 +100,6 @@ fn document_with(
     if mistakes.is_empty() { Ok(after.into()) } else { Err(CheckError::Mistakes(mistakes.join("\n"))) }
 }
 
-/// Whether the ranges of a pool are those of ServiceCIDR objects.
 pub(super) fn selects_service_cidrs(object: &Value) -> bool {
     let selector = object.pointer("/spec/serviceCIDRSelector");
     is_settings_object(object) && selector.is_some_and(|selector| !selector.is_null())

@@ -1,7 +1,6 @@
 //! Reads and watches the objects of the API `clusterip-policy.io`, and translates them into the settings document.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::api_error::error_chain;
@@ -29,14 +28,12 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Objects that change all the time are compiled at least this often.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// All objects of this API, sorted by kind and name. Each has only the parts that matter to the settings.
-///
-/// # Errors
-/// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
+/// All objects of this API, sorted by kind and name. Each has only the parts that matter to the settings. The status of
+/// the error is 404 if the definitions of the custom resources are not installed.
 pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     let mut objects = Vec::new();
     for kind in Kind::ALL {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
+        let api = api(client, kind);
         let list = |page| {
             let api = api.clone();
             async move { api.list(&page).await }
@@ -81,92 +78,47 @@ pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, Kub
 
 /// All objects each time some of them have changed.
 pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
-    let mut watch = ObjectWatch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
-    let missing = MissingDefinitions::default();
+    let (client, metrics) = (client.clone(), metrics.clone());
+    let (mut events, mut stores) = (SelectAll::new(), Vec::new());
     for kind in Kind::ALL {
-        let resource = kind.api_resource();
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let writer = Writer::new(resource);
-        watch.stores.push((kind, writer.as_reader()));
-        let (metrics, missing, definition) = (metrics.clone(), missing.clone(), api.clone());
-        let seen = move |event: Result<Event<DynamicObject>, watcher::Error>| {
-            let (metrics, missing, definition) = (metrics.clone(), missing.clone(), definition.clone());
-            async move {
-                match event {
-                    Ok(event) => {
-                        // `Event::Init` is also sent before a list that fails.
-                        if matches!(event, Event::InitDone | Event::Apply(_)) {
-                            missing.found(kind);
-                        }
-                        Some((kind, matches!(event, Event::InitDone)))
-                    }
-                    Err(error) => {
-                        metrics.watch_error(kind.as_str());
-                        if is_defined(&definition).await {
-                            let error = error_chain(&error);
-                            if repeated_failures::line(&error).is_some() {
-                                tracing::warn!(
-                                    kind = kind.as_str(),
-                                    error,
-                                    "watching the settings failed, trying again"
-                                );
-                            }
-                        } else {
-                            missing.report(kind);
-                        }
-                        None
-                    }
-                }
-            }
-        };
-        let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer).filter_map(seen);
-        watch.events.push(events.boxed());
+        let writer = Writer::new(kind.api_resource());
+        stores.push((kind, writer.as_reader()));
+        let watch = watcher(api(&client, kind), watcher::Config::default()).default_backoff().reflect(writer);
+        events.push(watch.map(move |event| (kind, event)).boxed());
     }
-    futures::stream::unfold(watch, |mut watch| async move {
-        let objects = watch.next().await?;
-        Some((objects, watch))
-    })
-    .boxed()
+    let (listed, missing) = (BTreeSet::new(), BTreeSet::new());
+    let watch = ObjectWatch { client, metrics, events, stores, listed, missing, last: None };
+    futures::stream::unfold(watch, async |mut watch| Some((watch.next().await?, watch))).boxed()
+}
+
+fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &kind.api_resource())
+}
+
+pub(super) fn warn_of_watch(kind: Option<Kind>, error: &watcher::Error) {
+    let (kind, error) = (kind.map(Kind::as_str), error_chain(error));
+    if repeated_failures::line(&error).is_some() {
+        tracing::warn!(kind, error, "watching the settings failed, trying again");
+    }
 }
 
 /// Whether the definition of a kind is installed; true if the API server does not say. The error of a watch does not
 /// tell, because the API server answers a watch of an unknown kind with a text.
-async fn is_defined(api: &Api<DynamicObject>) -> bool {
-    let listed = api.list(&ListParams::default().limit(1)).await;
+async fn is_defined(client: &Client, kind: Kind) -> bool {
+    let listed = api(client, kind).list(&ListParams::default().limit(1)).await;
     !matches!(listed, Err(KubeError::Api(status)) if status.code == 404)
 }
 
-/// The kinds whose definitions were deleted while this process watches their objects. Clones share one set.
-#[derive(Clone, Default)]
-struct MissingDefinitions(Arc<Mutex<BTreeSet<Kind>>>);
+type WatchEvent = (Kind, Result<Event<DynamicObject>, watcher::Error>);
 
-impl MissingDefinitions {
-    /// Logs that definitions are missing, once for all kinds.
-    fn report(&self, kind: Kind) {
-        let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if missing.insert(kind) && missing.len() == 1 {
-            tracing::warn!(
-                kind = kind.as_str(),
-                "the definition of this resource was deleted, and its objects with it: install the definitions again \
-                 with kubectl apply -k deploy/api"
-            );
-        }
-    }
-
-    /// Notes that a kind is watched.
-    fn found(&self, kind: Kind) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&kind);
-    }
-}
-
-/// Watches the objects of all kinds.
 struct ObjectWatch {
-    /// The kind of each object that changed, and whether the list of that kind is complete.
-    events: SelectAll<BoxStream<'static, (Kind, bool)>>,
+    client: Client,
+    metrics: ClusterMetrics,
+    events: SelectAll<BoxStream<'static, WatchEvent>>,
     stores: Vec<(Kind, Store<DynamicObject>)>,
-    /// The kinds whose lists are complete.
     listed: BTreeSet<Kind>,
-    /// The objects of the last version.
+    /// The kinds whose definitions were deleted while this process watches their objects.
+    missing: BTreeSet<Kind>,
     last: Option<Vec<Value>>,
 }
 
@@ -175,10 +127,10 @@ impl ObjectWatch {
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
             let event = self.events.next().await?;
-            self.see(event);
+            self.see(event).await;
             let end = Instant::now() + MAX_DELAY;
             while let Ok(Some(event)) = timeout_at(end.min(Instant::now() + QUIET), self.events.next()).await {
-                self.see(event);
+                self.see(event).await;
                 if Instant::now() >= end {
                     break;
                 }
@@ -187,17 +139,32 @@ impl ObjectWatch {
                 continue;
             }
             let objects = self.objects();
-            if self.last.as_ref() != Some(&objects) {
-                self.last = Some(objects.clone());
+            if self.last.replace(objects.clone()).as_ref() != Some(&objects) {
                 return Some(objects);
             }
         }
     }
 
-    /// Notes whether the list of a kind is complete.
-    fn see(&mut self, (kind, is_listed): (Kind, bool)) {
-        if is_listed {
-            self.listed.insert(kind);
+    async fn see(&mut self, (kind, event): WatchEvent) {
+        match event {
+            // `Event::Init` is also sent before a list that fails.
+            Ok(event) if matches!(event, Event::InitDone | Event::Apply(_)) => {
+                self.missing.remove(&kind);
+                self.listed.extend(matches!(event, Event::InitDone).then_some(kind));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.metrics.watch_error(kind.as_str());
+                if is_defined(&self.client, kind).await {
+                    warn_of_watch(Some(kind), &error);
+                } else if self.missing.insert(kind) && self.missing.len() == 1 {
+                    tracing::warn!(
+                        kind = kind.as_str(),
+                        "the definition of this resource was deleted, and its objects with it: install the definitions \
+                         again with kubectl apply -k deploy/api"
+                    );
+                }
+            }
         }
     }
 

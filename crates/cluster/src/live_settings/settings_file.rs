@@ -11,21 +11,10 @@ use crate::object::{api_version, kind};
 use crate::watch::service_ranges::ServiceRanges;
 use crate::yaml;
 
-/// The key of a ConfigMap that holds the settings.
 const KEY: &str = "settings.yaml";
 
-/// A document, or why a text is not a document.
-type Written = Result<Value, CheckError>;
-
-/// Parses the text of a settings document. An empty text is null.
-pub(super) fn parse(text: &str) -> Written {
-    yaml::single(text).map_err(CheckError::mistake)
-}
-
-/// The content of a settings file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingsFile {
-    /// A settings document.
     Document(Value),
     /// Objects of the API `clusterip-policy.io`, and perhaps ServiceCIDR objects that they select.
     Objects(Vec<Value>),
@@ -41,7 +30,7 @@ impl SettingsFile {
                 Some(other) => Err(why_not_among_objects(other)),
             };
         }
-        let document = parse(text)?;
+        let document = yaml::single(text).map_err(CheckError::mistake)?;
         if document.is_null() {
             return Err(CheckError::mistake("the file is empty: write {} for the pools of K2s"));
         }
@@ -60,26 +49,19 @@ impl SettingsFile {
     /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
     /// ServiceCIDR objects.
     pub fn document_without_cluster(&self) -> Result<WrittenSettings, CheckError> {
-        match self {
-            Self::Document(document) => Ok(document.clone().into()),
-            Self::Objects(objects) => {
-                let known: Vec<Value> =
-                    objects.iter().filter(|object| !selects_service_cidrs(object)).cloned().collect();
-                document_of_objects(&known, &ServiceRanges::default())
-            }
-        }
+        let known = match self {
+            Self::Document(document) => return Ok(document.clone().into()),
+            Self::Objects(objects) => objects.iter().filter(|object| !selects_service_cidrs(object)),
+        };
+        document_of_objects(&known.cloned().collect::<Vec<_>>(), &ServiceRanges::default())
     }
 
     /// Whether the ranges of some pools are those of ServiceCIDR objects.
     pub fn selects_service_cidrs(&self) -> bool {
-        match self {
-            Self::Document(_) => false,
-            Self::Objects(objects) => objects.iter().any(selects_service_cidrs),
-        }
+        matches!(self, Self::Objects(objects) if objects.iter().any(selects_service_cidrs))
     }
 }
 
-/// Whether an object is a ServiceCIDR.
 pub fn is_service_cidr(object: &Value) -> bool {
     kind(object) == "ServiceCIDR" && api_version(object).starts_with("networking.k8s.io/")
 }
@@ -104,7 +86,7 @@ fn other_object(api_version: &str, kind: &str) -> CheckError {
 }
 
 /// The settings document in a document that may be a policy of Kubewarden or a ConfigMap.
-fn settings_of(document: Value) -> Written {
+fn settings_of(document: Value) -> Result<Value, CheckError> {
     let (api_version, kind) = (api_version(&document), kind(&document));
     if api_version.is_empty() || kind.is_empty() {
         return Ok(document);
@@ -121,8 +103,10 @@ fn settings_of(document: Value) -> Written {
         ("", "ConfigMap") => match document.pointer("/data").and_then(|data| data.get(KEY)).and_then(Value::as_str) {
             Some(text) => yaml::single(text).map_err(|error| CheckError::Mistakes(format!("data[{KEY:?}]: {error}"))),
             None => {
-                let config_map = serde_json::from_value::<ConfigMap>(document);
-                of_config_map(&config_map.map_err(CheckError::mistake)?)
+                let config_map: ConfigMap = serde_json::from_value(document).map_err(CheckError::mistake)?;
+                let keys: Vec<String> = config_map.data.unwrap_or_default().into_keys().collect();
+                let keys = if keys.is_empty() { "no keys".to_owned() } else { keys.join(", ") };
+                Err(CheckError::Mistakes(format!("the ConfigMap has no key {KEY}: it has {keys}")))
             }
         },
         _ => Err(other_object(api_version, kind)),
@@ -134,17 +118,6 @@ pub(super) fn of_policy(spec: Option<&Value>) -> Value {
     let settings = spec.and_then(|spec| spec.get("settings")).filter(|settings| !settings.is_null());
     settings.cloned().unwrap_or_else(|| json!({}))
 }
-
-fn of_config_map(config_map: &ConfigMap) -> Written {
-    let data = config_map.data.as_ref();
-    let Some(text) = data.and_then(|data| data.get(KEY)) else {
-        let keys: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
-        let keys = if keys.is_empty() { "it has no keys".to_owned() } else { format!("it has {}", keys.join(", ")) };
-        return Err(CheckError::Mistakes(format!("the ConfigMap has no key {KEY}: {keys}")));
-    };
-    parse(text)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {

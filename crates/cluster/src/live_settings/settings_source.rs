@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::api_error::{error_chain, failed};
-use crate::repeated_failures;
+use crate::api_error::failed;
 use anyhow::anyhow;
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -23,10 +22,8 @@ use crate::manifests;
 use crate::panics;
 use crate::watch::service_ranges::ServiceRanges;
 
-/// The kind of a policy of Kubewarden.
 const POLICY: &str = "ClusterAdmissionPolicy";
 
-/// The message if a cluster does not have the definitions of the custom resources.
 const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                               definitions with kubectl apply -k deploy/api, or use --settings FILE";
 
@@ -34,22 +31,16 @@ const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API 
 /// sends notifications.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The source of settings.
 #[derive(Clone)]
 pub enum SettingsSource {
     /// A file, or standard input for `-`: the settings themselves, or objects that contain them, see
     /// [`SettingsFile::read`].
     File(PathBuf),
-    /// The objects of the API `clusterip-policy.io`.
     Pools {
-        /// The client that reads the objects.
         client: Client,
     },
-    /// `spec.settings` of a policy of Kubewarden, a ClusterAdmissionPolicy.
     KubewardenPolicy {
-        /// The client that reads the policy.
         client: Client,
-        /// The name of the policy.
         name: String,
     },
 }
@@ -76,16 +67,13 @@ impl fmt::Display for SettingsSource {
     }
 }
 
-/// A version of the settings, as the source has it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Version {
     /// What a file or a policy of Kubewarden contains, or why that is no settings.
     File(FileContent),
-    /// The objects of the API `clusterip-policy.io`.
     Objects(Vec<Value>),
 }
 
-/// The settings of a file, or why it has none.
 pub(super) type FileContent = Result<SettingsFile, CheckError>;
 
 /// The settings in a file, in one of the forms of [`SettingsFile::read`].
@@ -123,9 +111,7 @@ pub async fn written(source: &SettingsSource, client: &Client) -> anyhow::Result
     }
 }
 
-/// The current version of the settings.
-///
-/// A file that can't be read is a version with a mistake.
+/// The current version of the settings. A file that can't be read is a version with a mistake.
 pub(super) async fn read(source: &SettingsSource) -> anyhow::Result<Version> {
     match source {
         SettingsSource::File(file) => Ok(Version::File(of_file(file))),
@@ -145,12 +131,10 @@ pub(super) async fn read(source: &SettingsSource) -> anyhow::Result<Version> {
     }
 }
 
-/// The settings of a policy of Kubewarden.
 fn of_kubewarden(policy: &DynamicObject) -> Version {
     Version::File(Ok(SettingsFile::Document(of_policy(policy.data.get("spec")))))
 }
 
-/// The policies of Kubewarden.
 fn policies(client: &Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("policies.kubewarden.io", "v1", POLICY);
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
@@ -193,10 +177,7 @@ pub(super) fn versions(
                     Ok(None) => Some(Version::File(Err(CheckError::mistake("the ClusterAdmissionPolicy was deleted")))),
                     Err(error) => {
                         metrics.watch_error(POLICY);
-                        let error = error_chain(&error);
-                        if repeated_failures::line(&error).is_some() {
-                            tracing::warn!(error, "watching the settings failed, trying again");
-                        }
+                        pool_objects::warn_of_watch(None, &error);
                         None
                     }
                 };

@@ -23,7 +23,6 @@ pub(super) async fn check_in_background(
     panics::catch_blocking(move || check_settings(written, &ranges)).await.map_err(CheckError::Unfinished)?
 }
 
-/// The settings of a document in a cluster with these ranges.
 pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
     let WrittenSettings { document: written, objects } = written.into();
     let are_objects = objects.is_some();
@@ -32,7 +31,7 @@ pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRange
         // As for `complete`, an empty list is as good as none.
         !cidrs.is_null() && cidrs.as_array().is_none_or(|cidrs| !cidrs.is_empty())
     });
-    let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
+    let document = complete(if written.is_null() { json!({}) } else { written }, ranges);
     let worded = |mistakes: String| if are_objects { mistakes_of_objects(&mistakes, &document) } else { mistakes };
     let settings = Settings::from_value(&document).map_err(|invalid| {
         let mut mistakes = invalid.to_string();
@@ -113,7 +112,7 @@ fn unknown_systems(document: &Value) -> Vec<Mistake> {
 /// The hash of a settings version in 32 hexadecimal digits: the same for the same document in every process. An empty
 /// document is `{}`.
 pub fn version(written: &Value) -> String {
-    if written.is_null() { hash(&Value::Object(<_>::default())) } else { hash(written) }
+    if written.is_null() { hash(&json!({})) } else { hash(written) }
 }
 
 /// Why the default pools, which a document without pools has, do not fit the Service ranges in the document, with the
@@ -193,7 +192,7 @@ fn hash(document: &Value) -> String {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::live_settings::settings_file::parse;
+    use crate::yaml::single as parse;
 
     fn checked(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::yaml::{Data, Key, Node};
 
-/// The fields that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
     /// The addresses of a Service: `clusterIP`, and with several addresses also `clusterIPs`.
@@ -20,30 +19,36 @@ pub enum Fields {
 /// The place in the text for the addresses of a Service or the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsertionPoint {
-    /// The fields that are written there.
     pub fields: Fields,
     spot: Option<Spot>,
     record: Option<Annotations>,
 }
 
-/// The place for the record of the external addresses of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Annotations {
     /// In the existing annotations: instead of the existing record, or before the character `at`.
-    Among { at: usize, layout: Layout, record: Option<ValueRange> },
-    /// The annotations are an explicit null.
+    Among {
+        at: usize,
+        layout: Layout,
+        record: Option<ValueRange>,
+    },
     Null(ValueRange),
     /// There are no annotations: they are inserted before the character `at` of `metadata`.
-    Missing { at: usize, layout: Layout },
+    Missing {
+        at: usize,
+        layout: Layout,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spot {
-    /// In the existing `spec`.
     Spec(Spec),
     /// There is no `spec`: it is inserted before the character `at`. A Service always has a `spec`, a Node may have
     /// none.
-    NoSpec { at: usize, layout: Layout },
+    NoSpec {
+        at: usize,
+        layout: Layout,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,20 +61,21 @@ struct Spec {
     all: Option<ValueRange>,
 }
 
-/// How the fields of a mapping are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// One field per line, indented by this many spaces.
-    Block { indent: usize },
+    Block {
+        indent: usize,
+    },
     /// In braces, on one line.
     Flow,
     /// In braces, one field per line.
-    FlowLines { indent: usize },
-    /// Empty braces.
+    FlowLines {
+        indent: usize,
+    },
     Empty,
 }
 
-/// The range from the end of a key to the end of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ValueRange {
     key_end: usize,
@@ -77,7 +83,6 @@ struct ValueRange {
     value_end: usize,
 }
 
-/// A replacement of a range of the text, counted in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     start: usize,
@@ -86,7 +91,6 @@ pub struct Edit {
 }
 
 impl Fields {
-    /// The name of the field for the first value, and of the field for all values.
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::ClusterIps => ("clusterIP", "clusterIPs"),
@@ -102,15 +106,17 @@ impl Fields {
 }
 
 impl InsertionPoint {
-    /// The slot of the object at `object`.
     pub fn of(object: &Node, fields: Fields) -> Self {
         let spec = object.field("spec");
         let own = spec.filter(|(key, spec)| !key.merged && !spec.aliased && !object.aliased);
         let spot = match (own, spec) {
-            (Some((_, spec)), _) => Spec::of(spec, fields).map(Spot::Spec),
+            (Some((_, spec)), _) => room(spec).map(|(at, layout)| {
+                let (first, all) = fields.names();
+                Spot::Spec(Spec { at, layout, first: ValueRange::of(spec, first), all: ValueRange::of(spec, all) })
+            }),
             (None, None) if fields == Fields::PodCidrs && !object.aliased => {
                 let metadata = object.field("metadata").filter(|(key, _)| !key.merged);
-                metadata.map(|(key, _)| Spot::NoSpec { at: key.start, layout: Layout::of(object, key) })
+                metadata.map(|(key, _)| Spot::NoSpec { at: key.at.start, layout: Layout::of(object, key) })
             }
             _ => None,
         };
@@ -176,22 +182,13 @@ impl InsertionPoint {
     }
 }
 
-impl Spec {
-    fn of(spec: &Node, filled: Fields) -> Option<Self> {
-        let (first_name, all_name) = filled.names();
-        let (at, layout) = room(spec)?;
-        Some(Self { at, layout, first: ValueRange::of(spec, first_name), all: ValueRange::of(spec, all_name) })
-    }
-}
-
 impl Annotations {
-    /// The place in the object at `object`.
     fn of(object: &Node) -> Option<Self> {
         let own = |field: &(&Key, &Node)| !field.0.merged && !field.1.aliased;
         let (_, metadata) = object.field("metadata").filter(|field| own(field) && !object.aliased)?;
         match metadata.field("annotations") {
-            Some((key, Node { data: Data::Scalar(Value::Null), start, end, aliased: false, .. })) if !key.merged => {
-                Some(Self::Null(ValueRange { key_end: key.end, value: *start, value_end: *end }))
+            Some((key, Node { data: Data::Scalar(Value::Null), at, aliased: false, .. })) if !key.merged => {
+                Some(Self::Null(ValueRange { key_end: key.at.end, value: at.start, value_end: at.end }))
             }
             Some(field) => {
                 let annotations = Some(field).filter(own)?.1;
@@ -207,19 +204,18 @@ impl Annotations {
 fn room(mapping: &Node) -> Option<(usize, Layout)> {
     let Data::Mapping(fields) = &mapping.data else { return None };
     match fields.iter().find(|(key, _)| !key.merged) {
-        Some((key, _)) => Some((key.start, Layout::of(mapping, key))),
+        Some((key, _)) => Some((key.at.start, Layout::of(mapping, key))),
         // Before the closing brace.
-        None if fields.is_empty() => Some((mapping.end - 1, Layout::Empty)),
+        None if fields.is_empty() => Some((mapping.at.end - 1, Layout::Empty)),
         None => None,
     }
 }
 
 impl Layout {
-    /// How the fields of a mapping are written, given one of its keys.
     fn of(mapping: &Node, key: &Key) -> Self {
         match mapping.flow {
-            false => Self::Block { indent: key.column },
-            true if key.line > mapping.line => Self::FlowLines { indent: key.column },
+            false => Self::Block { indent: key.at.column },
+            true if key.at.line > mapping.at.line => Self::FlowLines { indent: key.at.column },
             true => Self::Flow,
         }
     }
@@ -238,7 +234,6 @@ impl Layout {
         if self.is_block() && !value.contains(':') { value.to_owned() } else { quoted(value) }
     }
 
-    /// The text of fields that are inserted before others.
     fn join(self, fields: &[String], line_end: &str) -> String {
         let behind = match self {
             Self::Block { indent } => format!("{line_end}{}", " ".repeat(indent)),
@@ -251,19 +246,19 @@ impl Layout {
 }
 
 impl ValueRange {
-    /// The range of a field of a mapping.
     fn of(mapping: &Node, name: &str) -> Option<Self> {
         let (key, value) = mapping.field(name).filter(|(key, _)| !key.merged)?;
         // The parser does not report exactly where a quoted text ends. A range that is longer than its text is assumed
         // to be quoted; any other notation is noticed when the whole text is read again.
+        let at = value.at;
         let value_end = match &value.data {
             Data::Scalar(Value::String(text)) => match text.chars().count() {
-                plain if value.end == value.start + plain => value.end,
-                quoted => value.end.min(value.start + quoted + 2),
+                plain if at.end == at.start + plain => at.end,
+                quoted => at.end.min(at.start + quoted + 2),
             },
-            _ => value.end,
+            _ => at.end,
         };
-        Some(Self { key_end: key.end, value: value.start, value_end })
+        Some(Self { key_end: key.at.end, value: at.start, value_end })
     }
 
     fn set(self, value: &str) -> Edit {

@@ -9,10 +9,8 @@ use anyhow::anyhow;
 use crate::manifests::{self, Content, Manifest, ManifestText, mistakes, parallel_parser};
 use crate::object;
 
-/// The manifests of files, folders and standard input.
 #[derive(Default)]
 pub struct Input {
-    /// The texts.
     pub sources: Vec<ManifestText>,
     /// Their objects, in their order.
     pub manifests: Vec<Manifest>,
@@ -36,7 +34,10 @@ pub enum NamespaceRule<'n> {
 pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> anyhow::Result<Input> {
     let mut files = Files::new(namespace);
     for path in paths {
-        files.add(path);
+        match path.is_dir() && !is_standard_input(path) {
+            true => files.add_folder(path),
+            false => files.add_file(path),
+        }
     }
     files.finish()
 }
@@ -49,29 +50,21 @@ pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> anyhow::
     files.finish()
 }
 
-/// The files that were read so far.
 struct Files<'n> {
     namespace: NamespaceRule<'n>,
     input: Input,
     /// The errors of files and folders that can't be read or have no manifests.
     errors: Vec<String>,
-    /// The mistakes in the texts.
     mistakes: Vec<String>,
     /// An error for each empty standard input, and for each empty file that the command line names.
     empty_inputs: Vec<String>,
 }
 
-/// What was found in a text.
-struct Parsed {
-    content: Content,
-    manifests: Vec<Manifest>,
-    mistakes: Vec<String>,
-}
+type Parsed = (Content, Vec<Manifest>, Vec<String>);
 
 impl<'n> Files<'n> {
     fn new(namespace: NamespaceRule<'n>) -> Self {
-        let (errors, mistakes, empty_inputs) = (Vec::new(), Vec::new(), Vec::new());
-        Self { namespace, input: Input::default(), errors, mistakes, empty_inputs }
+        Self { namespace, input: Input::default(), errors: vec![], mistakes: vec![], empty_inputs: vec![] }
     }
 
     fn finish(self) -> anyhow::Result<Input> {
@@ -84,21 +77,13 @@ impl<'n> Files<'n> {
         if errors.is_empty() { Ok(input) } else { Err(mistakes(&errors)) }
     }
 
-    fn add(&mut self, path: &Path) {
-        if path.is_dir() && !is_standard_input(path) {
-            self.add_folder(path);
-        } else {
-            self.add_file(path);
-        }
-    }
-
     /// Adds standard input, or a file that the command line names.
     fn add_file(&mut self, path: &Path) {
         match read_file(path) {
             Ok(source) => {
                 let parsed = self.parse(&source);
                 // An empty list of objects is a document, too.
-                if parsed.content == Content::Nothing {
+                if parsed.0 == Content::Nothing {
                     let input = if is_standard_input(path) { "standard input" } else { "the file" };
                     self.empty_inputs.push(format!("{}: no manifests: {input} has no Kubernetes objects", source.name));
                 }
@@ -108,23 +93,22 @@ impl<'n> Files<'n> {
         }
     }
 
-    /// Parses a text that may become the next source.
     fn parse(&self, source: &ManifestText) -> Parsed {
         let (NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) = self.namespace;
         let index = self.input.sources.len();
         if let Some((content, manifests)) = parallel_parser::parse(source, index, namespace) {
-            return Parsed { content, manifests, mistakes: Vec::new() };
+            return (content, manifests, Vec::new());
         }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
         let mut visit = |manifest| manifests.push(manifest);
         let content = manifests::each_of(source, index, namespace, &mut visit, &mut mistakes);
-        Parsed { content, manifests, mistakes }
+        (content, manifests, mistakes)
     }
 
-    fn add_parsed(&mut self, source: ManifestText, mut parsed: Parsed) {
+    fn add_parsed(&mut self, source: ManifestText, (_, manifests, mistakes): Parsed) {
         self.input.sources.push(source);
-        self.input.manifests.append(&mut parsed.manifests);
-        self.mistakes.append(&mut parsed.mistakes);
+        self.input.manifests.extend(manifests);
+        self.mistakes.extend(mistakes);
     }
 
     fn add_folder(&mut self, path: &Path) {
@@ -135,18 +119,17 @@ impl<'n> Files<'n> {
         if let Err(error) = collected {
             return self.errors.push(error);
         }
-        let is_outside = |found: &Found| found.outside;
-        let (outside, files): (Vec<Found>, Vec<Found>) = files.into_iter().partition(is_outside);
-        self.input.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
+        let (outside, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, is_outside)| *is_outside);
+        self.input.outside.extend(outside.iter().map(|(link, _)| link.display().to_string()));
         if files.is_empty() {
             let reason = "no manifests: no file there, or below, ends in .yaml, .yml or .json";
             return self.errors.push(format!("{folder}: {reason}"));
         }
         let mut skipped = Vec::new();
-        for file in &files {
-            match read_file(&file.path) {
+        for (file, _) in &files {
+            match read_file(file) {
                 Ok(source) => match self.parse(&source) {
-                    Parsed { content: Content::OtherDocuments, .. } => skipped.push(source.name),
+                    (Content::OtherDocuments, ..) => skipped.push(source.name),
                     parsed => self.add_parsed(source, parsed),
                 },
                 Err(error) => self.errors.push(error.to_string()),
@@ -177,15 +160,9 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
     })
 }
 
-/// A file of a folder.
-struct Found {
-    path: PathBuf,
-    /// Whether it is a link to a file outside of the folder.
-    outside: bool,
-}
-
-/// Finds the files in `folder`, which is `root` or below it. `root` is without links.
-fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), String> {
+/// Finds the files in `folder`, which is `root` or below it, each with whether it is a link that leads out of `root`.
+/// `root` is without links.
+fn collect(folder: &Path, root: &Path, files: &mut Vec<(PathBuf, bool)>) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", folder.display());
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -204,13 +181,12 @@ fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), Str
         } else if manifest && path.is_file() {
             // A link may lead to any file of the user, whose content an error would print.
             let outside = path.is_symlink() && !fs::canonicalize(&path).map_err(failed)?.starts_with(root);
-            files.push(Found { path, outside });
+            files.push((path, outside));
         }
     }
     Ok(())
 }
 
-/// The largest file that [`read_file`] reads, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
 
 /// Whether an argument names standard input instead of a file.

@@ -6,7 +6,6 @@ use std::thread::{self, available_parallelism};
 use super::{Content, Manifest, ManifestText, visit_documents};
 use crate::yaml::{self, DocumentGroup};
 
-/// The size from which a text is large, in bytes.
 const MIN_SIZE: usize = 1 << 20;
 
 /// Parses the large source with this index. Returns the manifests in their order, or `None` if the text is small or has
@@ -17,14 +16,6 @@ pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Opt
     }
     let threads = available_parallelism().map_or(1, NonZero::get);
     if threads > 1 { parse_on_threads(source, index, namespace, threads) } else { None }
-}
-
-/// What a group of documents contains.
-struct GroupContent {
-    content: Content,
-    manifests: Vec<Manifest>,
-    /// The number of its documents.
-    documents: usize,
 }
 
 fn parse_on_threads(
@@ -38,9 +29,9 @@ fn parse_on_threads(
         let counted = group.documents().inspect(|_| documents += 1);
         let mut visit = |manifest| manifests.push(manifest);
         let content = visit_documents(counted, source, index, namespace, &mut visit, &mut errors);
-        errors.is_empty().then_some(GroupContent { content, manifests, documents })
+        errors.is_empty().then_some((content, manifests, documents))
     };
-    let groups: Option<Vec<GroupContent>> = thread::scope(|scope| {
+    let groups: Option<Vec<_>> = thread::scope(|scope| {
         // The system may refuse further threads.
         let spawn = |group| thread::Builder::new().spawn_scoped(scope, || parse(group)).ok();
         let groups = yaml::document_groups(&source.text, threads).into_iter();
@@ -48,7 +39,7 @@ fn parse_on_threads(
         running?.into_iter().map(|group| group.join().ok().flatten()).collect()
     });
     let (mut content, mut all, mut before) = (Content::Nothing, Vec::new(), 0);
-    for GroupContent { content: of_group, mut manifests, documents } in groups? {
+    for (of_group, mut manifests, documents) in groups? {
         content = content.max(of_group);
         manifests.iter_mut().for_each(|manifest| manifest.origin.document += before);
         before += documents;

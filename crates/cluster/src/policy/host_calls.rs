@@ -11,13 +11,9 @@ pub enum HostCall {
     /// All objects of a kind. Operation `list_resources_all`.
     #[serde(rename = "KubernetesListResourceAll")]
     ListAll {
-        /// The API version, such as `apps/v1`.
         api_version: String,
-        /// The kind, such as `Deployment`.
         kind: String,
-        /// A label selector that restricts the objects.
         label_selector: Option<String>,
-        /// A field selector that restricts the objects.
         field_selector: Option<String>,
         /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
@@ -25,39 +21,28 @@ pub enum HostCall {
     /// The objects of a kind in one namespace. Operation `list_resources_by_namespace`.
     #[serde(rename = "KubernetesListResourceNamespace")]
     ListNamespace {
-        /// The API version, such as `apps/v1`.
         api_version: String,
-        /// The kind, such as `Deployment`.
         kind: String,
-        /// The namespace.
         namespace: String,
-        /// A label selector that restricts the objects.
         label_selector: Option<String>,
-        /// A field selector that restricts the objects.
         field_selector: Option<String>,
-        /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
     },
     /// One object. Operation `get_resource`.
     #[serde(rename = "KubernetesGetResource")]
     Get {
-        /// The API version, such as `networking.k8s.io/v1`.
         api_version: String,
-        /// The kind, such as `IPAddress`.
         kind: String,
-        /// The name of the object.
         name: String,
         /// The namespace of the object; `None` for a kind without namespaces.
         namespace: Option<String>,
         /// Whether the answer must be read from the API server instead of a cache.
         disable_cache: bool,
-        /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
     },
 }
 
 impl HostCall {
-    /// The API version and kind of the objects.
     pub fn resource(&self) -> (&str, &str) {
         let (Self::ListAll { api_version, kind, .. }
         | Self::ListNamespace { api_version, kind, .. }
@@ -93,7 +78,6 @@ impl fmt::Display for HostCall {
     }
 }
 
-/// Answers look-ups.
 pub trait HostCalls: Send + Sync {
     /// The JSON of the answer, or Kubewarden's text for the error.
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String>;

@@ -4,18 +4,12 @@ use serde_json::{Value, json};
 
 use crate::object;
 
-/// A request to create or update a Service.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceRequest<'o> {
-    /// The UID of the request.
     pub uid: &'o str,
-    /// The user name of the client.
     pub username: &'o str,
-    /// The Service as requested.
     pub object: &'o Value,
-    /// The existing Service, if the request is an update.
     pub old: Option<&'o Value>,
-    /// Whether the request is a dry run.
     pub dry_run: bool,
 }
 

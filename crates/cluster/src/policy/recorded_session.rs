@@ -12,10 +12,8 @@ use serde_json::Value;
 use super::host_calls::{HostCall, HostCalls};
 use crate::yaml;
 
-/// One look-up and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The look-up.
     pub call: HostCall,
     /// The JSON of the answer, or the text of an error.
     pub answer: Result<String, String>,
@@ -48,7 +46,6 @@ pub fn read(text: &str) -> anyhow::Result<Vec<Exchange>> {
     exchanges.into_iter().enumerate().map(exchange).collect()
 }
 
-/// Parses a request: YAML whose tag names the call.
 fn read_call(text: &str) -> Result<HostCall, String> {
     let (tag, fields) = text
         .trim_start()
@@ -59,7 +56,6 @@ fn read_call(text: &str) -> Result<HostCall, String> {
     serde_json::from_value(serde_json::json!({ tag.trim(): fields })).map_err(|error| error.to_string())
 }
 
-/// Writes a session file.
 pub fn write(exchanges: &[Exchange]) -> String {
     if exchanges.is_empty() {
         return "[]\n".to_owned();
@@ -134,12 +130,10 @@ struct Replayed {
 }
 
 impl Replay {
-    /// A replay of these exchanges.
     pub fn new(exchanges: Vec<Exchange>) -> Self {
         Self { state: Mutex::new(Replayed { left: exchanges.into(), asked: 0, mismatch: None }) }
     }
 
-    /// How many exchanges have not been used.
     pub fn left(&self) -> usize {
         self.state().left.len()
     }
@@ -176,19 +170,16 @@ impl HostCalls for Replay {
     }
 }
 
-/// Records the answers of another host.
 pub struct Recorder {
     host: Arc<dyn HostCalls>,
     exchanges: Mutex<Vec<Exchange>>,
 }
 
 impl Recorder {
-    /// Records the answers of `host`.
     pub fn new(host: Arc<dyn HostCalls>) -> Self {
         Self { host, exchanges: Mutex::default() }
     }
 
-    /// The look-ups so far with their answers.
     pub fn exchanges(&self) -> Vec<Exchange> {
         self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -13,32 +13,23 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionResponse {
-    /// The UID of the request.
     pub uid: String,
-    /// Whether the request is allowed.
     pub allowed: bool,
     /// `JSONPatch` if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<String>,
-    /// A JSON Patch in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// The reason for a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// Annotations for the audit log of the API server.
     pub audit_annotations: Option<BTreeMap<String, String>>,
-    /// Warnings for the client.
     pub warnings: Option<Vec<String>>,
 }
 
-/// The reason for a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The message for the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The HTTP status code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
 }
@@ -56,7 +47,6 @@ impl AdmissionResponse {
         })
     }
 
-    /// The response to `request` with an answer of the policy module.
     pub fn new(request: &Value, answer: Response) -> Result<Self, serde_json::Error> {
         let has_status = answer.message.is_some() || answer.code.is_some();
         Ok(Self {
@@ -87,7 +77,6 @@ impl AdmissionResponse {
         Self { allowed: false, status, ..Self::allowed(request) }
     }
 
-    /// Adds the patch that makes the object of `request` the `changed` one.
     fn patched(self, request: &Value, changed: Option<&Value>) -> Result<Self, serde_json::Error> {
         let (Some(object), Some(changed)) = (request.get("object"), changed) else { return Ok(self) };
         let patch = json_patch::diff(object, changed);

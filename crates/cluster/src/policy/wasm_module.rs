@@ -42,7 +42,6 @@ const MAX_TABLE: usize = 100_000;
 /// The fuel that a call of the host costs, in addition to one unit for each byte that is copied.
 const CALL_FUEL: u64 = 1_000;
 
-/// The limits of one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// In bytes.
@@ -58,7 +57,6 @@ impl Default for Limits {
     }
 }
 
-/// Why a module can't be loaded, or gives no answer.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct WasmError(String);
@@ -73,21 +71,18 @@ pub struct WasmModule {
     limits: Limits,
 }
 
-/// What host and module pass to each other during an operation.
 struct Exchange {
     calls: Option<Arc<dyn HostCalls>>,
     limits: StoreLimits,
     operation: Vec<u8>,
     payload: Vec<u8>,
     lookups: u32,
-    /// The result of the last look-up.
     looked_up: Result<Vec<u8>, String>,
     answer: Option<Vec<u8>>,
     error: Option<String>,
 }
 
 impl WasmModule {
-    /// Loads the module of a file.
     pub fn load(file: &Path, limits: Limits) -> Result<Self, WasmError> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
@@ -101,7 +96,6 @@ impl WasmModule {
         Self::new(&bytes, limits)
     }
 
-    /// Loads a module, and asks it for its protocol.
     pub fn new(bytes: &[u8], limits: Limits) -> Result<Self, WasmError> {
         let mut config = Config::default();
         config.consume_fuel(true).wasm_multi_memory(false).set_max_recursion_depth(MAX_DEPTH);
@@ -116,7 +110,6 @@ impl WasmModule {
         Ok(loaded)
     }
 
-    /// Evaluates an admission request.
     pub fn validate(
         &self,
         request: &Value,
@@ -127,7 +120,6 @@ impl WasmModule {
         answer(&self.call("validate", payload.as_bytes(), Some(calls))?)
     }
 
-    /// Checks settings.
     pub fn validate_settings(&self, settings: &Value) -> Result<SettingsResponse, WasmError> {
         answer(&self.call("validate_settings", settings.to_string().as_bytes(), None)?)
     }
@@ -174,7 +166,6 @@ impl WasmModule {
         }
     }
 
-    /// Why an operation ended.
     fn reason(&self, error: wasmi::Error) -> WasmError {
         let Limits { memory, fuel } = self.limits;
         WasmError(match (error.as_trap_code(), error.kind()) {
@@ -214,7 +205,6 @@ fn misuse(what: &str) -> wasmi::Error {
     wasmi::Error::host(not_wapc(what))
 }
 
-/// The functions that a waPC module may import.
 fn imports(engine: &Engine) -> Result<Linker<Exchange>, wasmi::Error> {
     type Guest<'g> = Caller<'g, Exchange>;
     let mut linker = Linker::new(engine);

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Number, Value};
 
-use super::node::{Data, Key, Node, OnItem, Size, YamlError, height};
+use super::node::{Data, Key, Node, OnItem, Position, Size, YamlError, height};
 use super::text_parts::Part;
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
@@ -16,23 +16,16 @@ pub(super) const MAX_ALIASED: usize = 100_000;
 /// How many MiB of strings and keys aliases may add to all documents of a text.
 pub(super) const MAX_ALIASED_MIB: usize = 16;
 
-/// Composes the events of the parser to nodes.
 pub(super) struct Composer<'t> {
-    /// Parses the present part of the text.
     parser: Parser<'t, StrInput<'t>>,
-    /// The present part.
     begin: Part<'t>,
-    /// The parts that follow.
     parts: std::vec::IntoIter<Part<'t>>,
-    /// The anchors of the present document, and the size of each.
     anchors: BTreeMap<usize, (Node, Size)>,
     /// The newest anchor, and the newest one of earlier documents. The parser counts them.
     newest_anchor: usize,
     newest_earlier_anchor: usize,
-    /// What aliases have added so far.
     aliased: Size,
     document: usize,
-    /// Is called with the items of a list.
     pub(super) items: Option<Box<OnItem<'t>>>,
 }
 
@@ -52,7 +45,6 @@ impl<'t> Composer<'t> {
         }
     }
 
-    /// The next document, if there is one.
     pub(super) fn document(&mut self) -> Result<Option<Node>, YamlError> {
         loop {
             let (event, span) = self.next()?;
@@ -78,23 +70,23 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, TextPosition), YamlError> {
+    fn next(&mut self) -> Result<(Event<'t>, Position), YamlError> {
         match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok((event, TextPosition::new(&self.begin, span))),
+            Some(Ok((event, span))) => Ok((event, position(&self.begin, span))),
             Some(Err(error)) => Err(YamlError {
                 document: self.document.max(1),
-                line: Mark::new(&self.begin, *error.marker()).line,
+                line: self.begin.lines + error.marker().line(),
                 reason: error.info().to_owned(),
             }),
             None => Err(YamlError { document: self.document.max(1), line: 0, reason: "unexpected end".to_owned() }),
         }
     }
 
-    fn error(&self, position: TextPosition, reason: impl Into<String>) -> YamlError {
-        YamlError { document: self.document.max(1), line: position.start.line, reason: reason.into() }
+    fn error(&self, position: Position, reason: impl Into<String>) -> YamlError {
+        YamlError { document: self.document.max(1), line: position.line, reason: reason.into() }
     }
 
-    fn node(&mut self, event: Event<'t>, span: TextPosition, depth: usize) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'t>, span: Position, depth: usize) -> Result<Node, YamlError> {
         if depth > DEEPEST {
             return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
         }
@@ -116,16 +108,9 @@ impl<'t> Composer<'t> {
         };
         // A block has no mark at its end. For a bracket, the parser's range of the end may include a comment, so one
         // character after its start is used.
-        let flow = !matches!(data, Data::Scalar(_)) && end.end.index > end.start.index;
-        let node = Node {
-            start: span.start.index,
-            end: if flow { end.start.index + 1 } else { end.end.index },
-            line: span.start.line,
-            column: span.start.column,
-            aliased: false,
-            flow,
-            data,
-        };
+        let flow = !matches!(data, Data::Scalar(_)) && end.end > end.start;
+        let at = Position { end: if flow { end.start + 1 } else { end.end }, ..span };
+        let node = Node { data, at, aliased: false, flow };
         if anchor > 0 {
             let size = Size::of(&node);
             self.anchors.insert(anchor, (node.clone(), size));
@@ -134,7 +119,7 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, TextPosition), YamlError> {
+    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Position), YamlError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -144,7 +129,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, TextPosition), YamlError> {
+    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Position), YamlError> {
         let mut fields: Vec<(Key, Node)> = Vec::new();
         let mut names: HashSet<String> = HashSet::new();
         let mut merged: Vec<(Key, Node)> = Vec::new();
@@ -176,21 +161,18 @@ impl<'t> Composer<'t> {
             if !names.insert(name.clone()) {
                 return Err(self.error(span, format!("duplicate key {name:?}")));
             }
-            let Node { start, end, line, column, .. } = key;
-            fields.push((Key { name, start, end, line, column, merged: false }, value));
+            fields.push((Key { name, at: key.at, merged: false }, value));
         }
     }
 
     /// The items of a list, without those that were passed to `on_item` and not returned.
-    fn streamed_items(&mut self, start: TextPosition) -> Result<Node, YamlError> {
+    fn streamed_items(&mut self, start: Position) -> Result<Node, YamlError> {
         let mut kept = Vec::new();
         loop {
             let (event, span) = self.next()?;
             if event == Event::SequenceEnd {
-                let (line, column) = (start.start.line, start.start.column);
-                let (start, end) = (start.start.index, span.end.index);
-                let data = Data::Sequence(kept);
-                return Ok(Node { data, start, end, line, column, aliased: false, flow: false });
+                let at = Position { end: span.end, ..start };
+                return Ok(Node { data: Data::Sequence(kept), at, aliased: false, flow: false });
             }
             let item = self.node(event, span, 2)?;
             let document = self.document;
@@ -202,7 +184,7 @@ impl<'t> Composer<'t> {
     }
 
     /// Handles `<<`: adds the fields of one or several other mappings that this mapping does not have itself.
-    fn merge(&self, value: Node, span: TextPosition, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
+    fn merge(&self, value: Node, span: Position, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
         let mappings = match value.data {
             Data::Sequence(items) => items,
             _ => vec![value],
@@ -214,7 +196,7 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, span: TextPosition, depth: usize) -> Result<Node, YamlError> {
+    fn alias(&mut self, anchor: usize, span: Position, depth: usize) -> Result<Node, YamlError> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
             let reason = if anchor <= self.newest_earlier_anchor {
                 "an alias can't refer to an anchor of an earlier document: write the value out in this document, too"
@@ -224,51 +206,27 @@ impl<'t> Composer<'t> {
             return Err(self.error(span, reason));
         };
         self.aliased = self.aliased.plus(*size);
-        if self.aliased.values > MAX_ALIASED {
-            return Err(
-                self.error(span, format!("aliases add more than {MAX_ALIASED} values to all documents together"))
-            );
-        }
-        if self.aliased.bytes > MAX_ALIASED_MIB << 20 {
-            return Err(
-                self.error(span, format!("aliases add more than {MAX_ALIASED_MIB} MiB to all documents together"))
-            );
+        let too_much = if self.aliased.values > MAX_ALIASED {
+            Some(format!("{MAX_ALIASED} values"))
+        } else {
+            (self.aliased.bytes > MAX_ALIASED_MIB << 20).then(|| format!("{MAX_ALIASED_MIB} MiB"))
+        };
+        if let Some(much) = too_much {
+            return Err(self.error(span, format!("aliases add more than {much} to all documents together")));
         }
         let node = node.clone();
         if depth + height(&node) > DEEPEST {
             return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
         }
-        let (start, end) = (span.start.index, span.end.index);
-        Ok(Node { start, end, line: span.start.line, column: span.start.column, aliased: true, ..node })
+        Ok(Node { at: span, aliased: true, ..node })
     }
 }
 
-/// A position in the whole text: the number of characters before it, its line from 1, and its column from 0.
-#[derive(Clone, Copy)]
-struct Mark {
-    index: usize,
-    line: usize,
-    column: usize,
-}
-
-impl Mark {
-    fn new(part: &Part<'_>, marker: Marker) -> Self {
-        let column = if marker.line() == 1 { part.column } else { 0 };
-        Self { index: part.chars + marker.index(), line: part.lines + marker.line(), column: column + marker.col() }
-    }
-}
-
-/// The first and the last position of a part of the whole text.
-#[derive(Clone, Copy)]
-struct TextPosition {
-    start: Mark,
-    end: Mark,
-}
-
-impl TextPosition {
-    fn new(part: &Part<'_>, span: Span) -> Self {
-        Self { start: Mark::new(part, span.start), end: Mark::new(part, span.end) }
-    }
+fn position(part: &Part<'_>, span: Span) -> Position {
+    let Span { start, end, .. } = span;
+    let column = start.col() + if start.line() == 1 { part.column } else { 0 };
+    let (line, before) = (part.lines + start.line(), part.chars);
+    Position { start: before + start.index(), end: before + end.index(), line, column }
 }
 
 /// Parses a scalar by the rules of YAML's core schema, on which the tools of Kubernetes agree.
@@ -302,11 +260,9 @@ fn number(text: &str) -> Option<Number> {
         return None;
     }
     let plain = text.strip_prefix('+').unwrap_or(text);
-    if let Ok(whole) = plain.parse::<i64>() {
-        return Some(whole.into());
-    }
-    if let Ok(whole) = plain.parse::<u64>() {
-        return Some(whole.into());
+    let whole = plain.parse().map(|whole: i64| whole.into()).or_else(|_| plain.parse().map(|whole: u64| whole.into()));
+    if whole.is_ok() {
+        return whole.ok();
     }
     if digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) {
         return plain.parse::<f64>().ok().and_then(Number::from_f64);

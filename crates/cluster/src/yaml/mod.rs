@@ -4,6 +4,8 @@ mod composer;
 mod node;
 mod text_parts;
 
+use std::iter;
+
 use serde_json::Value;
 
 use self::composer::{Composer, MAX_ALIASED, MAX_ALIASED_MIB};
@@ -16,7 +18,7 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
     let mut documents = documents(text);
     match (documents.next().transpose()?, documents.next().transpose()?) {
         (_, Some(second)) => {
-            Err(YamlError { document: 2, line: second.line, reason: "more than one document".to_owned() })
+            Err(YamlError { document: 2, line: second.at.line, reason: "more than one document".to_owned() })
         }
         (Some(only), None) => Ok(only.to_value()),
         (None, None) => Ok(Value::Null),
@@ -26,7 +28,7 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 /// The documents of a text, including empty ones, one at a time: a text may be large, and the positions of all its
 /// values are never needed at once. JSON objects that follow each other are documents of their own, as with `kubectl`.
 /// The first mistake ([`YamlError`]) is the last item.
-pub fn documents(text: &str) -> Documents<'_> {
+pub fn documents(text: &str) -> impl Iterator<Item = Result<Node, YamlError>> {
     DocumentGroup { parts: text_parts::parts(text), reserved_aliases: Size::default() }.documents()
 }
 
@@ -43,7 +45,6 @@ pub fn document_groups(text: &str, count: usize) -> Vec<DocumentGroup<'_>> {
     parts.into_iter().map(|part| DocumentGroup { parts: vec![part], reserved_aliases }).collect()
 }
 
-/// Some documents of a text that follow each other.
 pub struct DocumentGroup<'t> {
     parts: Vec<Part<'t>>,
     /// The part of the limits of aliases that belongs to other groups.
@@ -52,34 +53,28 @@ pub struct DocumentGroup<'t> {
 
 impl<'t> DocumentGroup<'t> {
     /// As [`documents`], for those of the group, which are counted from 1.
-    pub fn documents(self) -> Documents<'t> {
-        Documents { composer: Composer::new(self.parts, self.reserved_aliases), ended: false }
+    pub fn documents(self) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {
+        iterate(Composer::new(self.parts, self.reserved_aliases))
     }
 }
 
 /// As [`documents`], but calls `on_item` with each item below `items` of a document as soon as it is read: a list may
 /// be as large as the cluster that it was printed from.
-pub fn documents_with_items<'t>(text: &'t str, on_item: Box<OnItem<'t>>) -> Documents<'t> {
-    let mut documents = documents(text);
-    documents.composer.items = Some(on_item);
-    documents
+pub fn documents_with_items<'t>(
+    text: &'t str,
+    on_item: Box<OnItem<'t>>,
+) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {
+    let mut composer = Composer::new(text_parts::parts(text), Size::default());
+    composer.items = Some(on_item);
+    iterate(composer)
 }
 
-/// The iterator of [`documents`].
-pub struct Documents<'t> {
-    composer: Composer<'t>,
-    ended: bool,
-}
-
-impl Iterator for Documents<'_> {
-    type Item = Result<Node, YamlError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let document = self.composer.document().transpose();
-        self.ended = !matches!(document, Some(Ok(_)));
+/// The documents of a composer, up to the first mistake.
+fn iterate<'t>(mut composer: Composer<'t>) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {
+    let mut ended = false;
+    iter::from_fn(move || {
+        let document = if ended { None } else { composer.document().transpose() };
+        ended = !matches!(document, Some(Ok(_)));
         document
-    }
+    })
 }

@@ -7,20 +7,14 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
 pub struct YamlError {
-    /// The document, counted from 1.
     pub document: usize,
-    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong.
     pub reason: String,
 }
 
-/// A value with its position in the text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    /// The value itself.
-    pub data: Data,
-    /// The position of the first character, counted in characters of the text.
+/// A position in the text, counted in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
     pub start: usize,
     /// The position after the last character. For a block mapping or sequence it is not exact.
     pub end: usize,
@@ -28,42 +22,35 @@ pub struct Node {
     pub line: usize,
     /// The column of the first character, counted from 0.
     pub column: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub data: Data,
+    pub at: Position,
     /// Whether an alias is at this position and the value is elsewhere.
     pub aliased: bool,
     /// Whether the value is in braces or brackets.
     pub flow: bool,
 }
 
-/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// Null, a boolean, a number or a string.
     Scalar(Value),
-    /// A list.
     Sequence(Vec<Node>),
     /// An object: keys (scalars, as strings) and values, in their order.
     Mapping(Vec<(Key, Node)>),
 }
 
-/// The key of a field with its position in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// The text of the key.
     pub name: String,
-    /// As [`Node::start`].
-    pub start: usize,
-    /// As [`Node::end`].
-    pub end: usize,
-    /// As [`Node::line`].
-    pub line: usize,
-    /// As [`Node::column`].
-    pub column: usize,
+    pub at: Position,
     /// Whether the field comes from another mapping through a merge key (`<<`).
     pub merged: bool,
 }
 
 impl Node {
-    /// The value as JSON.
     pub fn to_value(&self) -> Value {
         match &self.data {
             Data::Scalar(value) => value.clone(),
@@ -74,7 +61,6 @@ impl Node {
         }
     }
 
-    /// Whether the value is null, as that of an empty document is.
     pub fn is_null(&self) -> bool {
         matches!(self.data, Data::Scalar(Value::Null))
     }
@@ -90,12 +76,9 @@ impl Node {
 /// document.
 pub type OnItem<'t> = dyn FnMut(Node, usize) -> Option<Node> + 't;
 
-/// How large a node is.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Size {
-    /// How many values it has.
     pub(super) values: usize,
-    /// How many bytes its strings and keys have.
     pub(super) bytes: usize,
 }
 

@@ -10,7 +10,6 @@ use serde_json::Deserializer;
 /// A part of a text that is YAML of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part<'t> {
-    /// The text of the part.
     pub text: &'t str,
     /// How many characters are before it.
     pub chars: usize,
@@ -29,17 +28,15 @@ pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
 /// open quote, a line that looks like a marker may be none. Then one of the parts is invalid too.
 pub(super) fn equal_parts(text: &str, count: usize) -> Vec<Part<'_>> {
     let mut cuts = Vec::new();
-    let mut last = 0;
     for nth in 1..count {
         let from = text.ceil_char_boundary(text.len() / count * nth);
         // The share may end inside of a large document, whose end is known already.
-        if from < last {
+        if cuts.last().is_some_and(|last| from < *last) {
             continue;
         }
         let mut lines = text[from..].match_indices("\n---").map(|(offset, _)| from + offset + 1);
         let Some(marker) = lines.find(|line| is_marker(&text[*line..])) else { break };
         cuts.push(marker);
-        last = marker;
     }
     split(text, cuts)
 }
@@ -56,7 +53,6 @@ fn split(text: &str, cuts: impl IntoIterator<Item = usize>) -> Vec<Part<'_>> {
     parts
 }
 
-/// The beginning of the part after this one.
 fn after(part: &Part<'_>) -> Part<'static> {
     let mut next = Part { text: "", chars: part.chars, lines: part.lines, column: part.column };
     let mut chars = part.text.chars().peekable();
@@ -86,17 +82,10 @@ fn cuts(text: &str) -> Vec<usize> {
     cuts
 }
 
-/// The positions in bytes of the document markers.
 fn markers(text: &str) -> Vec<usize> {
-    let mut markers = Vec::new();
-    let mut from = 0;
-    for line in text.split_inclusive('\n') {
-        if is_marker(line) {
-            markers.push(from);
-        }
-        from += line.len();
-    }
-    markers
+    let is_line_start = |at: usize| at == 0 || text.as_bytes()[at - 1] == b'\n';
+    let dashes = text.match_indices("---").map(|(at, _)| at);
+    dashes.filter(|at| is_line_start(*at) && is_marker(&text[*at..])).collect()
 }
 
 fn is_marker(line: &str) -> bool {

@@ -14,13 +14,9 @@ const TENTH: u128 = 10;
 /// A pool may hand out the address that many installers give to the cluster's DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAddress {
-    /// The index of the pool in the settings.
     pub pool_index: usize,
-    /// The name of the pool.
     pub pool: String,
-    /// The address.
     pub address: IpAddr,
-    /// The primary Service range.
     pub service_cidr: IpNet,
 }
 

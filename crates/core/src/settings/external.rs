@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use super::pools::{self, Common, Kind, PoolPaths};
-use super::reader::{Reader, is_label_key};
+use super::pools::{self, Common, PoolPaths};
+use super::reader::{Reader, is_label_key, parse_cidr};
 use super::{AdmissionScope, Mistake, Settings};
 use crate::address::{Candidates, Family, Span};
 use crate::json::{Located, quote};
@@ -33,7 +33,6 @@ pub struct ExternalPool {
     pub exclude: Vec<Span>,
     /// `match`: the Services that the pool is for.
     pub scope: AdmissionScope,
-    /// Selects the nodes that may hold addresses of the pool.
     pub nodes: LabelSelector,
 }
 
@@ -70,7 +69,6 @@ impl ExternalPool {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Whether the pool has a range of this family.
     pub fn has(&self, family: Family) -> bool {
         self.ranges.iter().any(|range| range.family() == family)
     }
@@ -94,7 +92,6 @@ impl ExternalPool {
 }
 
 impl Reader {
-    /// Reads `external`.
     pub(super) fn external(&mut self, at: &Located<'_>, external: &mut ExternalSettings) -> Vec<PoolPaths> {
         let paths;
         let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return Vec::new() };
@@ -102,101 +99,66 @@ impl Reader {
         if let Some(class) = fields.get("loadBalancerClass").and_then(|at| self.class(at)) {
             external.load_balancer_class = class;
         }
-        if let Some(default) = fields.get("default").and_then(|at| self.flag(at)) {
-            external.default = default;
-        }
+        external.default = self.field(&fields, "default", Self::flag);
         paths
     }
 
     fn external_pool(&mut self, at: &Located<'_>) -> Option<(ExternalPool, PoolPaths)> {
-        let before = self.mistakes.len();
-        let fields = self.fields(at, &["name", "cidrs", "exclude", "match", "nodes"])?;
-        let unknown_keys = self.mistakes.len() > before;
-        let name = self.pool_name(at, &fields);
-        let (range_paths, ranges) = self.pool_ranges(at, &fields, Self::span);
-        let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::span_or_address);
-        let before_match = self.mistakes.len();
-        let matches = fields
-            .get("match")
-            .and_then(|at| self.fields(at, &["namespaces", "namespaceSelector", "serviceSelector"]))
-            .map(|fields| self.scope(&fields));
-        let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
-        let nodes = fields.get("nodes").and_then(|at| self.selector(at)).unwrap_or_default();
-        let path = at.path.clone();
-        let pool_paths =
-            PoolPaths { path, cidrs: range_paths, exclude: exclude_paths, match_is_whole, ..PoolPaths::default() };
-        Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, pool_paths))
-    }
-
-    /// Reads a CIDR or `first-last`.
-    fn span(&mut self, at: &Located<'_>) -> Option<Span> {
-        let text = self.ok(at.text())?;
-        let Some((first, last)) = text.split_once('-') else { return self.cidr(at).map(Into::into) };
-        let address = |text: &str| text.trim().parse::<IpAddr>().ok();
-        let (Some(first), Some(last)) = (address(first), address(last)) else {
-            self.mistake(at.path.clone(), format!("{} is not a range such as 10.0.9.10-10.0.9.40", quote(text)));
-            return None;
+        let mut fields = self.pool_fields(at, &["name", "cidrs", "exclude", "match", "nodes"])?;
+        let pool = ExternalPool {
+            name: self.pool_name(&fields),
+            ranges: self.pool_ranges(&mut fields, |reader, at| reader.parse(at, span)),
+            exclude: self.pool_exclude(&mut fields, |reader, at| reader.parse(at, span_or_address)),
+            scope: self.pool_match(&mut fields, Self::external_match),
+            nodes: self.field(&fields.fields, "nodes", Self::selector),
         };
-        let span = Span::new(first, last);
-        if span.is_none() {
-            let reason = if Family::of(first) == Family::of(last) {
-                format!("{first}-{last} ends before it begins: did you mean {last}-{first}?")
-            } else {
-                format!("{first}-{last} mixes IPv4 and IPv6")
-            };
-            self.mistake(at.path.clone(), reason);
-        }
-        span
+        Some((pool, fields.paths))
     }
 
-    fn span_or_address(&mut self, at: &Located<'_>) -> Option<Span> {
-        match at.value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) {
-            Some(address) => Some(address.into()),
-            None => self.span(at),
-        }
+    fn external_match(&mut self, at: &Located<'_>) -> Option<AdmissionScope> {
+        let fields = self.fields(at, &["namespaces", "namespaceSelector", "serviceSelector"])?;
+        Some(self.scope(&fields))
     }
 
     /// Reads a load balancer class, which has the form of a label key.
     fn class(&mut self, at: &Located<'_>) -> Option<String> {
-        let text = self.ok(at.text())?;
-        if !is_label_key(text) {
-            let reason = format!("{} is not a class: expected a label key such as example.com/lan", quote(text));
-            self.mistake(at.path.clone(), reason);
-            return None;
-        }
-        Some(text.to_owned())
+        self.text(at, is_label_key, "a class: expected a label key such as example.com/lan")
     }
+}
+
+/// Parses a CIDR or `first-last`.
+fn span(text: &str) -> Result<Span, String> {
+    let Some((first, last)) = text.split_once('-') else { return parse_cidr(text).map(Into::into) };
+    let address = |text: &str| text.trim().parse::<IpAddr>().ok();
+    let (Some(first), Some(last)) = (address(first), address(last)) else {
+        return Err(format!("{} is not a range such as 10.0.9.10-10.0.9.40", quote(text)));
+    };
+    Span::new(first, last).ok_or_else(|| match Family::of(first) == Family::of(last) {
+        true => format!("{first}-{last} ends before it begins: did you mean {last}-{first}?"),
+        false => format!("{first}-{last} mixes IPv4 and IPv6"),
+    })
+}
+
+fn span_or_address(text: &str) -> Result<Span, String> {
+    text.parse().map_or_else(|_| span(text), |address: IpAddr| Ok(address.into()))
 }
 
 /// The mistakes in pools of external addresses that contradict each other or the other settings. `paths` has one entry
 /// for each pool.
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
-    let all = settings.external.pools.iter();
-    let all: Vec<Common<'_>> = all.map(|pool| Common::new(&pool.name, &pool.ranges, &pool.exclude)).collect();
-    pools::mistakes(&all, paths, &OfExternal(settings))
+    let pools = &settings.external.pools;
+    let all: Vec<Common<'_>> = pools.iter().map(|pool| Common::new(&pool.name, &pool.ranges, &pool.exclude)).collect();
+    let of_range = |pool: usize, range: usize| {
+        let (pool, range) = (&pools[pool], pools[pool].ranges[range]);
+        let inside = of_the_cluster(settings, &range)
+            .map(|inside| format!("{range} overlaps {inside}: an address is either inside of the cluster or external"));
+        let is_useless = pool.candidates_in(&range).count() == 0;
+        [inside, is_useless.then(|| format!("{range} has no usable address: all are excluded"))]
+    };
+    // A second pool for the same Services serves those that request one of its addresses.
+    pools::mistakes(&all, paths, &of_range, &|_, _| false)
 }
 
-struct OfExternal<'s>(&'s Settings);
-
-impl Kind for OfExternal<'_> {
-    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
-        let pool = &self.0.external.pools[pool];
-        let range = pool.ranges[range];
-        if let Some(inside) = of_the_cluster(self.0, &range) {
-            say(format!("{range} overlaps {inside}: an address is either inside of the cluster or external"));
-        }
-        if pool.candidates_in(&range).count() == 0 {
-            say(format!("{range} has no usable address: all are excluded"));
-        }
-    }
-
-    /// Always false: a second pool for the same Services serves those that request one of its addresses.
-    fn covers(&self, _: usize, _: usize) -> bool {
-        false
-    }
-}
-
-/// The range of the cluster that `range` overlaps, in words.
 fn of_the_cluster(settings: &Settings, range: &Span) -> Option<String> {
     let ranges = settings.service_cidrs.iter().map(|cidr| (cidr, "the Service range", None));
     let services =

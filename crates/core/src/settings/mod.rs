@@ -8,7 +8,6 @@ mod reader;
 mod services;
 mod unusable;
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -21,19 +20,18 @@ pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 use self::pools::PoolPaths;
 use self::reader::Reader;
 pub use self::reader::{is_dns_label, parse_cidr};
-pub use self::services::{is_outside_service_ranges, with_ranges_of_cluster};
+pub use self::services::{default_pools, is_outside_service_ranges, with_ranges_of_cluster};
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::json::Located;
 pub use crate::json::{nearest_name, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::service_key::ServiceKey;
-use crate::workload::OS_LABEL;
 use crate::workload::WorkloadKind;
 
 /// The settings of the policy: a document with any of the sections `services`, `nodes` and `external`.
 ///
-/// An empty document `{}` selects the Service pools of the K2s distribution, see [`Settings::default`]. A document with
+/// An empty document `{}` selects the Service pools of the K2s distribution, see [`default_pools`]. A document with
 /// `nodes` or `external` has Service pools only if `services` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -42,31 +40,23 @@ pub struct Settings {
     pub pools: Vec<Pool>,
     /// `services.evidence.kinds`: the workload kinds to look up, in this order.
     pub kinds: Vec<WorkloadKind>,
-    /// `services.evidence.lookups`
     pub lookups: Lookups,
     /// `services.assumeOS`: the operating system to assume if there is no other evidence, in lower case.
     pub assume_os: String,
-    /// `services.order`
     pub order: Order,
-    /// `services.explicit`
     pub explicit: Explicit,
-    /// `services.whenFull`
     pub when_full: WhenFull,
-    /// `services.unmatched`
     pub unmatched: Unmatched,
     /// `services.annotateReason`: whether a new Service gets the annotation
     /// [`REASON_ANNOTATION`](crate::annotations::REASON_ANNOTATION).
     pub annotate_reason: bool,
-    /// `services.exemptNamespaces`
     pub exempt_namespaces: Vec<String>,
     /// `services.serviceCIDRs`: the Service ranges of the cluster, the primary one first.
     pub service_cidrs: Vec<IpNet>,
     /// `services.unusableServiceCIDRs`: the parts of these ranges from which the API server allocates no addresses at
     /// the moment.
     pub unusable_service_cidrs: Vec<UnusableRange>,
-    /// `nodes`
     pub nodes: NodeSettings,
-    /// `external`
     pub external: ExternalSettings,
 }
 
@@ -84,7 +74,6 @@ pub struct Pool {
     pub exclude: Vec<IpNet>,
     /// Whether the static band of each range (KEP-3070) is used only after all other addresses.
     pub bands: bool,
-    /// The Services that the pool is for.
     pub matches: Match,
     /// Addresses of the ranges that are kept for one Service each: no address twice, and for each Service at most one
     /// of each family.
@@ -94,9 +83,7 @@ pub struct Pool {
 /// An address that is kept for one Service, whether that Service exists or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// The address.
     pub address: IpAddr,
-    /// The Service.
     pub service: ServiceKey,
 }
 
@@ -114,9 +101,7 @@ pub struct Match {
 pub struct AdmissionScope {
     /// The names of the allowed namespaces; empty allows all.
     pub namespaces: Vec<String>,
-    /// Selects on the labels of the namespace.
     pub namespace_selector: LabelSelector,
-    /// Selects on the labels of the Service.
     pub service_selector: LabelSelector,
 }
 
@@ -135,17 +120,14 @@ pub enum Lookups {
 pub enum Explicit {
     /// Accept it without a check.
     Allow,
-    /// Accept it with a warning.
     #[default]
     Warn,
-    /// Deny the request.
     Deny,
 }
 
 /// What to do about a Service whose pool has no free address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Deny the request.
     #[default]
     Deny,
     /// Let Kubernetes pick any address, and add a warning.
@@ -161,30 +143,16 @@ pub enum Unmatched {
     Unmanaged,
     /// Give it an address of the Service ranges that no pool contains. The default with [`Explicit::Deny`].
     Outside,
-    /// Deny the request.
     Deny,
 }
 
-/// All mistakes of a settings document.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Invalid {
     /// The mistakes of single values first, then those between pools.
     pub mistakes: Vec<Mistake>,
 }
 
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.mistakes.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{mistake}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A mistake and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: {reason}")]
 pub struct Mistake {
@@ -218,17 +186,14 @@ impl Settings {
         crate::address::Blocks::addresses(*primary).address(1)
     }
 
-    /// Whether the settings name a Service range of this family.
     pub fn cluster_has(&self, family: Family) -> bool {
         self.service_cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family)
     }
 
-    /// The pool of this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
-    /// The pool with a range that contains `address`.
     pub fn pool_of(&self, address: IpAddr) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.contains(address))
     }
@@ -277,12 +242,10 @@ impl Settings {
 }
 
 impl Pool {
-    /// The ranges of one family.
     pub fn cidrs_of(&self, family: Family) -> impl Iterator<Item = IpNet> {
         self.cidrs.iter().copied().filter(move |cidr| Family::of(cidr.addr()) == family)
     }
 
-    /// Whether the pool has a range of this family.
     pub fn has(&self, family: Family) -> bool {
         self.cidrs_of(family).next().is_some()
     }
@@ -292,7 +255,6 @@ impl Pool {
         self.cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 
-    /// The address of `family` that is reserved for the Service of this namespace and name.
     pub fn reserved_address(&self, family: Family, namespace: &str, name: &str) -> Option<IpAddr> {
         let fits = |reservation: &&Reservation| {
             Family::of(reservation.address) == family && reservation.is_for(namespace, name)
@@ -300,7 +262,6 @@ impl Pool {
         self.reservations.iter().find(fits).map(|reservation| reservation.address)
     }
 
-    /// The reservation of `address`, if it has one.
     pub fn reservation(&self, address: IpAddr) -> Option<&Reservation> {
         self.reservations.iter().find(|reservation| reservation.address == address)
     }
@@ -309,45 +270,20 @@ impl Pool {
         self.reservations.iter().map(|reservation| reservation.address).collect()
     }
 
-    /// The ranges of one family, separated by commas.
     pub fn ranges(&self, family: Family) -> String {
         self.cidrs_of(family).map(|cidr| cidr.to_string()).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Reservation {
-    /// Whether the address is kept for the Service of this namespace and name.
     pub fn is_for(&self, namespace: &str, name: &str) -> bool {
         self.service.namespace == namespace && self.service.name == name
     }
 }
 
 impl Default for Settings {
-    /// The pools of the K2s distribution: 172.21.0.0/24 for Linux and 172.21.1.0/24 for Windows. The first 50 addresses
-    /// of each are kept for addresses set by hand.
     fn default() -> Self {
-        let pool = |os: &str, third| {
-            let mut matches = Match::default();
-            matches.node_labels.insert(OS_LABEL.into(), os.into());
-            let cidrs = vec![IpNet::new_assert([172, 21, third, 0].into(), 24)];
-            Pool { name: os.into(), cidrs, reserved: 50, matches, ..Pool::default() }
-        };
-        Self {
-            pools: vec![pool("windows", 1), pool("linux", 0)],
-            kinds: WorkloadKind::known(),
-            lookups: Lookups::default(),
-            assume_os: "linux".into(),
-            order: Order::default(),
-            explicit: Explicit::default(),
-            when_full: WhenFull::default(),
-            unmatched: Unmatched::default(),
-            annotate_reason: false,
-            exempt_namespaces: vec!["kube-system".into()],
-            service_cidrs: Vec::new(),
-            unusable_service_cidrs: Vec::new(),
-            nodes: NodeSettings::default(),
-            external: ExternalSettings::default(),
-        }
+        read(&Value::Null).0
     }
 }
 
@@ -355,29 +291,33 @@ impl Default for Settings {
 /// is left out or has its default.
 fn read(document: &Value) -> (Settings, AllPaths, Vec<Mistake>) {
     let mut reader = Reader::default();
-    let mut settings = Settings::default();
     let mut paths = AllPaths::default();
-    let document = Located::new(document, "");
-    if let Some(fields) = reader.fields(&document, &["services", "nodes", "external"]) {
-        if let Some(services) = fields.get("services") {
-            paths.services = reader.services(services, &mut settings);
-        }
+    let mut settings = Settings {
+        pools: Vec::new(),
+        kinds: WorkloadKind::known(),
+        lookups: Lookups::default(),
+        assume_os: "linux".into(),
+        order: Order::default(),
+        explicit: Explicit::default(),
+        when_full: WhenFull::default(),
+        unmatched: Unmatched::default(),
+        annotate_reason: false,
+        exempt_namespaces: vec!["kube-system".into()],
+        service_cidrs: Vec::new(),
+        unusable_service_cidrs: Vec::new(),
+        nodes: NodeSettings::default(),
+        external: ExternalSettings::default(),
+    };
+    if let Some(fields) = reader.fields(&Located::new(document, ""), &["services", "nodes", "external"]) {
+        let others = fields.get("nodes").or(fields.get("external")).is_some();
+        let absent = Located::new(&Value::Null, "services");
+        paths.services = reader.services(fields.get("services").unwrap_or(&absent), &mut settings, others);
         if let Some(nodes) = fields.get("nodes") {
             paths.nodes = reader.nodes(nodes, &mut settings.nodes);
         }
         if let Some(external) = fields.get("external") {
             paths.external = reader.external(external, &mut settings.external);
         }
-        let others = fields.get("nodes").or(fields.get("external"));
-        if others.is_some() && paths.services.is_empty() {
-            // Settings that list only pools of Nodes or external addresses do not imply the K2s pools of Services.
-            settings.pools.clear();
-        }
-    }
-    if paths.services.is_empty() {
-        // Either the default pools or no pools.
-        paths.services =
-            settings.pools.iter().enumerate().map(|(index, pool)| PoolPaths::of_default(index, pool)).collect();
     }
     (settings, paths, reader.mistakes)
 }

@@ -3,7 +3,7 @@
 
 use ipnet::IpNet;
 
-use super::pools::{self, Common, Kind, PoolPaths};
+use super::pools::{self, Common, PoolPaths};
 use super::reader::Reader;
 use super::{Explicit, Mistake, Settings};
 use crate::address::{BlockAllocator, BlockError, Blocks, Family, overlap};
@@ -26,15 +26,12 @@ pub struct NodePool {
     pub name: String,
     /// The ranges, without host bits. They overlap neither each other nor those of another pool.
     pub cidrs: Vec<IpNet>,
-    /// The size of a block.
     pub block_size: BlockSize,
     /// Ranges and addresses that are never handed out; a block that overlaps one is skipped.
     pub exclude: Vec<IpNet>,
-    /// The Nodes that the pool is for.
     pub matches: NodeMatch,
 }
 
-/// The prefix lengths of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
     /// The prefix length of IPv4 blocks.
@@ -48,7 +45,6 @@ pub struct BlockSize {
 pub struct NodeMatch {
     /// The labels that the Node must have. `match.os` is one of them.
     pub node_labels: Labels,
-    /// Further conditions on the labels of the Node.
     pub node_selector: LabelSelector,
 }
 
@@ -60,7 +56,6 @@ impl Default for BlockSize {
 }
 
 impl BlockSize {
-    /// The prefix length of the blocks of a family.
     pub fn of(self, family: Family) -> u8 {
         match family {
             Family::V4 => self.v4,
@@ -81,7 +76,6 @@ impl NodePool {
         families
     }
 
-    /// The ranges of one family.
     pub fn cidrs_of(&self, family: Family) -> impl Iterator<Item = IpNet> {
         self.cidrs.iter().copied().filter(move |cidr| Family::of(cidr.addr()) == family)
     }
@@ -99,7 +93,6 @@ impl NodePool {
         self.cidrs.iter().copied().find(|cidr| cidr.contains(&block))
     }
 
-    /// Whether `block` overlaps one of the ranges.
     pub fn meets(&self, block: IpNet) -> bool {
         self.cidrs.iter().any(|cidr| overlap(*cidr, block))
     }
@@ -130,7 +123,6 @@ impl Settings {
 /// Why a block is not handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withheld<'s> {
-    /// It overlaps a Service range of the cluster.
     ServiceRange,
     /// It overlaps the pool of Services with this name.
     ServicePool(&'s str),
@@ -139,44 +131,31 @@ pub enum Withheld<'s> {
 }
 
 impl Reader {
-    /// Reads `nodes`.
     pub(super) fn nodes(&mut self, at: &Located<'_>, nodes: &mut NodeSettings) -> Vec<PoolPaths> {
         let paths;
         let Some(fields) = self.fields(at, &["pools", "explicit"]) else { return Vec::new() };
         (nodes.pools, paths) = self.required_pools(at, &fields, "nodes", Self::node_pool).into_iter().unzip();
-        if let Some(at) = fields.get("explicit") {
-            nodes.explicit = self.explicit(at);
-        }
+        nodes.explicit = self.field(&fields, "explicit", Self::explicit);
         paths
     }
 
     fn node_pool(&mut self, at: &Located<'_>) -> Option<(NodePool, PoolPaths)> {
-        let before = self.mistakes.len();
-        let fields = self.fields(at, &["name", "cidrs", "blockSize", "exclude", "match"])?;
-        let unknown_keys = self.mistakes.len() > before;
-        let name = self.pool_name(at, &fields);
-        let (cidr_paths, cidrs) = self.pool_ranges(at, &fields, Self::cidr);
-        let block_size = fields.get("blockSize").and_then(|at| self.block_size(at)).unwrap_or_default();
-        let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::cidr_or_address);
-        let before_match = self.mistakes.len();
-        let matches = fields.get("match").and_then(|at| self.node_match(at)).unwrap_or_default();
-        let pool_paths = PoolPaths {
-            path: at.path.clone(),
-            cidrs: cidr_paths,
-            exclude: exclude_paths,
-            match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
-            ..PoolPaths::default()
+        let mut fields = self.pool_fields(at, &["name", "cidrs", "blockSize", "exclude", "match"])?;
+        let pool = NodePool {
+            name: self.pool_name(&fields),
+            cidrs: self.pool_ranges(&mut fields, Self::cidr),
+            block_size: self.field(&fields.fields, "blockSize", Self::block_size),
+            exclude: self.pool_exclude(&mut fields, Self::cidr_or_address),
+            matches: self.pool_match(&mut fields, Self::node_match),
         };
-        Some((NodePool { name, cidrs, block_size, exclude, matches }, pool_paths))
+        Some((pool, fields.paths))
     }
 
     fn block_size(&mut self, at: &Located<'_>) -> Option<BlockSize> {
         let fields = self.fields(at, &["ipv4", "ipv6"])?;
         let default = BlockSize::default();
-        let mut length = |key, family: Family, default| match fields.get(key) {
-            Some(at) => self.prefix_length(at, family).unwrap_or(default),
-            None => default,
-        };
+        let mut length =
+            |key, family, default| fields.get(key).and_then(|at| self.prefix_length(at, family)).unwrap_or(default);
         Some(BlockSize { v4: length("ipv4", Family::V4, default.v4), v6: length("ipv6", Family::V6, default.v6) })
     }
 
@@ -194,41 +173,27 @@ impl Reader {
     fn node_match(&mut self, at: &Located<'_>) -> Option<NodeMatch> {
         let fields = self.fields(at, &["os", "nodeLabels", "nodeSelector"])?;
         let node_labels = self.node_labels(&fields);
-        let node_selector = fields.get("nodeSelector").and_then(|at| self.selector(at)).unwrap_or_default();
-        Some(NodeMatch { node_labels, node_selector })
+        Some(NodeMatch { node_labels, node_selector: self.field(&fields, "nodeSelector", Self::selector) })
     }
 }
 
 /// The mistakes in pools of Nodes that contradict each other or the other settings. `paths` has one entry for each
 /// pool.
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
-    let all = settings.nodes.pools.iter();
-    let all: Vec<Common<'_>> = all.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
-    pools::mistakes(&all, paths, &OfNodes(settings))
-}
-
-struct OfNodes<'s>(&'s Settings);
-
-impl Kind for OfNodes<'_> {
-    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
-        let pool = &self.0.nodes.pools[pool];
-        let cidr = pool.cidrs[range];
-        if let Some(reason) = of_services(self.0, pool, cidr) {
-            say(reason);
-        }
-        match self.0.block_allocator(pool, cidr) {
-            Err(error) => say(error.to_string()),
-            Ok(allocator) if allocator.is_full() => {
-                let reason = "has no usable block: all overlap Service ranges, pools of Services or exclude";
-                say(format!("{cidr} {reason}"));
-            }
-            Ok(_) => {}
-        }
-    }
-
-    fn covers(&self, pool: usize, other: usize) -> bool {
-        self.0.nodes.pools[pool].matches.covers(&self.0.nodes.pools[other].matches)
-    }
+    let pools = &settings.nodes.pools;
+    let all: Vec<Common<'_>> = pools.iter().map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
+    let of_range = |pool: usize, range: usize| {
+        let (pool, cidr) = (&pools[pool], pools[pool].cidrs[range]);
+        let full = match settings.block_allocator(pool, cidr) {
+            Err(error) => Some(error.to_string()),
+            Ok(allocator) => allocator.is_full().then(|| {
+                format!("{cidr} has no usable block: all overlap Service ranges, pools of Services or exclude")
+            }),
+        };
+        [of_services(settings, pool, cidr), full]
+    };
+    let covers = |pool: usize, other: usize| pools[pool].matches.covers(&pools[other].matches);
+    pools::mistakes(&all, paths, &of_range, &covers)
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
@@ -260,7 +225,7 @@ impl NodeMatch {
     /// Whether it certainly matches everything that `other` matches: each of its conditions follows from a condition of
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
-        self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
+        pools::covers_labels(&self.node_labels, &other.node_labels)
             && (self.node_selector.is_empty() || self.node_selector == other.node_selector)
     }
 }

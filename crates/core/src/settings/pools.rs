@@ -1,7 +1,7 @@
 //! What all kinds of pools share: reads their common fields, and checks the pools of a kind against each other.
 
-use super::reader::{Fields, Reader};
-use super::{Mistake, Pool};
+use super::Mistake;
+use super::reader::{Fields, Read, Reader};
 use crate::address::{Occupancy, Span};
 use crate::json::{Located, quote};
 use crate::label_selector::Labels;
@@ -18,22 +18,11 @@ pub(super) struct PoolPaths {
     pub(super) match_is_whole: bool,
 }
 
-impl PoolPaths {
-    /// The paths that the values of a default pool would have in a document.
-    pub(super) fn of_default(index: usize, pool: &Pool) -> Self {
-        let path = format!("services.pools[{index}]");
-        let items = |key: &str, count| (0..count).map(|item| format!("{path}.{key}[{item}]")).collect();
-        Self {
-            cidrs: items("cidrs", pool.cidrs.len()),
-            exclude: items("exclude", pool.exclude.len()),
-            match_is_whole: true,
-            path,
-            ..Self::default()
-        }
-    }
+pub(super) struct PoolFields<'v> {
+    pub(super) fields: Fields<'v>,
+    pub(super) paths: PoolPaths,
 }
 
-/// Reads the fields that all kinds of pools share.
 impl Reader {
     /// Reads the pools of a section that is useless without any.
     pub(super) fn required_pools<T>(
@@ -54,70 +43,62 @@ impl Reader {
         read
     }
 
-    pub(super) fn pool_name(&mut self, at: &Located<'_>, fields: &Fields<'_>) -> String {
-        match fields.get("name") {
-            Some(name) => self.dns_label(name).unwrap_or_default(),
-            None => {
-                self.mistake(at.key_path("name"), "missing: every pool needs a name");
-                String::new()
+    pub(super) fn pool_fields<'v>(&mut self, at: &Located<'v>, known: &[&'static str]) -> Option<PoolFields<'v>> {
+        let before = self.mistakes.len();
+        let fields = self.fields(at, known)?;
+        let match_is_whole = self.mistakes.len() == before;
+        Some(PoolFields { fields, paths: PoolPaths { path: at.path.clone(), match_is_whole, ..PoolPaths::default() } })
+    }
+
+    pub(super) fn pool_name(&mut self, PoolFields { fields, paths }: &PoolFields<'_>) -> String {
+        if fields.get("name").is_none() {
+            self.mistake(format!("{}.name", paths.path), "missing: every pool needs a name");
+        }
+        self.field(fields, "name", Self::dns_label)
+    }
+
+    pub(super) fn pool_ranges<T>(&mut self, pool: &mut PoolFields<'_>, range: Read<T>) -> Vec<T> {
+        let ranges;
+        match pool.fields.get("cidrs") {
+            None => self.mistake(format!("{}.cidrs", pool.paths.path), "missing: a pool needs at least one range"),
+            Some(at) if at.value.as_array().is_some_and(Vec::is_empty) => {
+                self.mistake(at.path.clone(), "no range: a pool needs at least one");
             }
+            Some(_) => {}
         }
+        (pool.paths.cidrs, ranges) = self.located(&pool.fields, "cidrs", range);
+        ranges
     }
 
-    /// Reads the ranges, and returns them with their paths.
-    pub(super) fn pool_ranges<T>(
-        &mut self,
-        at: &Located<'_>,
-        fields: &Fields<'_>,
-        range: impl Fn(&mut Self, &Located<'_>) -> Option<T>,
-    ) -> (Vec<String>, Vec<T>) {
-        let Some(cidrs) = fields.get("cidrs") else {
-            self.mistake(at.key_path("cidrs"), "missing: a pool needs at least one range");
-            return Default::default();
-        };
-        if cidrs.value.as_array().is_some_and(Vec::is_empty) {
-            self.mistake(cidrs.path.clone(), "no range: a pool needs at least one");
-        }
-        self.list(cidrs, |reader, at| Some((at.path.clone(), range(reader, at)?))).into_iter().unzip()
+    pub(super) fn pool_exclude<T>(&mut self, pool: &mut PoolFields<'_>, range: Read<T>) -> Vec<T> {
+        let exclude;
+        (pool.paths.exclude, exclude) = self.located(&pool.fields, "exclude", range);
+        exclude
     }
 
-    /// Reads `exclude`, and returns the ranges with their paths.
-    pub(super) fn pool_exclude<T>(
-        &mut self,
-        fields: &Fields<'_>,
-        range: impl Fn(&mut Self, &Located<'_>) -> Option<T>,
-    ) -> (Vec<String>, Vec<T>) {
-        let exclude = fields
-            .get("exclude")
-            .map(|exclude| self.list(exclude, |reader, at| Some((at.path.clone(), range(reader, at)?))));
-        exclude.unwrap_or_default().into_iter().unzip()
+    pub(super) fn pool_match<T: Default>(&mut self, pool: &mut PoolFields<'_>, read: Read<T>) -> T {
+        let before = self.mistakes.len();
+        let matches = self.field(&pool.fields, "match", read);
+        pool.paths.match_is_whole &= self.mistakes.len() == before;
+        matches
     }
 
     /// Reads `nodeLabels`, and `os`, which is a short form for one of them.
     pub(super) fn node_labels(&mut self, fields: &Fields<'_>) -> Labels {
-        let mut node_labels = Labels::new();
-        if let Some(labels) = fields.get("nodeLabels") {
-            for (key, value) in self.labels(labels) {
-                let value = normal(&key, &value);
-                node_labels.insert(key, value);
-            }
-        }
+        let mut node_labels = self.field(fields, "nodeLabels", |reader, at| Some(reader.labels(at)));
+        node_labels.iter_mut().for_each(|(key, value)| *value = normal(key, value));
         if let Some((at, os)) = fields.get("os").and_then(|at| Some((at, self.os(at)?))) {
-            match node_labels.get(OS_LABEL) {
-                Some(other) if *other != os => {
-                    let reason = format!("contradicts nodeLabels, where {OS_LABEL} is {}", quote(other));
-                    self.mistake(at.path.clone(), reason);
-                }
-                _ => {
-                    node_labels.insert(OS_LABEL.into(), os);
-                }
+            let other = node_labels.insert(OS_LABEL.into(), os);
+            if let Some(other) = other.filter(|other| *other != node_labels[OS_LABEL]) {
+                let reason = format!("contradicts nodeLabels, where {OS_LABEL} is {}", quote(&other));
+                self.mistake(at.path.clone(), reason);
             }
         }
         node_labels
     }
 }
 
-/// The fields that all kinds of pools share.
+/// The fields of a pool that concern the other pools of its kind.
 pub(super) struct Common<'s> {
     pub(super) name: &'s str,
     pub(super) ranges: Vec<Span>,
@@ -131,17 +112,16 @@ impl<'s> Common<'s> {
     }
 }
 
-/// The checks that differ between kinds of pools. Pools and their ranges are given by index.
-pub(super) trait Kind {
-    /// Calls `say` for each further mistake of a range.
-    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String));
-
-    /// Whether a pool certainly matches everything that another one matches.
-    fn covers(&self, pool: usize, other: usize) -> bool;
-}
-
 /// The mistakes in pools that contradict each other or the other settings. `paths` has one entry for each pool.
-pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kind) -> Vec<Mistake> {
+///
+/// `of_range` finds the further mistakes of a range of a pool, and `covers` whether a pool certainly matches everything
+/// that another one matches. Pools and ranges are given by index.
+pub(super) fn mistakes(
+    pools: &[Common<'_>],
+    paths: &[PoolPaths],
+    of_range: &dyn Fn(usize, usize) -> [Option<String>; 2],
+    covers: &dyn Fn(usize, usize) -> bool,
+) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     // Each request checks the settings, and they may have hundreds of pools: pools are compared pair by pair only if
     // there is something to find.
@@ -159,14 +139,14 @@ pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kin
             if !are_disjoint && let Some(reason) = overlapped(range, &pool.ranges[..position], earlier) {
                 say(path, reason);
             }
-            kind.of_range(index, position, &mut |reason| say(path, reason));
+            of_range(index, position).into_iter().flatten().for_each(|reason| say(path, reason));
         }
         for (excluded, path) in pool.exclude.iter().zip(&pool_paths.exclude) {
             if !pool.ranges.iter().any(|range| range.meets(excluded)) {
                 say(path, format!("{excluded} is in no range of the pool"));
             }
         }
-        let shadows = |other: &usize| paths[*other].match_is_whole && kind.covers(*other, index);
+        let shadows = |other: &usize| paths[*other].match_is_whole && covers(*other, index);
         if let Some(shadow) = (0..index).find(shadows).filter(|_| pool_paths.match_is_whole) {
             let reason =
                 format!("never used: pool {:?}, which is tried first, matches the same or more", pools[shadow].name);
@@ -202,4 +182,8 @@ fn overlapped(range: &Span, before: &[Span], earlier: &[Common<'_>]) -> Option<S
         let other = pool.ranges.iter().find(|other| other.meets(range))?;
         Some(format!("{range} overlaps {other} of pool {:?}", pool.name))
     })
+}
+
+pub(super) fn covers_labels(labels: &Labels, other: &Labels) -> bool {
+    labels.iter().all(|(key, value)| other.get(key) == Some(value))
 }

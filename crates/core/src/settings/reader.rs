@@ -10,6 +10,8 @@ use crate::address::Family;
 use crate::json::{Located, TypeMismatch, quote, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels, Operator, Requirement};
 
+pub(super) type Read<T> = fn(&mut Reader, &Located<'_>) -> Option<T>;
+
 /// Reads values, and records the mistakes.
 #[derive(Default)]
 pub(super) struct Reader {
@@ -41,6 +43,24 @@ impl Reader {
         }
     }
 
+    /// What a text stands for. An error is a mistake.
+    pub(super) fn parse<T>(&mut self, at: &Located<'_>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        parse(self.ok(at.text())?).map_err(|reason| self.mistake(at.path.clone(), reason)).ok()
+    }
+
+    /// The value of a field; the default if the field is absent or can't be read.
+    #[inline(never)] // The module has room for one copy for each type.
+    pub(super) fn field<T: Default>(&mut self, fields: &Fields<'_>, key: &str, read: Read<T>) -> T {
+        fields.get(key).and_then(|at| read(self, at)).unwrap_or_default()
+    }
+
+    /// The items of a list in a field, and their paths.
+    #[inline(never)] // As above.
+    pub(super) fn located<T>(&mut self, fields: &Fields<'_>, key: &str, read: Read<T>) -> (Vec<String>, Vec<T>) {
+        let Some(at) = fields.get(key) else { return Default::default() };
+        self.list(at, |reader, at| Some((at.path.clone(), read(reader, at)?))).into_iter().unzip()
+    }
+
     /// The fields of an object that are among `known`. Any other field is a mistake.
     pub(super) fn fields<'v>(&mut self, at: &Located<'v>, known: &[&'static str]) -> Option<Fields<'v>> {
         if at.value.is_null() {
@@ -58,41 +78,28 @@ impl Reader {
     pub(super) fn selector(&mut self, at: &Located<'_>) -> Option<LabelSelector> {
         let fields = self.fields(at, &["matchLabels", "matchExpressions"])?;
         Some(LabelSelector {
-            match_labels: fields.get("matchLabels").map(|at| self.labels(at)).unwrap_or_default(),
-            match_expressions: fields
-                .get("matchExpressions")
-                .map(|at| self.list(at, Self::requirement))
-                .unwrap_or_default(),
+            match_labels: self.field(&fields, "matchLabels", |reader, at| Some(reader.labels(at))),
+            match_expressions: self.located(&fields, "matchExpressions", Self::requirement).1,
         })
     }
 
     fn requirement(&mut self, at: &Located<'_>) -> Option<Requirement> {
         let fields = self.fields(at, &["key", "operator", "values"])?;
-        let key = match fields.get("key") {
-            Some(key) => self.ok(key.text())?.to_owned(),
-            None => {
-                self.mistake(at.key_path("key"), "missing: a requirement needs a label key");
-                return None;
-            }
+        let Some(key) = fields.get("key") else {
+            self.mistake(at.key_path("key"), "missing: a requirement needs a label key");
+            return None;
         };
+        let key = self.ok(key.text())?.to_owned();
         if !is_label_key(&key) {
             self.mistake(at.key_path("key"), format!("{} is not a label key", quote(&key)));
         }
-        let operator = match fields.get("operator") {
-            Some(operator) => {
-                let name = self.ok(operator.text())?;
-                let Some(known) = Operator::parse(name) else {
-                    self.mistake(operator.path.clone(), unknown_name_message("operator", name, &Operator::NAMES));
-                    return None;
-                };
-                known
-            }
-            None => {
-                self.mistake(at.key_path("operator"), format!("missing: one of {}", Operator::NAMES.join(", ")));
-                return None;
-            }
+        let Some(operator) = fields.get("operator") else {
+            self.mistake(at.key_path("operator"), format!("missing: one of {}", Operator::NAMES.join(", ")));
+            return None;
         };
-        let values = fields.get("values").map(|at| self.list(at, Self::label_value)).unwrap_or_default();
+        let unknown = |name: &str| unknown_name_message("operator", name, &Operator::NAMES);
+        let operator = self.parse(operator, |name| Operator::parse(name).ok_or_else(|| unknown(name)))?;
+        let values = self.located(&fields, "values", Self::label_value).1;
         match (operator.takes_values(), values.is_empty()) {
             (true, true) => self.mistake(at.key_path("values"), "missing: In and NotIn need at least one value"),
             (false, false) => self.mistake(at.key_path("values"), "Exists and DoesNotExist take no values"),
@@ -120,17 +127,12 @@ impl Reader {
 
     #[inline(never)] // The module has room for one copy.
     fn chosen(&mut self, at: &Located<'_>, names: &[&str]) -> Option<usize> {
-        let text = self.ok(at.text())?;
-        let found = names.iter().position(|name| *name == text);
-        if found.is_none() {
-            self.mistake(at.path.clone(), unknown_name_message("value", text, names));
-        }
-        found
+        let unknown = |text: &str| unknown_name_message("value", text, names);
+        self.parse(at, |text| names.iter().position(|name| *name == text).ok_or_else(|| unknown(text)))
     }
 
-    pub(super) fn explicit(&mut self, at: &Located<'_>) -> Explicit {
-        let values = [Explicit::Allow, Explicit::Warn, Explicit::Deny];
-        self.choice(at, &["allow", "warn", "deny"], &values).unwrap_or_default()
+    pub(super) fn explicit(&mut self, at: &Located<'_>) -> Option<Explicit> {
+        self.choice(at, &["allow", "warn", "deny"], &[Explicit::Allow, Explicit::Warn, Explicit::Deny])
     }
 
     pub(super) fn count(&mut self, at: &Located<'_>) -> Option<u64> {
@@ -151,30 +153,15 @@ impl Reader {
     }
 
     pub(super) fn cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
-        let text = self.ok(at.text())?;
-        match parse_cidr(text) {
-            Ok(cidr) => Some(cidr),
-            Err(reason) => {
-                self.mistake(at.path.clone(), reason);
-                None
-            }
-        }
+        self.parse(at, parse_cidr)
     }
 
     pub(super) fn address(&mut self, at: &Located<'_>) -> Option<IpAddr> {
-        let text = self.ok(at.text())?;
-        let address = text.parse().ok();
-        if address.is_none() {
-            self.mistake(at.path.clone(), format!("{} is not an IP address", quote(text)));
-        }
-        address
+        self.parse(at, |text| text.parse().map_err(|_| format!("{} is not an IP address", quote(text))))
     }
 
     pub(super) fn cidr_or_address(&mut self, at: &Located<'_>) -> Option<IpNet> {
-        match at.value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) {
-            Some(address) => Some(address.into()),
-            None => self.cidr(at),
-        }
+        self.parse(at, |text| text.parse().map_or_else(|_| parse_cidr(text), |address: IpAddr| Ok(address.into())))
     }
 
     pub(super) fn service_cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
@@ -188,13 +175,13 @@ impl Reader {
     }
 
     pub(super) fn dns_label(&mut self, at: &Located<'_>) -> Option<String> {
-        let text = self.ok(at.text())?;
-        if !is_dns_label(text) {
-            let reason = format!("{} is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
-            self.mistake(at.path.clone(), reason);
-            return None;
-        }
-        Some(text.to_owned())
+        self.text(at, is_dns_label, "a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end")
+    }
+
+    #[inline(never)] // The module has room for one copy.
+    pub(super) fn text(&mut self, at: &Located<'_>, is_valid: fn(&str) -> bool, expected: &str) -> Option<String> {
+        let wrong = |text: &str| format!("{} is not {expected}", quote(text));
+        self.parse(at, |text| if is_valid(text) { Ok(text.to_owned()) } else { Err(wrong(text)) })
     }
 
     pub(super) fn labels(&mut self, at: &Located<'_>) -> Labels {
@@ -213,13 +200,8 @@ impl Reader {
     }
 
     pub(super) fn label_value(&mut self, at: &Located<'_>) -> Option<String> {
-        let text = self.ok(at.text())?;
-        if !text.is_empty() && !is_label_name(text) {
-            let reason = format!("{} is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and .", quote(text));
-            self.mistake(at.path.clone(), reason);
-            return None;
-        }
-        Some(text.to_owned())
+        let is_value = |text: &str| text.is_empty() || is_label_name(text);
+        self.text(at, is_value, "a label value: at most 63 of A-Z, a-z, 0-9, -, _ and .")
     }
 }
 
@@ -245,10 +227,7 @@ fn is_label_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// Parses a CIDR without host bits.
-///
-/// # Errors
-/// The reason, with advice, for any other text.
+/// Parses a CIDR without host bits. The error about any other text has advice.
 pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
     let Ok(cidr) = text.parse::<IpNet>() else {
         let slash = if text.parse::<IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };

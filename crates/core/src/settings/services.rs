@@ -2,21 +2,21 @@
 //! ranges.
 
 use ipnet::IpNet;
+use serde_json::Value;
 
-use super::pools::{self, Common, Kind, PoolPaths};
+use super::pools::{self, Common, PoolPaths};
 use super::reader::{Fields, Reader};
 use super::{AdmissionScope, Explicit, Lookups, Match, Mistake, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote, unknown_name_message};
 use crate::label_selector::LabelSelector;
 use crate::service_key::ServiceKey;
-use crate::workload::OS_LABEL;
-use crate::workload::WorkloadKind;
+use crate::workload::{OS_LABEL, WorkloadKind};
 
 impl Reader {
-    /// Reads `services`.
-    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<PoolPaths> {
-        let mut paths = Vec::new();
+    /// Reads `services`. Without a list of pools, there are the default ones, or none if `others` have settings.
+    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings, others: bool) -> Vec<PoolPaths> {
+        let paths;
         const KEYS: [&str; 11] = [
             "pools",
             "evidence",
@@ -30,83 +30,68 @@ impl Reader {
             "serviceCIDRs",
             "unusableServiceCIDRs",
         ];
-        let Some(fields) = self.fields(at, &KEYS) else { return paths };
-        if let Some(pools) = fields.get("pools") {
-            (settings.pools, paths) = self.list(pools, Self::pool).into_iter().unzip();
-        }
+        let Some(fields) = self.fields(at, &KEYS) else { return Vec::new() };
+        let default = if others || fields.get("pools").is_some() { Value::Null } else { default_pools() };
+        let default = Located::new(&default, "services.pools");
+        let pools = fields.get("pools").or(Some(&default).filter(|pools| !pools.value.is_null()));
+        (settings.pools, paths) = pools.map(|at| self.list(at, Self::pool)).unwrap_or_default().into_iter().unzip();
         if let Some(evidence) = fields.get("evidence") {
             self.evidence(evidence, settings);
         }
         if let Some(os) = fields.get("assumeOS").and_then(|at| self.os(at)) {
             settings.assume_os = os;
         }
-        if let Some(at) = fields.get("order") {
-            settings.order =
-                self.choice(at, &["spread", "lowest"], &[Order::Spread, Order::Lowest]).unwrap_or_default();
-        }
-        if let Some(at) = fields.get("explicit") {
-            settings.explicit = self.explicit(at);
-        }
-        if let Some(at) = fields.get("whenFull") {
-            settings.when_full =
-                self.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged]).unwrap_or_default();
-        }
+        settings.order = self.field(&fields, "order", |reader, at| {
+            reader.choice(at, &["spread", "lowest"], &[Order::Spread, Order::Lowest])
+        });
+        settings.explicit = self.field(&fields, "explicit", Self::explicit);
+        settings.when_full = self.field(&fields, "whenFull", |reader, at| {
+            reader.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged])
+        });
         // An administrator who denies addresses set by hand keeps the addresses of a pool for the Services that the
         // pool admits.
         let default = if settings.explicit == Explicit::Deny { Unmatched::Outside } else { Unmatched::Unmanaged };
         let values = [Unmatched::Unmanaged, Unmatched::Outside, Unmatched::Deny];
         let read = |at| self.choice(at, &["unmanaged", "outside", "deny"], &values);
         settings.unmatched = fields.get("unmatched").and_then(read).unwrap_or(default);
-        settings.annotate_reason = fields.get("annotateReason").and_then(|at| self.flag(at)).unwrap_or_default();
-        if let Some(at) = fields.get("exemptNamespaces") {
-            settings.exempt_namespaces = self.list(at, Self::dns_label);
+        settings.annotate_reason = self.field(&fields, "annotateReason", Self::flag);
+        if fields.get("exemptNamespaces").is_some() {
+            settings.exempt_namespaces = self.located(&fields, "exemptNamespaces", Self::dns_label).1;
         }
-        if let Some(at) = fields.get("serviceCIDRs") {
-            settings.service_cidrs = self.list(at, Self::service_cidr);
-        }
-        if let Some(at) = fields.get("unusableServiceCIDRs") {
-            settings.unusable_service_cidrs = self.unusable_ranges(at);
-        }
+        settings.service_cidrs = self.located(&fields, "serviceCIDRs", Self::service_cidr).1;
+        settings.unusable_service_cidrs =
+            self.field(&fields, "unusableServiceCIDRs", |reader, at| Some(reader.unusable_ranges(at)));
         paths
     }
 
     fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, PoolPaths)> {
         const KEYS: [&str; 7] = ["name", "cidrs", "reserved", "exclude", "bands", "match", "reservations"];
-        let before = self.mistakes.len();
-        let fields = self.fields(at, &KEYS)?;
-        let unknown_keys = self.mistakes.len() > before;
-        let name = self.pool_name(at, &fields);
-        let (cidr_paths, cidrs) = self.pool_ranges(at, &fields, Self::cidr);
-        let reserved = fields.get("reserved").and_then(|at| self.count(at)).unwrap_or_default();
-        let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::cidr_or_address);
-        let bands = fields.get("bands").and_then(|at| self.flag(at)).unwrap_or_default();
-        let before_match = self.mistakes.len();
-        let matches = fields.get("match").and_then(|at| self.pool_match(at)).unwrap_or_default();
-        let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
-        let (reservation_paths, reservations) =
-            fields.get("reservations").map(|at| self.reservations(at)).unwrap_or_default().into_iter().unzip();
-        let pool_paths = PoolPaths {
-            path: at.path.clone(),
-            cidrs: cidr_paths,
-            exclude: exclude_paths,
-            reservations: reservation_paths,
-            match_is_whole,
+        let mut fields = self.pool_fields(at, &KEYS)?;
+        let mut pool = Pool {
+            name: self.pool_name(&fields),
+            cidrs: self.pool_ranges(&mut fields, Self::cidr),
+            reserved: self.field(&fields.fields, "reserved", Self::count),
+            exclude: self.pool_exclude(&mut fields, Self::cidr_or_address),
+            bands: self.field(&fields.fields, "bands", Self::flag),
+            matches: self.pool_match(&mut fields, Self::service_match),
+            reservations: Vec::new(),
         };
-        Some((Pool { name, cidrs, reserved, exclude, bands, matches, reservations }, pool_paths))
+        (fields.paths.reservations, pool.reservations) = self.reservations(&fields.fields);
+        Some((pool, fields.paths))
     }
 
-    fn reservations(&mut self, at: &Located<'_>) -> Vec<(String, Reservation)> {
+    fn reservations(&mut self, fields: &Fields<'_>) -> (Vec<String>, Vec<Reservation>) {
         const MOST: usize = 256;
-        match at.value.as_array() {
-            Some(list) if list.len() > MOST => {
-                self.mistake(at.path.clone(), format!("{} reservations: a pool has at most {MOST}", list.len()));
-                Vec::new()
+        match fields.get("reservations").and_then(|at| Some((at, at.value.as_array()?.len()))) {
+            Some((at, count)) if count > MOST => {
+                self.mistake(at.path.clone(), format!("{count} reservations: a pool has at most {MOST}"));
+                Default::default()
             }
-            _ => self.list(at, Self::reservation),
+            _ => self.located(fields, "reservations", Self::reservation),
         }
     }
 
-    fn reservation(&mut self, at: &Located<'_>) -> Option<(String, Reservation)> {
+    fn reservation(&mut self, at: &Located<'_>) -> Option<Reservation> {
         const KEYS: [&str; 3] = ["address", "namespace", "name"];
         let fields = self.fields(at, &KEYS)?;
         for key in KEYS.into_iter().filter(|key| fields.get(key).is_none()) {
@@ -115,30 +100,28 @@ impl Reader {
         let address = fields.get("address").and_then(|at| self.address(at));
         let mut label = |key: &str| fields.get(key).and_then(|at| self.dns_label(at));
         let (namespace, name) = (label("namespace"), label("name"));
-        Some((at.path.clone(), Reservation { address: address?, service: ServiceKey::new(namespace?, name?) }))
+        Some(Reservation { address: address?, service: ServiceKey::new(namespace?, name?) })
     }
 
-    fn pool_match(&mut self, at: &Located<'_>) -> Option<Match> {
+    fn service_match(&mut self, at: &Located<'_>) -> Option<Match> {
         let fields = self.fields(at, &["os", "nodeLabels", "namespaces", "namespaceSelector", "serviceSelector"])?;
-        let node_labels = self.node_labels(&fields);
-        Some(Match { node_labels, scope: self.scope(&fields) })
+        Some(Match { node_labels: self.node_labels(&fields), scope: self.scope(&fields) })
     }
 
     /// Reads the conditions of a `match` that do not concern nodes.
     pub(super) fn scope(&mut self, fields: &Fields<'_>) -> AdmissionScope {
         AdmissionScope {
-            namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),
-            namespace_selector: fields.get("namespaceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
-            service_selector: fields.get("serviceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
+            namespaces: self.located(fields, "namespaces", Self::dns_label).1,
+            namespace_selector: self.field(fields, "namespaceSelector", Self::selector),
+            service_selector: self.field(fields, "serviceSelector", Self::selector),
         }
     }
 
     fn evidence(&mut self, at: &Located<'_>, settings: &mut Settings) {
         let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
-        if let Some(at) = fields.get("lookups") {
-            settings.lookups =
-                self.choice(at, &["cluster", "namespace"], &[Lookups::Cluster, Lookups::Namespace]).unwrap_or_default();
-        }
+        settings.lookups = self.field(&fields, "lookups", |reader, at| {
+            reader.choice(at, &["cluster", "namespace"], &[Lookups::Cluster, Lookups::Namespace])
+        });
         if let Some(kinds) = fields.get("kinds") {
             let mut read: Vec<WorkloadKind> = Vec::new();
             self.list(kinds, |reader, at| {
@@ -155,23 +138,37 @@ impl Reader {
     }
 
     fn kind(&mut self, at: &Located<'_>) -> Option<WorkloadKind> {
-        let text = self.ok(at.text())?;
-        let kind = WorkloadKind::parse(text);
-        if kind.is_none() {
-            let known: Vec<&str> = WorkloadKind::known_names().collect();
-            let reason = unknown_name_message("kind", text, &known);
-            self.mistake(at.path.clone(), format!("{reason}; write a custom resource as group/version/Kind"));
-        }
-        kind
+        self.parse(at, |text| {
+            WorkloadKind::parse(text).ok_or_else(|| {
+                let known: Vec<&str> = WorkloadKind::known_names().collect();
+                let reason = unknown_name_message("kind", text, &known);
+                format!("{reason}; write a custom resource as group/version/Kind")
+            })
+        })
     }
+}
+
+/// The pools of the K2s distribution, which settings without any pools have. The first 50 addresses of each are kept for
+/// addresses set by hand.
+pub fn default_pools() -> Value {
+    let pools = br#"[
+        {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}},
+        {"name": "linux", "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}}
+    ]"#;
+    serde_json::from_slice(pools).unwrap_or_default()
 }
 
 /// The mistakes in pools of Services that contradict each other or the other settings. `paths` has one entry for each
 /// pool.
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
-    let all = settings.pools.iter();
-    let all: Vec<Common<'_>> = all.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
-    let mut mistakes = pools::mistakes(&all, paths, &OfServices(settings));
+    let pools = &settings.pools;
+    let all: Vec<Common<'_>> = pools.iter().map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
+    let of_range = |pool: usize, range: usize| {
+        let cidr = pools[pool].cidrs[range];
+        [outside(cidr, &settings.service_cidrs), has_no_address(settings, &pools[pool], cidr)]
+    };
+    let covers = |pool: usize, other: usize| pools[pool].matches.covers(&pools[other].matches);
+    let mut mistakes = pools::mistakes(&all, paths, &of_range, &covers);
     for (pool, pool_paths) in settings.pools.iter().zip(paths) {
         for (index, path) in pool_paths.reservations.iter().enumerate() {
             let reason = wrong_reservation(settings, pool, index);
@@ -205,29 +202,13 @@ fn wrong_reservation(settings: &Settings, pool: &Pool, index: usize) -> Option<S
     ))
 }
 
-struct OfServices<'s>(&'s Settings);
-
-impl Kind for OfServices<'_> {
-    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
-        let pool = &self.0.pools[pool];
-        let cidr = pool.cidrs[range];
-        if let Some(reason) = outside(cidr, &self.0.service_cidrs) {
-            say(reason);
-        }
-        // A range may also be for reservations only.
-        if !pool.reservations.iter().any(|reservation| cidr.contains(&reservation.address))
-            && self.0.candidates_in(pool, &[cidr], &[]).count() == 0
-        {
-            // Unusable ranges count as usable, because a range that is unusable for a while is not a mistake of the
-            // settings.
-            let reason = "has no usable address: all are network or broadcast address, reserved or excluded";
-            say(format!("{cidr} {reason}"));
-        }
-    }
-
-    fn covers(&self, pool: usize, other: usize) -> bool {
-        self.0.pools[pool].matches.covers(&self.0.pools[other].matches)
-    }
+fn has_no_address(settings: &Settings, pool: &Pool, cidr: IpNet) -> Option<String> {
+    // A range may also be for reservations only. Unusable ranges count as usable, because a range that is unusable for a
+    // while is not a mistake of the settings.
+    let is_used = pool.reservations.iter().any(|reservation| cidr.contains(&reservation.address))
+        || settings.candidates_in(pool, &[cidr], &[]).count() > 0;
+    let reason = "has no usable address: all are network or broadcast address, reserved or excluded";
+    (!is_used).then(|| format!("{cidr} {reason}"))
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
@@ -256,8 +237,7 @@ impl Match {
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
         // The namespaces first: of many pools, most are for different namespaces.
-        self.scope.covers(&other.scope)
-            && self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
+        self.scope.covers(&other.scope) && pools::covers_labels(&self.node_labels, &other.node_labels)
     }
 }
 

@@ -15,14 +15,12 @@ use crate::json::Located;
 /// A range of a ServiceCIDR from which the API server allocates no addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusableRange {
-    /// The range.
     pub cidr: IpNet,
     /// The reason, which names the ServiceCIDR.
     pub why: String,
 }
 
 impl Reader {
-    /// Reads `unusableServiceCIDRs`, a map from each range to the reason.
     pub(super) fn unusable_ranges(&mut self, at: &Located<'_>) -> Vec<UnusableRange> {
         let mut ranges = Vec::new();
         let Some(object) = self.ok(at.object()) else { return ranges };
@@ -37,7 +35,6 @@ impl Reader {
 }
 
 impl Settings {
-    /// The unusable range that contains an address.
     pub fn unusable_range_of(&self, address: IpAddr) -> Option<&UnusableRange> {
         self.unusable_service_cidrs.iter().find(|range| range.cidr.contains(&address))
     }
