@@ -149,6 +149,8 @@ pub(super) struct Run<'m> {
     pub(super) attempt: Option<Attempt>,
     /// The journal that this run recorded.
     pub(super) recorded: Option<Arc<Journal>>,
+    /// The answer if the Service of a seamless move was last too large to read.
+    pub(super) unreadable: Option<Refusal>,
     /// What this run knows of a seamless move.
     pub(super) progress: Progress,
 }
@@ -165,6 +167,7 @@ impl<'m> Run<'m> {
             refused: Vec::new(),
             attempt: None,
             recorded: None,
+            unreadable: None,
             progress: Progress::of_later_run(),
         }
     }

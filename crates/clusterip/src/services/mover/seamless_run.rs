@@ -10,7 +10,7 @@ use clusterip_core::annotations::TEMPORARY_LABEL;
 use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::method::{self, Method, method};
-use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};
+use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::seamless::{Moment, Observed, Reaction, Request, SeamlessStep, Wait, next, request};
 use clusterip_moves::step::{self, Step};
 use clusterip_moves::temporary::{Role, Temporary, is_being_deleted};
@@ -121,6 +121,10 @@ impl Run<'_> {
                     (seen, is_fresh) = (self.observe(journal, plan).await?, true);
                 }
                 SeamlessStep::End => {
+                    // Its record stays: the move goes on when the Service can be read again.
+                    if let Some(reason) = self.unreadable.take() {
+                        self.wait("read", &reason).await?;
+                    }
                     self.discard().await?;
                     return Ok(self.outcome(original, &seen));
                 }
@@ -251,8 +255,16 @@ impl Run<'_> {
             let read = future::join4(self.get(&own), self.get(&new), self.get(&old), self.get(&trigger)).await;
             match read {
                 (Ok(service), Ok(new), Ok(old), Ok(trigger)) => {
+                    self.unreadable = None;
                     let service = service.and_then(|service| self.same_service(service));
                     return Ok(Observed { service, new, old, trigger });
+                }
+                // Its author must not keep the old address, so it ends its move as if it were gone.
+                (Err(reason @ Refusal::TooLarge(_)), Ok(new), Ok(old), Ok(trigger))
+                    if self.shared.size == Size::Large =>
+                {
+                    self.unreadable = Some(reason);
+                    return Ok(Observed { service: None, new, old, trigger });
                 }
                 (Err(refusal), ..) | (_, Err(refusal), ..) | (_, _, Err(refusal), _) | (_, _, _, Err(refusal)) => {
                     self.wait("read", &refusal).await?;
