@@ -10,6 +10,8 @@ use serde_json::Value;
 
 use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
+use crate::services::controller::brakes::Brake;
+use crate::services::misplaced::AskedBy;
 use crate::services::mover::records::RecordError;
 use crate::services::service_metrics::StayReason;
 
@@ -105,6 +107,17 @@ impl Reconciler {
         };
         match self.mover.up_to(size).records().get(&uid).await {
             Ok(Some(journal)) => {
+                // A seamless move that waits for the end of its grace period has prevented its own late releases, so
+                // another client has released the address again.
+                let now = Instant::now();
+                let is_resting = self.mover.unfinished().due(&uid).is_some_and(|due| due > now);
+                if is_resting
+                    && journal.seamless.is_some()
+                    && let Err(Brake::Cooldown { until } | Brake::Rate { until }) =
+                        self.brakes.lock().take(id, AskedBy::Controller, now)
+                {
+                    return Next::After(until.saturating_duration_since(now));
+                }
                 let ended = self.finish(&journal, size).await;
                 let next = self.next_after(id, &ended, size);
                 self.resume_later(&journal.uid, next)
