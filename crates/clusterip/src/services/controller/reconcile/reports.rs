@@ -150,6 +150,7 @@ impl Reconciler {
     ) -> Next {
         let (detail, next) = match brake {
             Brake::Cooldown { until } => {
+                self.remember(id, StayReason::Brake, &misplaced.why());
                 return Next::After(until.saturating_duration_since(Instant::now()));
             }
             Brake::Rate { until } => {
