@@ -13,6 +13,7 @@ mod forged_servers;
 mod hidden_services;
 mod large_moves;
 mod large_objects;
+mod left_records;
 mod leftover_addresses;
 mod load_balancers;
 mod long_selectors;

@@ -15,12 +15,12 @@ use crate::support::serve_process::ServerBuilder;
 const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// A server that moves the Services with ready endpoints seamlessly.
-fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
+pub fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
     builder(stage, proxy, &["--seamless-moves", "--grace-period", grace_period])
 }
 
 /// Runs a server in the cluster without Services, so that its settings are not new for the next one.
-async fn carry_out_settings(stage: &Stage<'_>, proxy: &Proxy) {
+pub async fn carry_out_settings(stage: &Stage<'_>, proxy: &Proxy) {
     let mut server = server(stage, proxy, "2").start().await;
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", stage.server);
     eventually("the record of the settings", async || {

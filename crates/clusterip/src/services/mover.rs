@@ -17,7 +17,8 @@
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
 //! - A seamless move returns when the Service has its new address. Its record stays until [`Mover::resume`] has deleted
-//!   the last temporary Service. [`Mover::unfinished`] says when to call it.
+//!   the last temporary Service.
+//! - [`Mover::unfinished`] has each move whose record may exist, and says when to resume it, also if its Service is gone.
 //!
 //! # Caveats
 //! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
@@ -77,7 +78,7 @@ impl Mover {
         Self(shared)
     }
 
-    /// The moves that other leaders left, and the seamless moves of this process that have not ended.
+    /// The moves that other leaders left, and those of this process that have not ended.
     pub fn unfinished(&self) -> &UnfinishedMoves {
         &self.0.unfinished
     }
@@ -114,13 +115,14 @@ impl Mover {
     /// Finishes a recorded move from wherever it was cut off, and deletes its record.
     pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let id = ServiceKey::new(journal.namespace.as_str(), journal.name.as_str());
+        self.0.unfinished.add(&journal.uid, &id, false);
         let mut run = Run::new(&self.0, &id, &journal.uid);
         if let Some(plan) = &journal.seamless {
             return run.finish_seamless(None, journal, plan, targets).await;
         }
         match run.read("read").await? {
             Some(service) => run.finish(service, journal, targets).await,
-            None => run.end_gone().await,
+            None => run.discard().await.map(|()| Outcome::Unmoved(Unmoved::Gone)),
         }
     }
 }
@@ -130,10 +132,11 @@ impl Run<'_> {
     async fn begin(&mut self, service: Value, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let ended = self.move_from(service, order, targets).await.or_else(Stop::ended);
         // A record that outlives its move could be replayed. But if the API server did not answer a release, the
-        // release may still be carried out and needs the record. Then the next move of the Service, or the next
-        // leader, deletes it.
-        let may_be_recorded = self.recorded.is_some() || self.unanswered;
-        if let (Ok(Outcome::Unmoved(_)), true, false) = (&ended, may_be_recorded, self.uncertain) {
+        // release may still be carried out and needs the record. Then the next resumption deletes it.
+        if let Ok(Outcome::Unmoved(_)) = &ended
+            && self.recorded.is_some()
+            && self.requests_ended()
+        {
             let _ = self.discard().await;
         }
         ended
@@ -200,7 +203,10 @@ impl Run<'_> {
             }
         };
         match recorded {
-            Some(journal) => self.finish(service, &journal, targets).await,
+            Some(journal) => {
+                self.shared.unfinished.add(self.uid, self.id, false);
+                self.finish(service, &journal, targets).await
+            }
             None => Ok(Outcome::Unmoved(Unmoved::NotRecorded)),
         }
     }

@@ -26,6 +26,12 @@ impl Model {
                 world.touched.selector_changed = true;
                 world.store(SERVICE, changed.clone(), false);
             });
+            add("a user makes the Service too large to read".to_owned(), &|world| {
+                world.others -= 1;
+                world.interrupt();
+                (world.touched.outgrown, world.is_unreadable) = (true, true);
+                world.store(SERVICE, (*service).clone(), false);
+            });
             if is_alias(service) {
                 let mut back = service.clone();
                 back["spec"]["type"] = json!("ClusterIP");

@@ -88,7 +88,7 @@ impl Model {
         delivery: Delivery,
         step: Option<SeamlessStep>,
     ) -> Option<&'static str> {
-        let objects = world.objects.clone();
+        let objects = world.read();
         let requests_ended = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
         let run = world.runs[nth].as_mut()?;
         if run.is_stale {
@@ -130,7 +130,8 @@ impl Model {
                 return None;
             }
             SeamlessStep::End => {
-                (world.runs[nth], world.is_recorded) = (None, false);
+                world.runs[nth] = None;
+                world.end();
                 world.pass(LONG);
                 return Some(step.name());
             }
@@ -302,7 +303,7 @@ impl Model {
         if !world.is_recorded {
             return None;
         }
-        world.clock = 2;
+        (world.clock, world.is_unreadable) = (2, false);
         world.runs[1] = Some(self.later_run());
         Some("")
     }

@@ -23,6 +23,8 @@ pub const FROM: &str = "10.0.0.7";
 pub const TO: &str = "10.0.1.7";
 /// The IP that the status of the Service shows.
 pub const SHOWN: &str = "192.0.2.7";
+/// The promise about a Service that is too large to read.
+const UNREADABLE_ENDS: &str = "a Service that can't be read keeps temporary Services";
 
 /// A stored object with the hash of its content.
 #[derive(Clone)]
@@ -104,6 +106,8 @@ pub struct Touched {
     pub late: bool,
     /// Another client has deleted or replaced a temporary Service.
     pub temporary: bool,
+    /// Its author has made the Service too large to read.
+    pub outgrown: bool,
 }
 
 /// The state of everything.
@@ -115,6 +119,8 @@ pub struct World {
     pub taken_by_others: BTreeSet<IpAddr>,
     /// Whether another Service has been given [`SHOWN`].
     pub shown_is_given: bool,
+    /// Whether the Service is too large to read now.
+    pub is_unreadable: bool,
     pub is_recorded: bool,
     /// A request whose client has given up, and that may still be carried out.
     pub late: Option<Late>,
@@ -186,6 +192,7 @@ impl World {
             versions: [0; 4],
             taken_by_others: BTreeSet::new(),
             shown_is_given: false,
+            is_unreadable: false,
             is_recorded: true,
             late: None,
             runs: [Some(Runner::new(Progress::of_first_run())), None],
@@ -205,6 +212,15 @@ impl World {
     /// Whether one run alone writes, and no other client.
     pub fn is_undisturbed(&self) -> bool {
         self.touched == Touched::default() && self.taken_by_others.is_empty() && self.runs.iter().flatten().count() == 1
+    }
+
+    /// The objects as a run reads them.
+    pub fn read(&self) -> Objects {
+        let mut read = self.objects.clone();
+        if self.is_unreadable {
+            read[SERVICE] = None;
+        }
+        read
     }
 
     /// The time in seconds since 1970.
@@ -243,6 +259,15 @@ impl World {
         if at == SERVICE || found["metadata"]["foreign"] == true {
             self.breaks("an object of another client was deleted");
         }
+    }
+
+    /// Ends the move, or leaves its record if its Service can't be read.
+    pub fn end(&mut self) {
+        let remains = [Role::New, Role::Old, Role::Trigger].map(|role| self.temporary(role, &journal().0).is_ours());
+        if self.is_unreadable && remains.contains(&true) && self.late.is_none() {
+            self.breaks(UNREADABLE_ENDS);
+        }
+        self.is_recorded = self.is_unreadable;
     }
 
     /// Checks the state after the move has ended.

@@ -38,6 +38,8 @@ use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after the grace period the server may take to finish a move. A leader that took over waits 90 s.
 const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
+/// How many moves are waited for at once.
+const MAX_ENDS_AT_ONCE: usize = 16;
 
 pub(super) struct Run {
     pub(super) client: Client,
@@ -208,7 +210,7 @@ impl Run {
         ended
     }
 
-    /// Waits for the end of the seamless moves. Without a server, the command always waits, because it ends them
+    /// Waits for the end of the moves. Without a server, the command always waits, because it ends them
     /// itself.
     async fn end_seamless_moves(
         &self,
@@ -229,15 +231,16 @@ impl Run {
             return;
         }
         notice("waiting until the old addresses may stop answering");
-        for (id, uid) in begun {
+        // A move that does not end, whose author may cause that, must not delay the end of the others.
+        let ends = begun.into_iter().map(|(id, uid)| async move {
             let end = match by_server {
                 true => self.wait_for_server(uid).await,
                 false => self.reconciler.wait_for_end(uid).await.map_err(|error| error.to_string()),
             };
-            if let Err(reason) = end {
-                ended.insert(id.clone(), Err(NotMoved::Tried(reason)));
-            }
-        }
+            Some((id.clone(), Err(NotMoved::Tried(end.err()?))))
+        });
+        let ends: Vec<_> = futures::stream::iter(ends).buffer_unordered(MAX_ENDS_AT_ONCE).collect().await;
+        ended.extend(ends.into_iter().flatten());
     }
 
     /// Waits until the server has finished the seamless move of a Service, and so deleted its record.
@@ -296,8 +299,10 @@ impl Run {
         };
         match ended {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
-            // Only temporary Services were left of the move.
-            Ok(Outcome::Unmoved(Unmoved::NotMoving)) if finishes => Ok("its move has ended".to_owned()),
+            // Only temporary Services or a record were left of the move.
+            Ok(Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone)) if finishes => {
+                Ok("its move has ended".to_owned())
+            }
             Ok(outcome) => Err(outcome.to_string()),
             Err(error) => Err(error.to_string()),
         }

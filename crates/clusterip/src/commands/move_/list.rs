@@ -75,11 +75,10 @@ impl MoveArguments {
                 named.is_none_or(|named| *named == id) && namespace.is_none_or(|only| only == id.namespace);
             if is_in_scope
                 && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name)
-                && let Some(journal) =
-                    reconciler.mover.records().get(&uid).await?.filter(|journal| journal.seamless.is_some())
+                && let Some(journal) = reconciler.mover.records().get(&uid).await?
             {
-                // It has moved, and its temporary Services are not deleted yet.
-                let (from, why) = (journal.from, "a seamless move of it has not ended".to_owned());
+                // Its temporary Services are not deleted yet, or it is gone, or its author has ended its move.
+                let (from, why) = (journal.from, "a move of it has not ended".to_owned());
                 rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
                 jobs.push(Job::Finish { id, uid, from });
             }

@@ -58,7 +58,7 @@ impl Run<'_> {
         match self.put("", body).await {
             Ok(written) => Ok(Some((written, journal))),
             Err(refusal) => {
-                self.uncertain |= refusal.is_uncertain();
+                self.note_unanswered(&refusal);
                 Ok(self.unreleased(&refusal).await?)
             }
         }
@@ -66,7 +66,7 @@ impl Run<'_> {
 
     /// Handles a release that failed, or may have failed. The record of a move that will not begin is deleted.
     async fn unreleased<T>(&mut self, refusal: &Refusal) -> Result<Option<T>, MoveError> {
-        if matches!(refusal, Refusal::Refused(_)) && !self.uncertain && self.recorded.take().is_some() {
+        if matches!(refusal, Refusal::Refused(_)) && self.requests_ended() && self.recorded.take().is_some() {
             let _ = self.discard().await;
         }
         self.wait("release", refusal).await?;
@@ -77,6 +77,7 @@ impl Run<'_> {
     /// without beginning the move.
     async fn record_journal(&mut self, journal: &Arc<Journal>) -> Result<(), Refusal> {
         let (path, record) = self.shared.records.creation(journal);
+        self.shared.unfinished.add(self.uid, self.id, true);
         let mut kept = match &self.recorded {
             Some(recorded) => Some(Arc::clone(recorded)),
             None => match self.send(Method::POST, &path, record.clone()).await {
@@ -91,8 +92,7 @@ impl Run<'_> {
                     found.map(Arc::new)
                 }
                 created => {
-                    self.unanswered |= created.as_ref().is_err_and(Refusal::is_uncertain);
-                    created?;
+                    created.inspect_err(|refusal| self.note_unanswered(refusal))?;
                     Some(Arc::clone(journal))
                 }
             },
@@ -105,11 +105,13 @@ impl Run<'_> {
                 && (journal.seamless.is_none() || kept.to == journal.to)
         };
         if kept.as_deref().is_some_and(|kept| !serves(kept)) {
-            self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
+            let deleted = self.shared.records.delete(self.uid).await;
+            deleted.map_err(|error| Refusal::Trouble(error.to_string()))?;
             kept = None;
         }
         if kept.is_none() {
-            self.send(Method::POST, &path, record).await?;
+            let created = self.send(Method::POST, &path, record).await;
+            created.inspect_err(|refusal| self.note_unanswered(refusal))?;
         }
         self.recorded = Some(Arc::clone(journal));
         Ok(())
@@ -176,16 +178,20 @@ impl Run<'_> {
         loop {
             let next = step::next(&service, journal);
             // The record stays as long as a release without an answer may still arrive.
-            if next == Step::Idle && step::may_still_begin(&service, journal) {
+            if next == Step::Idle && step::may_still_begin(&service, journal) && !self.requests_ended() {
+                self.rest_until_requests_end();
                 return Ok(Outcome::Unmoved(Unmoved::NotBegun));
             }
             if next == Step::Idle {
-                let _ = self.discard().await;
-                return Ok(original.reached(&service).unwrap_or(Outcome::Unmoved(Unmoved::NotMoving)));
+                let discarded = self.discard().await;
+                return match original.reached(&service) {
+                    Some(reached) => Ok(reached),
+                    None => discarded.map(|()| Outcome::Unmoved(Unmoved::NotMoving)),
+                };
             }
             service = match self.carry_out_step(next, service, journal, targets, &mut original).await? {
                 Some(service) => service,
-                None => return self.end_gone().await,
+                None => return self.discard().await.map(|()| Outcome::Unmoved(Unmoved::Gone)),
             };
         }
     }

@@ -4,7 +4,7 @@
 //! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
 //! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
 //! written, and a role that grants access to it grants nothing else in that namespace.
-//! [`UnfinishedMoves`] are the moves that other leaders left, and the seamless moves of this process that have not ended.
+//! [`UnfinishedMoves`] are the moves that other leaders left, and those of this process that have not ended.
 //! The record of a seamless move stays until its last temporary Service is deleted.
 //!
 //! # Guarantees
@@ -167,6 +167,8 @@ pub struct UnfinishedMoves(Arc<Mutex<BTreeMap<String, Entry>>>);
 
 struct Entry {
     id: ServiceKey,
+    /// Whether this process has recorded the move.
+    recorded_here: bool,
     /// When a request of the move was last left without an answer; `None` if none was.
     last_unanswered: Option<Instant>,
     /// When to go on with the move.
@@ -179,7 +181,7 @@ impl UnfinishedMoves {
     pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
         let now = Instant::now();
         let last_unanswered = (!recorded_here).then_some(now);
-        let entry = || Entry { id: id.clone(), last_unanswered, due: now };
+        let entry = || Entry { id: id.clone(), recorded_here, last_unanswered, due: now };
         self.0.lock().entry(uid.to_owned()).or_insert_with(entry);
     }
 
@@ -234,7 +236,14 @@ impl UnfinishedMoves {
         }
     }
 
-    pub fn remove(&self, uid: &str) {
-        self.0.lock().remove(uid);
+    /// Forgets a move that has no record. If a request of this process may still write the record, the move is looked at
+    /// once more after that.
+    pub fn has_no_record(&self, uid: &str) {
+        let rest = self.until_requests_end(uid);
+        let mut moves = self.0.lock();
+        match moves.get_mut(uid) {
+            Some(entry) if entry.recorded_here && !rest.is_zero() => entry.due = Instant::now() + rest,
+            _ => drop(moves.remove(uid)),
+        }
     }
 }

@@ -149,10 +149,8 @@ pub(super) struct Run<'m> {
     pub(super) attempt: Option<Attempt>,
     /// The journal that this run recorded.
     pub(super) recorded: Option<Arc<Journal>>,
-    /// Whether a release got no answer. It may still be carried out.
-    pub(super) uncertain: bool,
-    /// Whether the creation of a record got no answer.
-    pub(super) unanswered: bool,
+    /// The answer if the Service of a seamless move was last too large to read.
+    pub(super) unreadable: Option<Refusal>,
     /// What this run knows of a seamless move.
     pub(super) progress: Progress,
 }
@@ -169,8 +167,7 @@ impl<'m> Run<'m> {
             refused: Vec::new(),
             attempt: None,
             recorded: None,
-            uncertain: false,
-            unanswered: false,
+            unreadable: None,
             progress: Progress::of_later_run(),
         }
     }
@@ -276,24 +273,37 @@ impl<'m> Run<'m> {
         }
     }
 
-    /// Deletes the record. If that fails, the next leader deletes it.
-    pub(super) async fn discard(&self) -> Result<(), RecordError> {
-        let deleted = self.shared.records.delete(self.uid).await;
-        deleted.inspect_err(|error| {
+    /// Whether no request of this move may still be carried out.
+    pub(super) fn requests_ended(&self) -> bool {
+        self.shared.unfinished.until_requests_end(self.uid).is_zero()
+    }
+
+    /// Leaves the rest of the move to [`Mover::resume`](super::Mover::resume), after the last request has ended.
+    pub(super) fn rest_until_requests_end(&self) {
+        self.shared.unfinished.go_on_after(self.uid, self.shared.unfinished.until_requests_end(self.uid));
+    }
+
+    /// Notes that a request may still be carried out, if this was its answer.
+    pub(super) fn note_unanswered(&self, refusal: &Refusal) {
+        if refusal.is_uncertain() {
+            self.shared.unfinished.unanswered(self.uid);
+        }
+    }
+
+    /// Deletes the record of a move that has ended. If that fails, the next resumption deletes it.
+    pub(super) async fn discard(&self) -> Result<(), MoveError> {
+        self.shared.records.delete(self.uid).await.map_err(|error| {
             tracing::warn!(service = %self.label(), %error, "the record of a finished move was not deleted");
-        })
+            MoveError::Record(self.label(), error)
+        })?;
+        self.shared.unfinished.has_no_record(self.uid);
+        Ok(())
     }
 
     /// Reads the journal that is recorded for this Service.
     pub(super) async fn record(&self) -> Result<Option<Journal>, MoveError> {
         let found = self.shared.records.get(self.uid).await;
         found.map_err(|reason| MoveError::Record(self.label(), reason))
-    }
-
-    /// Ends the move of a Service that is gone. Its record is useless, and is deleted.
-    pub(super) async fn end_gone(&self) -> Result<Outcome, MoveError> {
-        let _ = self.discard().await;
-        Ok(Outcome::Unmoved(Unmoved::Gone))
     }
 }
 

@@ -10,7 +10,7 @@ use clusterip_core::annotations::TEMPORARY_LABEL;
 use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::method::{self, Method, method};
-use clusterip_moves::outcome::{Outcome, Refusal, Unmoved};
+use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::seamless::{Moment, Observed, Reaction, Request, SeamlessStep, Wait, next, request};
 use clusterip_moves::step::{self, Step};
 use clusterip_moves::temporary::{Role, Temporary, is_being_deleted};
@@ -94,8 +94,7 @@ impl Run<'_> {
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         // From here on, only the last step deletes the record.
-        (self.recorded, self.unanswered) = (None, false);
-        self.shared.unfinished.add(self.uid, self.id, self.progress.is_of_first_run());
+        self.recorded = None;
         let mut original = OriginalSteps::new(journal);
         let mut last_write = Instant::now();
         let mut seen = match service {
@@ -110,17 +109,23 @@ impl Run<'_> {
             match &step {
                 SeamlessStep::Wait(Wait::Grace { until }) => {
                     let rest = until.saturating_sub(Timestamp::now().as_second()).max(1).unsigned_abs();
-                    return Ok(self.rest(Duration::from_secs(rest), original, &seen));
+                    self.shared.unfinished.go_on_after(self.uid, Duration::from_secs(rest));
+                    return Ok(self.outcome(original, &seen));
                 }
                 SeamlessStep::Wait(Wait::Requests) => {
-                    return Ok(self.rest(self.shared.unfinished.until_requests_end(self.uid), original, &seen));
+                    self.rest_until_requests_end();
+                    return Ok(self.outcome(original, &seen));
                 }
                 // Another leader may have written since the objects were read.
                 SeamlessStep::End if !is_fresh => {
                     (seen, is_fresh) = (self.observe(journal, plan).await?, true);
                 }
                 SeamlessStep::End => {
-                    self.end_seamless().await?;
+                    // Its record stays: the move goes on when the Service can be read again.
+                    if let Some(reason) = self.unreadable.take() {
+                        self.wait("read", &reason).await?;
+                    }
+                    self.discard().await?;
                     return Ok(self.outcome(original, &seen));
                 }
                 SeamlessStep::Wait(wait) => {
@@ -168,7 +173,7 @@ impl Run<'_> {
             since_write: last_write.elapsed(),
             endpoints_match: false,
             is_late: self.since.elapsed() > MAX_PREPARATION,
-            requests_ended: self.shared.unfinished.until_requests_end(self.uid).is_zero(),
+            requests_ended: self.requests_ended(),
         };
         let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
         let step = next(seen, journal, plan, &self.progress, &moment, &target);
@@ -205,8 +210,8 @@ impl Run<'_> {
             }
         };
         tracing::debug!(service = %self.label(), ?step, refused = ?answer.as_ref().err(), "seamless move");
-        if answer.as_ref().is_err_and(Refusal::is_uncertain) {
-            self.shared.unfinished.unanswered(self.uid);
+        if let Err(refusal) = &answer {
+            self.note_unanswered(refusal);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
             // The API server keeps a Service that has a finalizer. The run waits for the removal of the finalizer, and
@@ -250,8 +255,16 @@ impl Run<'_> {
             let read = future::join4(self.get(&own), self.get(&new), self.get(&old), self.get(&trigger)).await;
             match read {
                 (Ok(service), Ok(new), Ok(old), Ok(trigger)) => {
+                    self.unreadable = None;
                     let service = service.and_then(|service| self.same_service(service));
                     return Ok(Observed { service, new, old, trigger });
+                }
+                // Its author must not keep the old address, so it ends its move as if it were gone.
+                (Err(reason @ Refusal::TooLarge(_)), Ok(new), Ok(old), Ok(trigger))
+                    if self.shared.size == Size::Large =>
+                {
+                    self.unreadable = Some(reason);
+                    return Ok(Observed { service: None, new, old, trigger });
                 }
                 (Err(refusal), ..) | (_, Err(refusal), ..) | (_, _, Err(refusal), _) | (_, _, _, Err(refusal)) => {
                     self.wait("read", &refusal).await?;
@@ -355,12 +368,6 @@ impl Run<'_> {
         ));
     }
 
-    /// Leaves the rest of the move to [`Mover::resume`](super::Mover::resume).
-    fn rest(&self, pause: Duration, original: OriginalSteps, seen: &Observed) -> Outcome {
-        self.shared.unfinished.go_on_after(self.uid, pause);
-        self.outcome(original, seen)
-    }
-
     fn outcome(&self, original: OriginalSteps, seen: &Observed) -> Outcome {
         let reached = seen.service.as_ref().and_then(|service| original.reached(service));
         match (reached, self.progress.failure(), &seen.service) {
@@ -371,14 +378,6 @@ impl Run<'_> {
             (None, None, Some(_)) => Outcome::Unmoved(Unmoved::NotMoving),
             (None, _, None) => Outcome::Unmoved(Unmoved::Gone),
         }
-    }
-
-    /// Deletes the record of a move that has ended. A record that stays is deleted by the next resumption.
-    async fn end_seamless(&mut self) -> Result<(), MoveError> {
-        let deleted = self.discard().await;
-        deleted.map_err(|reason| MoveError::Record(self.label(), reason))?;
-        self.shared.unfinished.remove(self.uid);
-        Ok(())
     }
 }
 

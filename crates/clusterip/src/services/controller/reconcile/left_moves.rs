@@ -1,4 +1,4 @@
-//! Finishes moves that another leader left unfinished, and handles Services that look half moved.
+//! Finishes moves that were left unfinished, and handles Services that look half moved.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use serde_json::Value;
 
 use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
+use crate::services::controller::brakes::Brake;
+use crate::services::misplaced::AskedBy;
 use crate::services::mover::records::RecordError;
 use crate::services::service_metrics::StayReason;
 
@@ -17,7 +19,7 @@ use crate::services::service_metrics::StayReason;
 pub(super) enum AfterLeft {
     /// No move is left, or it has ended. The Service is reconciled as any other.
     Reconcile,
-    /// The move has not begun, but may still begin within this time. The Service is reconciled as any other, and once
+    /// The move goes on after this time, or may still begin until then. The Service is reconciled as any other, and once
     /// more after that time.
     LookAgain(Duration),
     /// The move could not be finished. It is tried again.
@@ -33,16 +35,18 @@ impl Reconciler {
         Ok(recorded)
     }
 
-    /// When to look again at the Service with this UID: not later than its seamless move goes on, if one is unfinished.
+    /// When to look again at the Service with this UID: not later than its move goes on, if one is unfinished.
     pub(super) fn resume_later(&self, uid: &str, next: Next) -> Next {
         self.mover.unfinished().due(uid).map_or(next, |due| next.within(due.saturating_duration_since(Instant::now())))
     }
 
-    /// Finishes a move that another leader left unfinished, or a seamless move of this one.
+    /// Finishes a move that another leader or this one left unfinished.
     pub(super) async fn finish_left(&self, id: &ServiceKey, size: Size) -> AfterLeft {
         let unfinished = self.mover.unfinished();
         let Some((uid, due)) = unfinished.of(id) else { return AfterLeft::Reconcile };
+        self.requests.consider(id, &uid);
         if let Some(rest) = self.remaining_pause(id) {
+            self.answer_request(id).await;
             return AfterLeft::TryAgain(Next::After(rest));
         }
         let rest = due.saturating_duration_since(Instant::now());
@@ -62,26 +66,20 @@ impl Reconciler {
         if let Some(journal) = recorded {
             let ended = self.finish(&journal, size).await;
             if ended.is_err() {
-                return AfterLeft::TryAgain(self.next_after(id, &ended, size));
-            }
-            if let Some(due) = unfinished.due(&uid).filter(|_| journal.seamless.is_some()) {
-                let rest = due.saturating_duration_since(Instant::now());
-                // A move of another Service of this name would take the place of this one, which then would never end.
-                let has_successor = self.stored_uid(id).is_some_and(|stored| stored != uid);
-                return if has_successor { AfterLeft::TryAgain(Next::After(rest)) } else { AfterLeft::LookAgain(rest) };
-            }
-            if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
-                let rest = unfinished.until_requests_end(&uid);
-                if !rest.is_zero() {
-                    return AfterLeft::LookAgain(rest);
+                let next = self.next_after(id, &ended, size);
+                if next != Next::AsLarge {
+                    self.answer_request(id).await;
                 }
-                if let Err(error) = self.mover.records().delete(&journal.uid).await {
-                    tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move that never began remains");
-                }
+                return AfterLeft::TryAgain(next);
             }
+        } else {
+            unfinished.has_no_record(&uid);
         }
-        unfinished.remove(&uid);
-        AfterLeft::Reconcile
+        let Some(due) = unfinished.due(&uid) else { return AfterLeft::Reconcile };
+        let rest = due.saturating_duration_since(Instant::now());
+        // A move of another Service of this name would take the place of this one, which then would never end.
+        let has_successor = self.stored_uid(id).is_some_and(|stored| stored != uid);
+        if has_successor { AfterLeft::TryAgain(Next::After(rest)) } else { AfterLeft::LookAgain(rest) }
     }
 
     /// The UID of the Service with this name, as the stores show it.
@@ -109,6 +107,17 @@ impl Reconciler {
         };
         match self.mover.up_to(size).records().get(&uid).await {
             Ok(Some(journal)) => {
+                // A seamless move that waits for the end of its grace period has prevented its own late releases, so
+                // another client has released the address again.
+                let now = Instant::now();
+                let is_resting = self.mover.unfinished().due(&uid).is_some_and(|due| due > now);
+                if is_resting
+                    && journal.seamless.is_some()
+                    && let Err(Brake::Cooldown { until } | Brake::Rate { until }) =
+                        self.brakes.lock().take(id, AskedBy::Controller, now)
+                {
+                    return Next::After(until.saturating_duration_since(now));
+                }
                 let ended = self.finish(&journal, size).await;
                 let next = self.next_after(id, &ended, size);
                 self.resume_later(&journal.uid, next)

@@ -90,12 +90,13 @@ impl Reconciler {
         if outgrows(ended, size) {
             return tracing::debug!(namespace, name, "the move waits for a place for large Services");
         }
+        let is_reported =
+            || self.found.lock().reports.take(id, Instant::now()) || self.requests.considered(id).is_some();
         let outcome = match ended {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
-                let is_asked = self.requests.considered(id).is_some();
-                if !self.found.lock().reports.take(id, Instant::now()) && !is_asked {
+                if !is_reported() {
                     return tracing::debug!(namespace, name, %error, "move failed again");
                 }
                 tracing::error!(namespace, name, %error, "move failed");
@@ -121,7 +122,9 @@ impl Reconciler {
             tracing::info!(namespace, name, %outcome, "move");
         }
         let (warning, reason) = (outcome.is_warning(), outcome.reason());
-        self.publish_event(id, EventContent { uid, warning, reason, note: outcome.to_string() }).await;
+        if is_reported() {
+            self.publish_event(id, EventContent { uid, warning, reason, note: outcome.to_string() }).await;
+        }
     }
 
     /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
@@ -147,6 +150,7 @@ impl Reconciler {
     ) -> Next {
         let (detail, next) = match brake {
             Brake::Cooldown { until } => {
+                self.remember(id, StayReason::Brake, &misplaced.why());
                 return Next::After(until.saturating_duration_since(Instant::now()));
             }
             Brake::Rate { until } => {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clusterip_cluster::background;
 use clusterip_cluster::connect::is_answer_too_large;
@@ -96,14 +97,17 @@ impl Reconciler {
         looks_temporary(service) && self.mover.unfinished().has_temporary(service)
     }
 
-    /// Waits for the end of the seamless move of the Service with this UID, if there is one.
+    /// Waits for the end of the recorded move of the Service with this UID, if there is one.
     pub async fn wait_for_end(&self, uid: &str) -> Result<(), MoveError> {
-        while let Some(due) = self.mover.unfinished().due(uid) {
-            tokio::time::sleep_until(due.into()).await;
-            let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
-            match self.mover.records().get(uid).await.map_err(unread)? {
-                Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal, Size::Large).await?),
-                _ => return Ok(()),
+        let unread = |reason| MoveError::Record(format!("the Service with UID {uid}"), reason);
+        while let Some(due) = self.mover.unfinished().due(uid)
+            && let Some(journal) = self.mover.records().get(uid).await.map_err(unread)?
+        {
+            if due <= Instant::now() {
+                self.finish(&journal, Size::Large).await?;
+            } else {
+                drop(journal);
+                tokio::time::sleep_until(due.into()).await;
             }
         }
         Ok(())

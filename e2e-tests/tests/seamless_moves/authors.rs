@@ -1,0 +1,104 @@
+//! What the author of a Service can do during its seamless move.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use serde_json::{Map, Value, json};
+
+use super::servers::{carry_out_settings, server};
+use super::support::{Stage, is_in_pool, temporary_of, with_controller_manager};
+use crate::support::eventually::{eventually, eventually_within};
+use crate::support::fault_proxy::{Proxy, Seen};
+use crate::support::move_helpers::{addresses, path, send};
+
+/// The longest pause between two tries of a move is a minute.
+const RETRIED: Duration = Duration::from_secs(120);
+
+async fn changes(stage: &Stage<'_>, change: Value) {
+    send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&change)).await.unwrap();
+}
+
+/// Waits until `new` exists, and the author still may prevent the swaps.
+async fn begins(stage: &Stage<'_>) {
+    eventually("the preparation", async || temporary_of(stage, "new").await).await;
+}
+
+/// Waits until only the old address is left of the move.
+async fn moves(stage: &Stage<'_>) {
+    eventually("the new address", async || {
+        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(is_in_pool);
+        (has_moved && temporary_of(stage, "new").await.is_none()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn author_keeps_no_address_causes_no_requests_and_hides_nothing() {
+    let plane = with_controller_manager();
+    let proxy = Proxy::start(&plane).await;
+    let main = Stage::on(&plane, "authors").await;
+    carry_out_settings(&main, &proxy).await;
+    let mut stages = Vec::new();
+    for name in ["grown-early", "grown-late", "changed", "released"] {
+        let stage = Stage::on(&plane, name).await;
+        let uid = stage.service("web", json!({})).await["metadata"]["uid"].as_str().unwrap().to_owned();
+        let records = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", main.server);
+        stages.push((stage, format!("{records}/clusterip-move-{uid}")));
+    }
+    let [(early, early_record), (late, late_record), (changed, _), (released, _)] = stages.as_slice() else {
+        unreachable!()
+    };
+    // More bytes than the server reads, and not more than the API server stores.
+    let key = |nth: usize| format!("{}.{}.{}.example.com/{nth:063}", "a".repeat(60), "b".repeat(60), "c".repeat(60));
+    let labels: Map<_, _> = (0..1300).map(|nth| (key(nth), Value::from("v"))).collect();
+    let grown = json!({"metadata": {"labels": labels}});
+
+    let server = server(&main, &proxy, "20").start().await;
+    begins(early).await;
+    changes(early, grown.clone()).await;
+    begins(changed).await;
+    changes(changed, json!({"metadata": {"labels": {"changed": "1"}}})).await;
+    moves(late).await;
+    changes(late, grown).await;
+    moves(released).await;
+    let release = json!({"spec": {"type": "ExternalName", "externalName": "moving.invalid", "clusterIP": null,
+        "clusterIPs": null}});
+    let assigns = |request: &Seen| {
+        !request.is_dry_run()
+            && request.path == path(&released.namespace, "web")
+            && request.body["spec"]["type"] == "ClusterIP"
+    };
+    let assigned = || proxy.writes().iter().filter(|request| assigns(request)).count();
+    let before = assigned();
+    for _ in 0..50 {
+        changes(released, release.clone()).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(assigned(), before, "it moved less than a minute before");
+
+    eventually("the deletion of the temporary Services of a changed Service", async || {
+        temporary_of(changed, "new").await.is_none().then_some(())
+    })
+    .await;
+    eventually("the changed Service to count as misplaced", async || {
+        let (_, metrics) = server.get("/metrics").await?;
+        metrics.contains("clusterip_misplaced_services{reason=\"brake\"} 1").then_some(())
+    })
+    .await;
+    for (stage, record) in [(early, early_record), (late, late_record)] {
+        let is_recorded = async || send(&stage.client, Method::GET, record, None).await.is_some();
+        eventually_within(RETRIED, "the deletion of the temporary Services of a large Service", async || {
+            stage.left().await.is_empty().then_some(())
+        })
+        .await;
+        assert!(is_recorded().await, "its move goes on when it can be read again");
+        changes(stage, json!({"metadata": {"labels": null}})).await;
+        let what = "the end of the move of a Service that can be read again";
+        eventually_within(RETRIED, what, async || (!is_recorded().await).then_some(())).await;
+    }
+    eventually("the end of the move of the released Service", async || {
+        let is_there = addresses(&released.stored("web").await).first().is_some_and(is_in_pool);
+        (is_there && released.left().await.is_empty()).then_some(())
+    })
+    .await;
+}
