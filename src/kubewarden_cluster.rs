@@ -107,7 +107,7 @@ impl Resource<'_> {
 
 /// The fields that the policy reads, sorted because the host compares queries as sets. The host prunes all other fields
 /// except `metadata`.
-const SERVICE_MASKS: [&str; 2] = ["spec.clusterIP", "spec.clusterIPs"];
+const SERVICE_MASKS: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.type"];
 const EXTERNAL_MASKS: [&str; 3] = ["spec.externalIPs", "spec.loadBalancerIP", "status.loadBalancer.ingress"];
 const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
 /// The policy reads only `metadata`: a mask that matches no field prunes everything else.

@@ -77,11 +77,12 @@ fn parse(raw: Field<&[u8]>) -> Result<Value, serde_json::Error> {
     raw.flatten().map_or(Ok(Value::Null), serde_json::from_slice)
 }
 
-/// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
+/// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each. An ExternalName
+/// Service has none.
 pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
     each(json, &mut |item| {
         let (mut namespace, mut name) = (None, None);
-        let (mut primary, mut all) = (None, None);
+        let (mut kind, mut primary, mut all) = (None, None, None);
         each_field(item, &mut |item, key| match key {
             Key::Metadata => each_field(item, &mut |metadata, key| match key {
                 Key::Name => set(&mut name, metadata, Cursor::text),
@@ -89,6 +90,7 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
                 _ => metadata.skip(),
             }),
             Key::Spec => each_field(item, &mut |spec, key| match key {
+                Key::Type => set(&mut kind, spec, Cursor::text),
                 Key::ClusterIp => set(&mut primary, spec, Cursor::text),
                 Key::ClusterIps => set(&mut all, spec, first_two),
                 _ => spec.skip(),
@@ -98,7 +100,8 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
         let all: [Option<Text<'_>>; 2] = all.flatten().unwrap_or_default();
         let primary = primary.flatten().filter(|primary| all[0] != Some(*primary));
         let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
-        for text in primary.into_iter().chain(all.into_iter().flatten()) {
+        let is_alias = read(kind).ok_or(ListError::Encoding)? == "ExternalName";
+        for text in primary.into_iter().chain(all.into_iter().flatten()).filter(|_| !is_alias) {
             if let Some(address) = parse_address(&text.read().ok_or(ListError::Encoding)?) {
                 visit(&namespace, &name, address);
             }
@@ -267,6 +270,7 @@ enum Key {
     Record,
     Spec,
     Status,
+    Type,
 }
 
 impl Key {
@@ -290,6 +294,7 @@ impl Key {
             b"podCIDRs" => Self::PodCidrs,
             b"spec" => Self::Spec,
             b"status" => Self::Status,
+            b"type" => Self::Type,
             RECORD => Self::Record,
             key if FOREIGN_ANNOTATIONS.iter().any(|foreign| foreign.as_bytes() == key) => Self::Claim,
             _ => return None,

@@ -73,9 +73,7 @@ pub fn skip_reason(settings: &Settings, service: &Value) -> Option<Skip> {
         return Some(Skip::HalfMoved);
     }
     let (namespace, name) = (namespace(service), name(service));
-    let unmanaged = addresses(service).is_empty()
-        || text(service, &["spec", "type"]) == "ExternalName"
-        || settings.exemption(namespace, name).is_some();
+    let unmanaged = addresses(service).is_empty() || settings.exemption(namespace, name).is_some();
     unmanaged.then_some(Skip::Unmanaged)
 }
 

@@ -31,12 +31,13 @@ use clusterip_core::annotations::{
     MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, OS_ANNOTATION, POOL_ANNOTATION, SERVICE_ANNOTATION,
     SWAPPED_ANNOTATION, TEMPORARY_LABEL, in_service_annotation,
 };
+use clusterip_core::services::addresses;
 use serde_json::{Map, Value, json};
 
 use crate::journal::{Journal, Plan};
 use crate::outcome::Refusal;
 use crate::step::{self, Step};
-use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, is_at, latest_grace_end};
+use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, latest_grace_end};
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
@@ -164,7 +165,9 @@ pub fn next(
             SeamlessStep::Delete(Role::Old)
         }
         Step::Assign => between_swaps(service, &temporaries, journal, progress, moment, target),
-        Step::Idle if is_at(service, &journal.from) => before_swaps(service, &temporaries, journal, progress, moment),
+        Step::Idle if addresses(service) == journal.from => {
+            before_swaps(service, &temporaries, journal, progress, moment)
+        }
         Step::Idle => after_swaps(&temporaries, journal, plan, moment),
         step => SeamlessStep::Original(step),
     }

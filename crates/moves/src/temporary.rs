@@ -104,7 +104,7 @@ impl<'v> Temporary<'v> {
 
     /// Whether the object is ours, and has exactly these addresses.
     pub fn is_at(&self, at: &[IpAddr]) -> bool {
-        matches!(self, Self::Ours(object) if is_at(object, at) && !is_being_deleted(object))
+        matches!(self, Self::Ours(object) if addresses(object) == at && !is_being_deleted(object))
     }
 
     /// Whether the object is ours, and has one of these addresses.
@@ -170,12 +170,6 @@ pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
 /// When the grace period has ended in any case, in seconds since 1970.
 pub(crate) fn latest_grace_end(journal: &Journal, plan: &Plan) -> i64 {
     journal.recorded_at.saturating_add(MAX_UNTIL_SWAP).saturating_add(plan.grace)
-}
-
-/// Whether a Service has exactly these addresses.
-pub(crate) fn is_at(service: &Value, at: &[IpAddr]) -> bool {
-    let kind = service.pointer("/spec/type").and_then(Value::as_str);
-    kind != Some("ExternalName") && addresses(service) == at
 }
 
 /// Whether a Service is an `ExternalName` that never resolves.

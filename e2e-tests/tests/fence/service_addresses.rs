@@ -331,3 +331,30 @@ async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_ser
     }
     assert_calls(calls);
 }
+
+/// The API server stores any `clusterIP` of an ExternalName Service, and fills in its `clusterIPs` before it evaluates the
+/// fence.
+#[tokio::test]
+async fn address_that_an_external_name_service_keeps_is_new_when_it_becomes_a_cluster_ip() {
+    let plane = fenced().await;
+    let (namespace, mallory) = tenant(plane, "leftover").await;
+    plane.apply(&fenced_pool("ServicePool", "leftover", &["172.21.34.0/24"], "another-team").to_string()).await;
+    until_refused(&mallory, &namespace, &service_at("trial", "172.21.34.7")).await;
+    let mut calls = Vec::new();
+    for (name, own, left, expected) in [
+        ("plain", "172.21.35.1", "172.21.34.8", "refused"),
+        ("leading-zeros", "172.21.35.2", "172.021.034.009", "refused"),
+        ("mapped", "172.21.35.3", "::ffff:172.21.34.10", "refused"),
+        ("own", "172.21.35.4", "172.21.35.4", "allowed"),
+    ] {
+        create(&mallory, &namespace, &service_at(name, own)).await.unwrap();
+        let mut alias =
+            service(name, json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": left}));
+        alias["metadata"]["namespace"] = namespace.as_str().into();
+        send(&mallory, Method::PUT, &path(&namespace, name), &alias).await.unwrap();
+        let back = json!({"spec": {"type": "ClusterIP", "externalName": null}});
+        let result = patch(&mallory, &namespace, name, back).await;
+        calls.push(Call { request: format!("{name}: {left}"), outcome: outcome(result), expected });
+    }
+    assert_calls(calls);
+}

@@ -1,10 +1,12 @@
 //! Updates of Services of type ExternalName whose address fields contradict each other: the API server brings them in
 //! line after the webhooks have answered.
 
+use std::time::Duration;
+
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{MALLORY, Scene};
+use super::support::{MALLORY, NARROW, Scene};
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{addresses, service, within};
 
@@ -51,5 +53,30 @@ async fn contradicting_address_fields_of_an_update_get_no_address_of_another_poo
             }
             Err(refusal) => assert!(!wanted.is_empty(), "{name}: {refusal}"),
         }
+    }
+}
+
+/// The API server stores any `clusterIP` of an ExternalName Service, and allocates none.
+#[tokio::test]
+async fn addresses_that_external_name_services_keep_are_free() {
+    let scene = Scene::start().await;
+    let mallory = scene.tenant(MALLORY).await;
+    let leave = async |name: &str, left: &str| {
+        mallory.creates(&service(name, json!({}))).await;
+        let mut alias =
+            service(name, json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": left}));
+        alias["metadata"]["namespace"] = mallory.namespace.as_str().into();
+        mallory.request(Method::PUT, &path(&mallory.namespace, name), &alias).await.unwrap();
+    };
+    leave("kept", "172.21.8.99").await;
+    for nth in 0..64 {
+        leave(&format!("narrow-{nth}"), &format!("172.21.9.{nth}")).await;
+    }
+    // So that the server has seen them.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for (namespace, name, pool) in [("blue", "kept", "172.21.8.99/32"), ("narrow", "web", NARROW)] {
+        scene.plane.namespace(namespace).await;
+        let created = scene.create(&scene.admin(), namespace, &service(name, json!({})), "").await.unwrap();
+        assert!(within(addresses(&created)[0], pool), "{created}");
     }
 }

@@ -47,10 +47,13 @@ fn ip_address_object_exists_while_a_service_has_the_address() {
     }
     let (a, b) = (service("a", &["10.0.0.1"]), service("b", &["10.0.0.1"]));
     let (a_moved, b_moved) = (service("a", &["10.0.0.2"]), service("b", &["10.0.0.2"]));
+    let mut alias = a.clone();
+    alias["spec"]["type"] = "ExternalName".into();
     let of_another =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.0.0.1"}});
     let rows = [
         Case { name: "of one Service", objects: vec![a.clone()], there: true },
+        Case { name: "of one that became an ExternalName", objects: vec![a.clone(), alias], there: false },
         Case { name: "of one that moved", objects: vec![a.clone(), a_moved.clone()], there: false },
         Case {
             name: "of one that moved and came back",

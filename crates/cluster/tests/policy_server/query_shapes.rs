@@ -71,7 +71,7 @@ fn shape(call: &HostCall) -> String {
 fn allowed(namespace: Option<&str>) -> BTreeSet<String> {
     let scope = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
     let lists = WORKLOAD_LISTS.iter().map(|(kind, masks)| format!("list {kind}{scope}: {masks}"));
-    let services = ["list v1/Service: spec.clusterIP spec.clusterIPs".to_owned()];
+    let services = ["list v1/Service: spec.clusterIP spec.clusterIPs spec.type".to_owned()];
     lists.chain(services).chain(GETS.map(str::to_owned)).collect()
 }
 
@@ -243,7 +243,7 @@ fn query_shapes_depend_only_on_the_namespace() {
         // The test would prove nothing if the policy requested nothing.
         let mut expected = allowed((lookups == "namespace").then_some("shop"));
         if order == "spread" {
-            expected.remove("list v1/Service: spec.clusterIP spec.clusterIPs");
+            expected.remove("list v1/Service: spec.clusterIP spec.clusterIPs spec.type");
         }
         assert_eq!(of_shop.into_inner(), expected, "order {order}, look-ups by {lookups}");
     }

@@ -43,7 +43,7 @@ impl ApiServerRules {
             ("v1", "Service") => {
                 let owner = ServiceKey::of(object);
                 let label = format!("Service {owner} in the cluster");
-                for address in own_addresses(object) {
+                for address in addresses(object) {
                     self.taken.insert(address, (Some(owner.clone()), label.clone()));
                 }
             }
@@ -69,7 +69,7 @@ impl ApiServerRules {
     /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
     pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
         let label = format!("Service {owner} ({origin})");
-        for address in own_addresses(service) {
+        for address in addresses(service) {
             self.taken.entry(address).or_insert_with(|| (Some(owner.clone()), label.clone()));
         }
     }
@@ -161,11 +161,6 @@ pub fn misspelled_fields(service: &Value) -> impl Iterator<Item = String> {
 
 fn is_external_name(service: &Value) -> bool {
     object::text(service, &["spec", "type"]) == "ExternalName"
-}
-
-/// The addresses of a Service that the API server allocates for it.
-fn own_addresses(service: &Value) -> Vec<IpAddr> {
-    if is_external_name(service) { Vec::new() } else { addresses(service) }
 }
 
 /// The values of `clusterIP` and `clusterIPs` with their paths.

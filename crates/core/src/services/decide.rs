@@ -114,8 +114,7 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
         return leave("the API server refuses more than two clusterIPs");
     }
     let new = service.addresses();
-    // An ExternalName Service has no address, even if the object still contains one.
-    let had = old.as_ref().filter(|old| !old.external_name).map(Service::addresses).unwrap_or_default();
+    let had = old.as_ref().map(Service::addresses).unwrap_or_default();
     let names_none = service.cluster_ip.is_none() && service.cluster_ips.is_empty();
     match (request.operation, old) {
         (Operation::Create, _) if names_none => Triage::Allocate(service),

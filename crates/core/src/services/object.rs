@@ -151,15 +151,7 @@ impl Service {
     /// The cluster IPs without duplicates, see [`parse_address`]. Values that can't be parsed are left out: the API
     /// server refuses them.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = Vec::new();
-        for text in self.cluster_ip.iter().chain(&self.cluster_ips) {
-            if let Some(address) = parse_address(text)
-                && !addresses.contains(&address)
-            {
-                addresses.push(address);
-            }
-        }
-        addresses
+        distinct(self.external_name, self.cluster_ip.iter().chain(&self.cluster_ips).map(String::as_str))
     }
 
     /// Whether the API server adds a second address to a Service that had one before this update, as `allocateUpdate` in
@@ -179,11 +171,17 @@ impl Service {
 /// The addresses of a Service object without repetition, the primary one first. Of a list that the API server refuses,
 /// only the first three items are read.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    let spec = service.get("spec");
-    let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
-    let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
+    let spec = |key: &str| service.get("spec").and_then(|spec| spec.get(key));
+    let all = spec("clusterIPs").and_then(Value::as_array).into_iter().flatten();
+    let texts = spec("clusterIP").into_iter().chain(all.take(MAX_FAMILIES + 1)).filter_map(Value::as_str);
+    distinct(spec("type").is_some_and(|kind| kind == "ExternalName"), texts)
+}
+
+/// The addresses among these texts of a Service, without repetition. An ExternalName Service has none: the API server
+/// stores any text in its `clusterIP`, and allocates nothing.
+fn distinct<'t>(external_name: bool, texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in primary.chain(all.take(MAX_FAMILIES + 1)).filter_map(|address| parse_address(address.as_str()?)) {
+    for address in texts.filter(|_| !external_name).filter_map(parse_address) {
         if !addresses.contains(&address) {
             addresses.push(address);
         }
