@@ -8,6 +8,7 @@ use anyhow::anyhow;
 
 use crate::manifests::{self, Content, Manifest, ManifestText, mistakes, parallel_parser};
 use crate::object;
+use crate::terminal::harmless;
 
 /// The manifests of files, folders and standard input.
 #[derive(Default)]
@@ -128,7 +129,7 @@ impl<'n> Files<'n> {
     }
 
     fn add_folder(&mut self, path: &Path) {
-        let folder = path.display().to_string();
+        let folder = shown(path);
         let mut files = Vec::new();
         let failed = |error: io::Error| format!("{folder}: {error}");
         let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
@@ -137,7 +138,7 @@ impl<'n> Files<'n> {
         }
         let is_outside = |found: &Found| found.outside;
         let (outside, files): (Vec<Found>, Vec<Found>) = files.into_iter().partition(is_outside);
-        self.input.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
+        self.input.outside.extend(outside.iter().map(|link| shown(&link.path)));
         if files.is_empty() {
             let reason = "no manifests: no file there, or below, ends in .yaml, .yml or .json";
             return self.errors.push(format!("{folder}: {reason}"));
@@ -186,7 +187,7 @@ struct Found {
 
 /// Finds the files in `folder`, which is `root` or below it. `root` is without links.
 fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), String> {
-    let failed = |error: io::Error| format!("{}: {error}", folder.display());
+    let failed = |error: io::Error| format!("{}: {error}", shown(folder));
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?.path());
@@ -218,6 +219,11 @@ pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// The path in messages. The name of a file may contain line breaks.
+fn shown(path: &Path) -> String {
+    harmless(&path.display().to_string())
+}
+
 /// Reads the text of one file, which may have 64 MiB, or all of standard input for `-`.
 pub fn read_file(path: &Path) -> anyhow::Result<ManifestText> {
     read_at_most(path, MAX_FILE)
@@ -234,7 +240,7 @@ fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
         io::stdin().read_to_end(&mut bytes).map_err(|error| anyhow!("-: {error}"))?;
         return source("-".to_owned(), bytes);
     }
-    let name = path.display().to_string();
+    let name = shown(path);
     let failed = |error: io::Error| anyhow!("{name}: {error}");
     let mut file = fs::File::open(path).map_err(failed)?;
     file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
