@@ -15,7 +15,7 @@ fn names_from_manifests_can_not_control_the_terminal() {
     let evil = "\\u001b[31mred\\u009b2J\\u202egnp.exe\\u0007\\nx";
     let object = |kind: &str, spec: &str| {
         format!(
-            r#"{{"apiVersion": "v1", "kind": "{kind}", "metadata": {{"name": "{evil}", "namespace": "{evil}"}}, "spec": {spec}}}"#
+            r#"{{"apiVersion": "v1", "kind": "{kind}", "metadata": {{"name": "{evil}", "namespace": "shop"}}, "spec": {spec}}}"#
         )
     };
     let pod = object("Pod", r#"{"nodeSelector": {"kubernetes.io/os": "linux"}}"#).replacen(
