@@ -1,6 +1,6 @@
-//! What the account of the server can change of Services and Nodes.
+//! What the account of the server can change of Services and Nodes, and which Secrets it can create.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -11,6 +11,8 @@ use crate::support::eventually::eventually;
 use crate::support::service_webhook_rules::{Call, assert_calls, services};
 
 const NODE_FIELDS: &str = "server-updates: clusterip may change podCIDR and podCIDRs of a Node and nothing else";
+
+const TOKEN: &str = "server-updates: clusterip may create no token of a ServiceAccount";
 
 /// A change, as a merge patch, and its result for the account of the server.
 struct Change {
@@ -69,7 +71,7 @@ async fn stolen_token_deletes_and_keeps_no_service_and_writes_only_the_pod_cidrs
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen", "labels": {"os": "linux"}},
         "spec": {"taints": [{"key": "keep", "effect": "NoSchedule"}]}});
     plane.apply(&node.to_string()).await;
-    let nodes: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<Node>(&()));
+    let nodes: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
     for Change { name, patch, expected } in [
         metadata("a label", "labels", json!({"node-role.kubernetes.io/control-plane": ""}), METADATA),
         metadata("no label any more", "labels", Value::Null, METADATA),
@@ -86,6 +88,15 @@ async fn stolen_token_deletes_and_keeps_no_service_and_writes_only_the_pod_cidrs
             nodes.patch("stolen", &PatchParams { dry_run: true, ..PatchParams::default() }, &Patch::Merge(patch)).await,
         );
         calls.push(Call { request: format!("a Node: {name}"), outcome: found, expected });
+    }
+
+    let secrets: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &ApiResource::erase::<Secret>(&()));
+    let annotations = json!({"kubernetes.io/service-account.name": SERVER});
+    for (kind, expected) in [("Opaque", "allowed"), ("kubernetes.io/service-account-token", TOKEN)] {
+        let metadata = json!({"name": "clusterip-authority", "annotations": annotations});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind});
+        let found = outcome(secrets.create(&dry_run, &serde_json::from_value(secret).unwrap()).await);
+        calls.push(Call { request: format!("a Secret of type {kind}"), outcome: found, expected });
     }
     assert_calls(calls);
 }
