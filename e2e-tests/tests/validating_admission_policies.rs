@@ -2,6 +2,7 @@
 
 mod agent_leases;
 mod moving_annotation;
+mod stolen_server_token;
 mod support;
 mod temporary_service_deletions;
 mod temporary_services;

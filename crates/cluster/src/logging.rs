@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::terminal::{harmless, steers};
+use crate::terminal::{harmless, harmless_json};
 
 /// How the names of all our crates begin, and so the targets of their log lines.
 const OUR_CRATES: &str = "clusterip";
@@ -174,7 +174,7 @@ impl<W: Write> Write for HarmlessWriter<W> {
         let text = text.strip_suffix('\n').unwrap_or(&text);
         let mut shown = match self.format {
             LogFormat::Text => harmless(text),
-            LogFormat::Json => escaped(text),
+            LogFormat::Json => harmless_json(text),
         };
         shown.push('\n');
         self.sink.write_all(shown.as_bytes())?;
@@ -186,18 +186,6 @@ impl<W: Write> Write for HarmlessWriter<W> {
     }
 }
 
-/// The same JSON with the characters escaped: they occur only in its strings.
-fn escaped(json: &str) -> String {
-    let mut shown = String::with_capacity(json.len());
-    for c in json.chars() {
-        match steers(c) {
-            true => shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -206,6 +194,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::terminal::steers;
 
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Vec<u8>>>);

@@ -1,18 +1,47 @@
-//! Escapes text from files and clusters before it is printed to a terminal.
+//! Escapes text from files and clusters before it is printed to a terminal or to the log of a pipeline.
 
-/// The text on one line, with every character escaped that would control the terminal, the layout or the reading
-/// direction.
+use std::fmt::Write as _;
+
+/// The text on one line, with every character escaped that would control the terminal, the layout, the reading
+/// direction or a pipeline.
 pub fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
+    escaped(text, |shown, c| match c {
+        '#' | ':' => shown.extend(c.escape_unicode()),
+        c => shown.extend(c.escape_default()),
+    })
 }
 
 /// Like [`harmless`], but keeps line breaks.
 pub fn harmless_lines(text: &str) -> String {
     text.split('\n').map(harmless).collect::<Vec<_>>().join("\n")
+}
+
+/// The same JSON with these characters escaped: they occur only in its strings, except for line breaks, which stay.
+pub fn harmless_json(json: &str) -> String {
+    let line = |line| {
+        escaped(line, |shown, c| {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // `write!` to a `String` never fails.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        })
+    };
+    json.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The text with `escape` in place of the characters that control something.
+fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let (mut rest, mut before) = (text.chars(), ' ');
+    while let Some(c) = rest.next() {
+        if steers(c) || begins_command(before, c, rest.as_str()) {
+            escape(&mut shown, c)
+        } else {
+            shown.push(c)
+        }
+        before = c;
+    }
+    shown
 }
 
 /// An invisible mark that changes the reading direction of the characters beside it.
@@ -25,12 +54,25 @@ pub fn steers(c: char) -> bool {
     c.is_control() || invisible || c == ARABIC_LETTER_MARK
 }
 
+/// Whether a character would make the text around it a command of a pipeline that prints it: `##vso[…]` of Azure
+/// Pipelines, `##[…]` of GitHub and `##teamcity[…]` anywhere in a line, and `::error::` of GitHub as the first word of a
+/// line. Each word may be the first one, because lines are folded. An address such as `::1` is no command.
+fn begins_command(before: char, c: char, rest: &str) -> bool {
+    let is_name = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
+    match c {
+        '#' => before == '#',
+        ':' => before.is_whitespace() && rest.strip_prefix(':').is_some_and(is_name),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
-    fn characters_that_steer_a_terminal_are_escaped() {
+    fn characters_that_steer_a_terminal_or_a_pipeline_are_escaped() {
         struct Case {
             name: &'static str,
             text: &'static str,
@@ -45,9 +87,21 @@ mod tests {
             Case { name: "an override of the reading direction", text: "a\u{202e}b", shown: r"a\u{202e}b" },
             Case { name: "an isolate of a reading direction", text: "a\u{2066}b", shown: r"a\u{2066}b" },
             Case { name: "a byte order mark", text: "\u{feff}a", shown: r"\u{feff}a" },
+            Case { name: "Azure", text: "a ##vso[task.x]b", shown: r"a #\u{23}vso[task.x]b" },
+            Case { name: "the earlier syntax of GitHub", text: "a##[error]b", shown: r"a#\u{23}[error]b" },
+            Case { name: "many marks", text: "###[x]", shown: r"#\u{23}\u{23}[x]" },
+            Case { name: "GitHub", text: "::error::a", shown: r"\u{3a}:error::a" },
+            Case { name: "GitHub, behind blanks", text: " \u{3000}::error::a", shown: " \u{3000}\\u{3a}:error::a" },
+            Case { name: "GitHub, in a text that may be folded", text: "a ::error::b", shown: r"a \u{3a}:error::b" },
+            Case { name: "single marks", text: "a#1 # b:c :d", shown: "a#1 # b:c :d" },
+            Case { name: "a path", text: "a::b", shown: "a::b" },
+            Case { name: "addresses", text: "::1, ::/0 and fd00::a", shown: "::1, ::/0 and fd00::a" },
         ];
         for Case { name, text, shown } in cases {
             assert_eq!(harmless(text), shown, "{name}");
+            let json = harmless_json(&serde_json::to_string_pretty(&[text]).unwrap());
+            assert!(!json.contains("##") && !json.contains(|c| steers(c) && c != '\n'), "{name}: {json}");
+            assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text], "{name}");
         }
     }
 }

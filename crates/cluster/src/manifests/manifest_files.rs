@@ -8,6 +8,7 @@ use anyhow::anyhow;
 
 use crate::manifests::{self, Content, Manifest, ManifestText, mistakes, parallel_parser};
 use crate::object;
+use crate::terminal::harmless;
 
 #[derive(Default)]
 pub struct Input {
@@ -112,7 +113,7 @@ impl<'n> Files<'n> {
     }
 
     fn add_folder(&mut self, path: &Path) {
-        let folder = path.display().to_string();
+        let folder = shown(path);
         let mut files = Vec::new();
         let failed = |error: io::Error| format!("{folder}: {error}");
         let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
@@ -120,7 +121,7 @@ impl<'n> Files<'n> {
             return self.errors.push(error);
         }
         let (outside, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, is_outside)| *is_outside);
-        self.input.outside.extend(outside.iter().map(|(link, _)| link.display().to_string()));
+        self.input.outside.extend(outside.iter().map(|(link, _)| shown(link)));
         if files.is_empty() {
             let reason = "no manifests: no file there, or below, ends in .yaml, .yml or .json";
             return self.errors.push(format!("{folder}: {reason}"));
@@ -163,7 +164,7 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
 /// Finds the files in `folder`, which is `root` or below it, each with whether it is a link that leads out of `root`.
 /// `root` is without links.
 fn collect(folder: &Path, root: &Path, files: &mut Vec<(PathBuf, bool)>) -> Result<(), String> {
-    let failed = |error: io::Error| format!("{}: {error}", folder.display());
+    let failed = |error: io::Error| format!("{}: {error}", shown(folder));
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?.path());
@@ -194,6 +195,11 @@ pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// The path in messages. The name of a file may contain line breaks.
+fn shown(path: &Path) -> String {
+    harmless(&path.display().to_string())
+}
+
 /// Reads the text of one file, which may have 64 MiB, or all of standard input for `-`.
 pub fn read_file(path: &Path) -> anyhow::Result<ManifestText> {
     read_at_most(path, MAX_FILE)
@@ -210,7 +216,7 @@ fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
         io::stdin().read_to_end(&mut bytes).map_err(|error| anyhow!("-: {error}"))?;
         return source("-".to_owned(), bytes);
     }
-    let name = path.display().to_string();
+    let name = shown(path);
     let failed = |error: io::Error| anyhow!("{name}: {error}");
     let mut file = fs::File::open(path).map_err(failed)?;
     file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;

@@ -32,7 +32,7 @@ use crate::audit::source::{self, AuditedCluster, LeaseNamespaces};
 use crate::audit::{AuditInput, explain};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_parts, audit_table, map, pipeline_reports};
+use crate::report::{self, audit_parts, audit_table, map, pipeline_reports};
 
 const HELP: &str = "\
 Examples:
@@ -205,7 +205,7 @@ impl AuditArguments {
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no Service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table | Output::Wide => audit_table::why(&why, layout),
-                    Output::Json => serde_json::to_string_pretty(&why)? + "\n",
+                    Output::Json => report::json(&why)?,
                     other => anyhow::bail!("--service can't be printed as {}: use -o table or -o json", other.name()),
                 };
                 super::output(text.as_bytes())?;
@@ -235,7 +235,7 @@ impl AuditArguments {
             Output::Table => audit_table::audit(audit, layout),
             Output::Wide => audit_table::wide(audit, layout),
             Output::Name => audit_parts::names(audit),
-            Output::Json => serde_json::to_string_pretty(audit)? + "\n",
+            Output::Json => report::json(audit)?,
             Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
             Output::Junit => pipeline_reports::junit(audit)?,
             Output::Markdown => pipeline_reports::markdown(audit),

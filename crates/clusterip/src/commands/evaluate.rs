@@ -19,7 +19,7 @@ use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Repl
 use clusterip_cluster::policy::request_file;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
-use clusterip_cluster::terminal::{harmless, harmless_lines};
+use clusterip_cluster::terminal::{harmless, harmless_json, harmless_lines};
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::SettingsResponse;
 use clusterip_core::response::Response;
@@ -30,6 +30,7 @@ use serde_json::Value;
 
 use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, warn};
+use crate::report;
 
 const HELP: &str = "\
 Examples:
@@ -154,8 +155,8 @@ impl EvaluateArguments {
         }
         let response = AdmissionResponse::new(&request, answer?)?;
         let text = match self.output {
-            Output::Json => format!("{}\n", serde_json::to_string(&response)?),
-            Output::Decoded => format!("{:#}\n", decoded(&response)?),
+            Output::Json => harmless_json(&serde_json::to_string(&response)?) + "\n",
+            Output::Decoded => report::json(&decoded(&response)?)?,
             Output::Text => text(&exchanges, &response)?,
         };
         super::output(text.as_bytes())?;

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::given_settings;
 use super::terminal::{TerminalOptions, warn};
+use crate::report;
 
 const HELP: &str = "\
 Examples:
@@ -141,7 +142,7 @@ impl SettingsArguments {
     fn text_of(&self, value: &Value) -> anyhow::Result<String> {
         Ok(match self.output {
             Output::Yaml => serde_saphyr::to_string(value)?,
-            Output::Json => serde_json::to_string_pretty(value)? + "\n",
+            Output::Json => report::json(value)?,
         })
     }
 

@@ -83,7 +83,7 @@ impl ApiServerRules {
         old: Option<&Value>,
     ) -> Option<String> {
         let mut reasons: Vec<String> = self.missing_namespace(service).into_iter().collect();
-        reasons.extend(invalid_name(service).into_iter().chain(invalid_type(service)));
+        reasons.extend(invalid_names(service).chain(invalid_type(service)));
         if is_external_name(service) {
             return (!reasons.is_empty()).then(|| reasons.join("; "));
         }
@@ -137,10 +137,11 @@ pub fn is_namespace(object: &Value) -> bool {
     (object::api_version(object), object::kind(object)) == ("v1", "Namespace")
 }
 
-/// The error for a name that is not a DNS label. A name that is yet to be generated is not checked.
-fn invalid_name(service: &Value) -> Option<String> {
-    let name = object::name(service);
-    (!name.is_empty() && !is_dns_label(name)).then(|| format!("metadata.name: {name:?} is not a DNS label"))
+/// The errors for a name and a namespace that are not DNS labels. A name that is yet to be generated is not checked.
+fn invalid_names(service: &Value) -> impl Iterator<Item = String> {
+    let names = [("name", object::name(service)), ("namespace", object::namespace(service))];
+    let invalid = names.into_iter().filter(|(_, name)| !name.is_empty() && !is_dns_label(name));
+    invalid.map(|(field, name)| format!("metadata.{field}: {name:?} is not a DNS label"))
 }
 
 fn invalid_type(service: &Value) -> Option<String> {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use askama::Template;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_cluster::terminal::harmless_json;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -71,9 +72,11 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
         notes: &audit.notes,
         // JSON that can't end the HTML element around it: in JSON, `<` occurs only in strings. Anyone who may create a
         // workload chooses text in it, such as labels and evidence.
-        audit: serde_json::to_string(audit).context("the map can't be written")?.replace('<', "\\u003c"),
+        audit: harmless_json(&serde_json::to_string(audit).context("the map can't be written")?)
+            .replace('<', "\\u003c"),
     };
-    page.render().context("the map can't be written")
+    // A pipeline that prints the page may run commands after `##`. Style and script have none.
+    Ok(page.render().context("the map can't be written")?.replace("##", "#&#35;"))
 }
 
 const STYLE: &str = include_str!("../../templates/map/map.css");

@@ -8,3 +8,11 @@ pub mod map;
 pub(crate) mod moves;
 pub(crate) mod pipeline_reports;
 pub(crate) mod plan;
+
+use clusterip_cluster::terminal::harmless_json;
+use serde::Serialize;
+
+/// The value as indented JSON with a final line break.
+pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(harmless_json(&serde_json::to_string_pretty(value)?) + "\n")
+}

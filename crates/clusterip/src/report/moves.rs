@@ -123,7 +123,7 @@ pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Resul
     let stay = rows.iter().filter(|row| row.stays.is_some()).count();
     let summary = Summary { to_move: rows.len() - stay, stay, moved, failed: ended.len() - moved };
     let document = Document { dry_run, services: rows.iter().map(|row| service(row, ended)).collect(), summary };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::json(&document)
 }
 
 fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {

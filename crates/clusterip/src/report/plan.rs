@@ -304,5 +304,5 @@ pub fn json(plan: &Plan, misplaced: &[MisplacedService]) -> Result<String, serde
     let ranges = plan.nodes.as_ref().map(|nodes| nodes.ranges.as_slice());
     let pools = Pools { services: &plan.pools, external: plan.external.as_deref(), nodes: ranges };
     let document = Document { services: &plan.rows, nodes, misplaced, pools, summary };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    super::json(&document)
 }

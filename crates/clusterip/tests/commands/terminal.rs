@@ -15,7 +15,7 @@ fn names_from_manifests_can_not_control_the_terminal() {
     let evil = "\\u001b[31mred\\u009b2J\\u202egnp.exe\\u0007\\nx";
     let object = |kind: &str, spec: &str| {
         format!(
-            r#"{{"apiVersion": "v1", "kind": "{kind}", "metadata": {{"name": "{evil}", "namespace": "{evil}"}}, "spec": {spec}}}"#
+            r#"{{"apiVersion": "v1", "kind": "{kind}", "metadata": {{"name": "{evil}", "namespace": "shop"}}, "spec": {spec}}}"#
         )
     };
     let pod = object("Pod", r#"{"nodeSelector": {"kubernetes.io/os": "linux"}}"#).replacen(
@@ -42,6 +42,32 @@ fn names_from_manifests_can_not_control_the_terminal() {
         assert!(shown.contains(r"\u{1b}[31mred\u{9b}2J\u{202e}gnp.exe\u{7}\nx"), "{name}: {shown}");
         let steering = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
         assert!(!shown.contains(steering), "{name}: {shown:?}");
+    }
+}
+
+#[test]
+fn texts_of_tenants_are_no_commands_of_a_pipeline() {
+    let evil = "::error::##vso[task.complete]##[x]";
+    let metadata = json!({"name": evil, "namespace": evil, "annotations": {"clusterip-policy/os": evil}});
+    let spec = json!({"clusterIP": "172.21.0.60", "clusterIPs": ["172.21.0.60"], "ports": [{"port": 80}]});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+    let folder = Folder::new("pipelines");
+    folder.write("manifests/web.json", service.to_string()).write("snapshot.json", snapshot_of(&[service]));
+    folder.write("broken/a\n::error::##vso[x].yaml", "{");
+    let outputs: [(&[&str], &[&str]); 3] = [
+        (&["plan", "manifests"], &["table", "json"]),
+        (&["plan", "broken"], &["table"]),
+        (&["audit", "--snapshot", "snapshot.json"], &["table", "wide", "name", "json", "html", "junit", "markdown"]),
+    ];
+    for (command, outputs) in outputs {
+        for output in outputs {
+            let done = folder.run(&[command, &["-o", output]].concat());
+            let shown = done.stdout + &done.stderr;
+            assert!(shown.contains("error::"), "{command:?} {output}: {shown}");
+            assert!(!shown.contains("##v") && !shown.contains("##["), "{command:?} {output}: {shown}");
+            let is_command = |line: &str| line.trim_start().starts_with("::");
+            assert!(!shown.lines().any(is_command), "{command:?} {output}: {shown}");
+        }
     }
 }
 

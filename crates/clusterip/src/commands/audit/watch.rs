@@ -10,6 +10,7 @@ use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings};
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::shutdown::shutdown_signal;
+use clusterip_cluster::terminal::harmless_json;
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::{Change, Stores};
@@ -85,7 +86,7 @@ async fn next_change(changes: &mut watch::Receiver<()>) {
 /// The report of an audit. In JSON each report is on a line of its own, for programs that read line by line.
 fn report(command: &AuditArguments, audit: &Audit) -> anyhow::Result<String> {
     match command.output {
-        Output::Json => Ok(serde_json::to_string(audit)? + "\n"),
+        Output::Json => Ok(harmless_json(&serde_json::to_string(audit)?) + "\n"),
         _ => command.render(audit, About::default()),
     }
 }

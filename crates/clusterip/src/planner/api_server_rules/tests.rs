@@ -175,10 +175,12 @@ fn service_with_an_invalid_name_or_in_a_missing_namespace_is_refused() {
             assert_eq!(refusal.as_deref(), expected, "{namespace}/{name} of type {kind}");
         }
     }
-    let nowhere = json!({"metadata": {"namespace": "gone", "name": "web"}, "spec": {}});
-    let unknown = ApiServerRules::default();
-    let key = ServiceKey::new("gone", "web");
-    assert_eq!(unknown.refusal(&Settings::default(), &key, &nowhere, None), None, "without Namespaces");
+    for (namespace, expected) in [("gone", None), ("Shop", Some("metadata.namespace: \"Shop\" is not a DNS label"))] {
+        let nowhere = json!({"metadata": {"namespace": namespace, "name": "web"}, "spec": {}});
+        let key = ServiceKey::new(namespace, "web");
+        let refusal = ApiServerRules::default().refusal(&Settings::default(), &key, &nowhere, None);
+        assert_eq!(refusal.as_deref(), expected, "{namespace} without Namespaces");
+    }
 }
 
 #[test]
