@@ -49,7 +49,6 @@ pub struct MapServer {
 }
 
 impl MapServer {
-    /// Listens on `address`. An audit may take `audit_time`, including the wait for its turn.
     pub async fn bind(address: SocketAddr, audit_time: Duration) -> anyhow::Result<Self> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
     }

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use clap::ValueEnum;
 use clusterip_api::ReservationHolder;
+use clusterip_core::address::{WithheldSpan, Withholding};
+use clusterip_core::service_key::ServiceKey;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Serialize, Serializer};
@@ -24,10 +26,8 @@ pub struct Audit {
     /// The pools of external addresses; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
-    /// The problems: by kind, then those of pools in the order of the settings, then those of Services by namespace
-    /// and name, or of Nodes by name.
+    /// By kind, then those of pools in the order of the settings, then by namespace and name.
     pub findings: Vec<Finding>,
-    /// The number of Services that have an address.
     pub services: usize,
     /// What could not be determined, as sentences.
     pub notes: Vec<String>,
@@ -61,7 +61,17 @@ pub struct Span {
     pub why: WithheldReason,
 }
 
-/// Why an address is not assigned to every Service.
+impl From<WithheldSpan> for Span {
+    fn from(WithheldSpan { span, why }: WithheldSpan) -> Self {
+        let why = match why {
+            Withholding::ByHand => WithheldReason::Reserved,
+            Withholding::Excluded => WithheldReason::Excluded,
+            Withholding::ForService => WithheldReason::ForService,
+        };
+        Self { first: span.first(), last: span.last(), why }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WithheldReason {
@@ -73,7 +83,6 @@ pub enum WithheldReason {
     ForService,
 }
 
-/// An address that is used or in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Address {
@@ -81,17 +90,14 @@ pub struct Address {
     pub state: State,
     /// Namespace of the Service that has the address; empty if unknown.
     pub namespace: String,
-    /// Name of the Service that has the address; empty if unknown.
     pub name: String,
     /// The pool that the Service belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
-    /// The evidence about the Service's nodes, in words.
     pub evidence: Option<String>,
     /// Whether a person chose the address; `null` if unknown, because the Service has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
 }
 
-/// An address that a pool keeps for one Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reservation {
@@ -101,8 +107,7 @@ pub struct Reservation {
     pub name: String,
     #[serde(serialize_with = "reservation_state")]
     pub state: ReservationHolder,
-    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if no other Service has it, or if only an
-    /// `IPAddress` object shows that the address is used.
+    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if only an `IPAddress` object shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<String>,
     /// Since when the state has been observed; absent without a ServicePool object whose status says so.
@@ -178,7 +183,6 @@ pub struct Block {
     /// `used` if the block is in place, otherwise `misplaced`.
     pub state: State,
     pub node: String,
-    /// The pool that the Node belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
     /// The labels that decide the pool, in words; without a pool, the reason why there is none.
     pub evidence: Option<String>,
@@ -202,7 +206,6 @@ pub struct ExternalRange {
     pub around: IpNet,
     #[serde(serialize_with = "usage::external_json")]
     pub counts: Usage,
-    /// The addresses that are never assigned, in order, as few spans as possible.
     pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
@@ -228,7 +231,6 @@ pub struct ExternalUse {
     pub by: String,
 }
 
-/// A node that holds an external address according to its claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
@@ -237,7 +239,7 @@ pub struct Holder {
     pub renewed: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     pub kind: Kind,
@@ -257,7 +259,6 @@ pub struct Finding {
     pub blocks: Vec<IpNet>,
     /// The pool with the problem, or the pool that the Service or Node belongs to.
     pub pool: Option<String>,
-    /// The evidence about the Service's nodes, in words.
     pub evidence: Option<String>,
     /// The problem in words, with the Service, Node or pool, the address, the range and the evidence.
     pub message: String,
@@ -266,31 +267,31 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that names no object.
     pub fn new(kind: Kind, message: String, remedy: &str) -> Self {
-        Self {
-            kind,
-            namespace: None,
-            name: None,
-            node: None,
-            webhook_configuration: None,
-            object: None,
-            addresses: Vec::new(),
-            blocks: Vec::new(),
-            pool: None,
-            evidence: None,
-            message,
-            remedy: remedy.to_owned(),
-        }
+        Self { kind, message, remedy: remedy.to_owned(), ..Self::default() }
+    }
+
+    pub(super) fn of_service(kind: Kind, id: &ServiceKey, message: &str, remedy: &str) -> Self {
+        let (namespace, name) = (Some(id.namespace.clone()), Some(id.name.clone()));
+        Self { namespace, name, ..Self::new(kind, format!("Service {id}: {message}"), remedy) }
+    }
+
+    pub(super) fn of_node(kind: Kind, node: &str, message: &str, remedy: &str) -> Self {
+        Self { node: Some(node.to_owned()), ..Self::new(kind, format!("Node {node}: {message}"), remedy) }
+    }
+
+    pub(super) fn of_pool(kind: Kind, pool: &str, message: String, remedy: &str) -> Self {
+        Self { pool: Some(pool.to_owned()), ..Self::new(kind, message, remedy) }
     }
 }
 
 /// The kinds of findings: first those of Services and their pools, then those of Nodes, then those of external
 /// addresses, each group with the worst first. The names are the values of `--fail-on`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A move of a Service has begun and has not ended
+    #[default]
     HalfMoved,
     /// A Service lies in another pool than its evidence names
     Misplaced,

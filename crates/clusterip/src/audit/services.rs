@@ -19,12 +19,11 @@ use clusterip_moves::temporary::looks_temporary;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::model::{Address, Range, Span, State, WithheldReason};
+use super::model::{Address, Range, Span, State};
 use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 use crate::usage::Usage;
 
 pub(crate) struct PlacedService {
-    pub id: ServiceKey,
     pub service: Arc<StoredService>,
     pub placement: Arc<Result<Placement, Skip>>,
 }
@@ -43,7 +42,6 @@ struct CachedPlacement {
     placement: Arc<Result<Placement, Skip>>,
 }
 
-/// Places every Service, ordered by namespace and name. A decision in `cache` that still holds is not made again.
 pub(super) fn place_all(
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
@@ -53,17 +51,15 @@ pub(super) fn place_all(
         *cache = AuditCache { settings: settings.hash.clone(), ..AuditCache::default() };
     }
     // The decisions follow, so they are at least as new as these revisions.
-    let services: Vec<(ServiceKey, Arc<StoredService>, (u64, u64))> = {
+    let services: Vec<(Arc<StoredService>, (u64, u64))> = {
         let snapshot = Snapshot::read(snapshot);
-        let listed = |service: &Arc<StoredService>| {
-            let key = service.key();
-            (key.clone(), Arc::clone(service), snapshot.revision(&key.namespace))
-        };
+        let listed = |service: &Arc<StoredService>| (Arc::clone(service), snapshot.revision(&service.key().namespace));
         snapshot.each_service(None).map(listed).collect()
     };
     let before = std::mem::take(&mut cache.services);
-    let place_one = |(id, service, revision): &(ServiceKey, Arc<StoredService>, (u64, u64))| {
-        let cached = before.get(id).filter(|cached| cached.revision == *revision && cached.service == *service);
+    let place_one = |(service, revision): &(Arc<StoredService>, (u64, u64))| {
+        let cached = before.get(service.key());
+        let cached = cached.filter(|cached| cached.revision == *revision && cached.service == *service);
         let now = || Arc::new(place(&settings.settings, snapshot, &service.value()));
         cached.map_or_else(now, |cached| Arc::clone(&cached.placement))
     };
@@ -76,10 +72,10 @@ pub(super) fn place_all(
         let joined = placed.into_iter().map(|chunk| chunk.join().unwrap_or_else(|cause| resume_unwind(cause)));
         joined.flatten().collect()
     });
-    let placed = services.into_iter().zip(placements).map(|((id, service, revision), placement)| {
+    let placed = services.into_iter().zip(placements).map(|((service, revision), placement)| {
         let cached = CachedPlacement { service: service.clone(), revision, placement: Arc::clone(&placement) };
-        cache.services.insert(id.clone(), cached);
-        PlacedService { id, service, placement }
+        cache.services.insert(service.key().clone(), cached);
+        PlacedService { service, placement }
     });
     placed.collect()
 }
@@ -98,7 +94,6 @@ pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, servi
     Ok(Placement::of(settings, service, &decision, &cluster))
 }
 
-/// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub(super) fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
     let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
     let candidates = settings.candidates(&alone, Family::of(cidr.addr()));
@@ -110,143 +105,5 @@ pub(super) fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeM
     let is_reserved = |withheld: &&WithheldSpan| withheld.why != Withholding::Excluded;
     let reserved = withheld.iter().filter(is_reserved).map(|withheld| withheld.span.count()).sum();
     let counts = Usage { withheld: reserved, ..usage };
-    Range { cidr, counts, withheld: withheld.into_iter().map(span).collect(), addresses }
-}
-
-/// The spans of a range that are not assigned to every Service, in order.
-pub(super) fn withheld(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
-    settings.withheld_spans(pool, cidr).into_iter().map(span).collect()
-}
-
-fn span(WithheldSpan { span, why }: WithheldSpan) -> Span {
-    let why = match why {
-        Withholding::ByHand => WithheldReason::Reserved,
-        Withholding::Excluded => WithheldReason::Excluded,
-        Withholding::ForService => WithheldReason::ForService,
-    };
-    Span { first: span.first(), last: span.last(), why }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn addresses_of_a_range_are_counted_by_state() {
-        struct Case {
-            name: &'static str,
-            pool: serde_json::Value,
-            used: &'static [&'static str],
-            in_flight: &'static [&'static str],
-            expected_kept: &'static str,
-            expected_counts: Usage,
-        }
-        let cases = [
-            Case {
-                name: "an empty range",
-                pool: json!({"cidrs": ["10.0.0.0/29"]}),
-                used: &[],
-                in_flight: &[],
-                expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Usage { usable: 6, free: 6, ..Usage::default() },
-            },
-            Case {
-                name: "the network address counts as one of the reserved addresses",
-                pool: json!({"cidrs": ["10.0.0.0/29"], "reserved": 3}),
-                used: &["10.0.0.2", "10.0.0.4"],
-                in_flight: &["10.0.0.5"],
-                expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Usage {
-                    usable: 4,
-                    used: 1,
-                    in_flight: 1,
-                    free: 2,
-                    withheld: 2,
-                    used_anyway: 1,
-                    ..Usage::default()
-                },
-            },
-            Case {
-                name: "an excluded address in the reserved part counts as excluded",
-                pool: json!({"cidrs": ["10.0.0.0/28"], "reserved": 6, "exclude": ["10.0.0.4/30"]}),
-                used: &["10.0.0.5"],
-                in_flight: &["10.0.0.4"],
-                expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
-                expected_counts: Usage { usable: 7, free: 7, withheld: 3, used_anyway: 2, ..Usage::default() },
-            },
-            Case {
-                name: "addresses reserved for Services",
-                pool: json!({"cidrs": ["10.0.0.0/29"], "reserved": 2, "exclude": ["10.0.0.5"], "reservations": [
-                    {"address": "10.0.0.1", "namespace": "shop", "name": "a"},
-                    {"address": "10.0.0.4", "namespace": "shop", "name": "b"},
-                    {"address": "10.0.0.5", "namespace": "shop", "name": "c"},
-                ]}),
-                used: &["10.0.0.3", "10.0.0.4"],
-                in_flight: &["10.0.0.5"],
-                expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.1 s, 10.0.0.4-10.0.0.5 s, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Usage { usable: 3, used: 1, free: 2, withheld: 3, used_anyway: 2, ..Usage::default() },
-            },
-            Case {
-                name: "the address of default/kubernetes",
-                pool: json!({"cidrs": ["172.30.0.0/29"]}),
-                used: &["172.30.0.1"],
-                in_flight: &[],
-                expected_kept: "172.30.0.0-172.30.0.1 x, 172.30.0.7-172.30.0.7 x",
-                expected_counts: Usage { usable: 5, free: 5, used_anyway: 1, ..Usage::default() },
-            },
-            Case {
-                name: "the last address of an IPv6 range is usable",
-                pool: json!({"cidrs": ["fd00::/126"]}),
-                used: &["fd00::3", "10.0.0.1"],
-                in_flight: &[],
-                expected_kept: "fd00::-fd00:: x",
-                expected_counts: Usage { usable: 3, used: 1, free: 2, ..Usage::default() },
-            },
-            Case {
-                name: "a range that is full",
-                pool: json!({"cidrs": ["10.0.0.0/30"]}),
-                used: &["10.0.0.1"],
-                in_flight: &["10.0.0.2"],
-                expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.3-10.0.0.3 x",
-                expected_counts: Usage { usable: 2, used: 1, in_flight: 1, ..Usage::default() },
-            },
-            Case {
-                name: "a large range",
-                pool: json!({"cidrs": ["fd00::/64"]}),
-                used: &[],
-                in_flight: &[],
-                expected_kept: "fd00::-fd00:: x",
-                expected_counts: Usage { usable: (1 << 64) - 1, free: (1 << 64) - 1, ..Usage::default() },
-            },
-        ];
-        for Case { name, mut pool, used, in_flight, expected_kept, expected_counts } in cases {
-            pool["name"] = json!("p");
-            let mut settings = Settings::from_value(&json!({"services": {"pools": [pool]}})).unwrap();
-            settings.service_cidrs = vec!["172.30.0.0/16".parse().unwrap()];
-            let address = |text: &&str, state| {
-                let address: IpAddr = text.parse().unwrap();
-                let (pool, evidence, by_hand) = (None, None, None);
-                (
-                    address,
-                    Address { address, state, namespace: String::new(), name: String::new(), pool, evidence, by_hand },
-                )
-            };
-            let used = used.iter().map(|text| address(text, State::Used));
-            let used = used.chain(in_flight.iter().map(|text| address(text, State::InFlight))).collect();
-            let pool = &settings.pools[0];
-            let found = range(&settings, pool, pool.cidrs[0], &used);
-            let why = |span: &Span| match span.why {
-                WithheldReason::Reserved => "r",
-                WithheldReason::Excluded => "x",
-                WithheldReason::ForService => "s",
-            };
-            let spans: Vec<String> =
-                found.withheld.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
-            assert_eq!(spans.join(", "), expected_kept, "{name}");
-            assert_eq!(found.counts, expected_counts, "{name}");
-        }
-    }
+    Range { cidr, counts, withheld: withheld.into_iter().map(Span::from).collect(), addresses }
 }

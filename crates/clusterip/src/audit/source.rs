@@ -48,7 +48,6 @@ pub(crate) struct AuditedCluster {
     /// Which node holds which external address, or why that is unknown.
     pub holders: Result<HolderSnapshot, String>,
     pub called: ControlPlaneServices,
-    /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -107,8 +106,7 @@ impl Collector {
         }
     }
 
-    /// Adds a Lease of an agent, or a claim of a server, if it is in their namespace. A claim for a Service whose name is
-    /// yet to be generated contains no name.
+    /// Adds a Lease of an agent, or a claim of a server. A claim for a Service that has no name yet contains none.
     fn add_lease(&mut self, lease: &Lease) {
         let is_in = |namespace: &Option<String>| namespace.is_some() && lease.metadata.namespace == *namespace;
         if is_in(&self.namespaces.agents) {
@@ -128,8 +126,7 @@ impl Collector {
         self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse::<IpAddr>().ok()?, status))));
     }
 
-    /// Adds what the status of all ServicePools says about reservations. A cluster need not have pool objects. Returns
-    /// notes about what is unknown, and about fences that nothing enforces.
+    /// Adds what the status of pools says about reservations. Returns notes about this, and about fences.
     async fn add_pool_objects(&mut self, client: &Client, settings: &Settings) -> Vec<String> {
         let mut notes = Vec::new();
         for kind in [PoolKind::ServicePool, PoolKind::ExternalPool] {
@@ -178,8 +175,7 @@ impl Collector {
     }
 }
 
-/// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
-/// no settings. [`of_text`] reports mistakes of the text.
+/// The settings objects of a snapshot and the ServiceCIDRs that they may select. [`of_text`] reports mistakes.
 pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     if !text.text.contains(GROUP) {
         return Vec::new();
@@ -187,7 +183,6 @@ pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     objects_in(text, |object| is_settings_object(object) || is_service_cidr(object))
 }
 
-/// The ServiceCIDRs in the text of a snapshot. [`of_text`] reports mistakes of the text.
 pub(crate) fn service_cidrs(text: &ManifestText) -> Vec<Value> {
     objects_in(text, is_service_cidr)
 }
@@ -211,8 +206,7 @@ fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Valu
     found
 }
 
-/// Reads the cluster from the text of a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it.
-/// What the file lacks is in the notes.
+/// Reads a file of `clusterip snapshot` or `kubectl get -A -o yaml`. What it lacks is in the notes.
 pub(crate) fn of_text(
     text: &ManifestText,
     settings: &Settings,
@@ -287,7 +281,6 @@ pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Val
     Ok(())
 }
 
-/// Reads a live cluster, with the Leases in `namespaces`.
 pub(crate) async fn of_cluster(
     client: &Client,
     settings: &Settings,
@@ -329,7 +322,6 @@ pub(crate) async fn of_stores(
     AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
 }
 
-/// The Leases of servers and agents with these labels, read page by page.
 pub(crate) async fn list_leases(leases: &Api<Lease>, labels: &str) -> Result<Vec<Lease>, kube::Error> {
     let mut all = Vec::new();
     let list = |page| async move { leases.list(&page).await };
@@ -356,8 +348,7 @@ fn failing(stores: &Stores) -> Vec<String> {
     stores.states().iter().filter_map(failing).collect()
 }
 
-/// Which pools have a fence that nothing enforces, or for which that is unknown, as sentences. Of `objects`, only pools
-/// count.
+/// Which pools among these objects have a fence that nothing enforces, or for which that is unknown.
 pub(crate) async fn unenforced_fences(client: &Client, objects: &[Value]) -> Vec<String> {
     let mut fenced: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for object in objects {

@@ -142,15 +142,14 @@ impl PlanArguments {
             progress.bar.set_position(done);
         });
         progress.bar.finish_and_clear();
+        plan.misplaced = misplaced.services;
         for row in &mut plan.rows {
             row.message = row.message.take().map(|message| live.words(message));
         }
 
         let text = match self.output {
-            Output::Table => {
-                announced + &report::plan::table(&plan, &misplaced.services, Layout::of_stdout(self.no_headers))
-            }
-            Output::Json => report::plan::json(&plan, &misplaced.services)?,
+            Output::Table => announced + &report::plan::table(&plan, Layout::of_stdout(self.no_headers)),
+            Output::Json => report::plan::json(&plan)?,
             Output::Yaml => filled_manifests::manifests(&sources, &manifests, &plan)?,
         };
         super::output(text.as_bytes())?;

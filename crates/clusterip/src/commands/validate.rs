@@ -183,7 +183,6 @@ impl Cluster {
         })
     }
 
-    /// What these settings would mean for the Services of the cluster.
     fn warnings_of_services(&self, live: &LiveSettings) -> anyhow::Result<Vec<String>> {
         let objects = match self.runtime.block_on(api_server_lists::objects(&self.client, &live.settings)) {
             Ok(objects) => objects,

@@ -26,7 +26,6 @@ pub(super) enum Stage {
     Asked,
     Patching,
     Later(Instant),
-    /// The pool with this name has no free block for the Node.
     Full(String),
     NoMatchingPool,
 }
@@ -119,7 +118,6 @@ pub enum Decision {
     Blocks(Vec<IpNet>),
     Full {
         pool: String,
-        /// The range that is full, and what to do about it.
         message: String,
     },
     NoMatchingPool(String),
@@ -180,7 +178,6 @@ impl AllocationState {
         }
     }
 
-    /// Removes all Nodes except for those of a complete list.
     pub fn retain_listed(&mut self, listed: &BTreeSet<String>) {
         let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
@@ -206,7 +203,6 @@ impl AllocationState {
         self.misplaced.retain(|name, _| self.unchecked.contains(name));
     }
 
-    /// When the next pause of a Node ends; `None` if no Node is in a pause.
     pub fn due(&self) -> Option<Instant> {
         self.later.first().map(|(due, _)| *due)
     }
@@ -249,7 +245,6 @@ impl AllocationState {
         })
     }
 
-    /// Records the policy's decision about a Node. Returns the blocks to write, if there are any.
     pub fn decided(
         &mut self,
         name: &str,
@@ -380,7 +375,6 @@ impl AllocationState {
         }
     }
 
-    /// Whether there are Nodes whose blocks have to be compared with their pools.
     pub fn has_unchecked(&self) -> bool {
         !self.unchecked.is_empty()
     }

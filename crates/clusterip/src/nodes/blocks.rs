@@ -73,7 +73,6 @@ impl HeldBlocks {
         occupied.is_none_or(|occupied| occupied.gaps(numbers.clone()).next() == Some(numbers))
     }
 
-    /// All Nodes that have blocks, ordered by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &[IpNet])> {
         self.nodes.iter().map(|(name, blocks)| (name.as_str(), blocks.as_slice()))
     }
@@ -119,14 +118,10 @@ fn numbers(block: IpNet) -> RangeInclusive<u128> {
     Span::from(block).numbers()
 }
 
-/// The pool of a Node, and where the blocks of the Node lie.
 #[derive(Clone, Debug)]
 pub struct NodePlacement<'s> {
-    /// The pool that the Node belongs to; `None` if no pool matches the Node.
     pub pool: Option<&'s NodePool>,
-    /// Why the Node belongs there: its labels, as text.
     pub evidence: Option<String>,
-    /// The reason, if the Node would get no blocks.
     pub reason: Option<String>,
     pub blocks: Vec<PlacedBlock<'s>>,
 }
@@ -137,7 +132,6 @@ pub struct NodePlacement<'s> {
 pub struct PlacedBlock<'s> {
     pub block: IpNet,
     pub place: BlockPlace<'s>,
-    /// The other Nodes that have the same block or overlapping blocks.
     pub shared_with: Vec<(String, IpNet)>,
 }
 

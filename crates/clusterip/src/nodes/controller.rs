@@ -40,7 +40,6 @@ const MAX_WAITING: usize = 1000;
 struct EventQueue(mpsc::Sender<(WatchedNode, &'static str, String)>);
 
 impl EventQueue {
-    /// Starts a task that writes Events with `client`. It ends when the queue is dropped and all Events are written.
     fn start(client: Client) -> Self {
         let (sender, mut queue) = mpsc::channel::<(WatchedNode, &str, String)>(MAX_WAITING);
         tokio::spawn(async move {
@@ -92,7 +91,6 @@ impl Controller {
         Ok(ended)
     }
 
-    /// Runs until `shutdown` completes, then waits for the writes in flight.
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -188,7 +186,6 @@ impl Controller {
     }
 }
 
-/// Reduces an event to what the controller needs; `None` for a Node without a name.
 fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     Some(match event {
         Event::Init => Event::Init,
@@ -207,7 +204,6 @@ struct Term {
     allocation_state: AllocationState,
     /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
-    /// Whether a complete list of Nodes was received.
     complete: bool,
     /// The numbers of waiting and misplaced Nodes that were last written to the metrics.
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
@@ -217,7 +213,6 @@ struct Term {
 }
 
 impl Term {
-    /// Decides about the next Node. Returns the blocks to write, if there are any.
     fn next_write(&mut self, settings: &LiveSettings) -> Option<Box<BlockWrite>> {
         let node = match self.allocation_state.next_task()? {
             Task::Write(write) => return Some(write),

@@ -32,7 +32,6 @@ pub struct WatchedNode {
     /// The `resourceVersion`, which changes with every change of the Node.
     pub version: String,
     pub deleting: bool,
-    /// The blocks of the Node; empty if it has none yet.
     pub blocks: Vec<IpNet>,
     /// The fields that a decision reads, without blocks.
     pub unassigned: Node,

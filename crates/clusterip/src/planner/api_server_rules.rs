@@ -29,7 +29,6 @@ pub struct ApiServerRules {
 }
 
 impl ApiServerRules {
-    /// Adds the addresses of an object of the cluster, and its namespace.
     pub fn add_existing(&mut self, object: &Value) {
         let namespace = object::namespace(object);
         if !namespace.is_empty() && !self.namespaces.contains(namespace) {
@@ -100,14 +99,12 @@ impl ApiServerRules {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// The error of the API server if the Namespace of this Service does not exist.
     fn missing_namespace(&self, service: &Value) -> Option<String> {
         let namespace = object::namespace(service);
         let exists = SYSTEM_NAMESPACES.contains(&namespace) || self.namespaces.contains(namespace);
         (self.knows_namespaces && !exists).then(|| format!("namespaces \"{namespace}\" not found"))
     }
 
-    /// Why the API server does not allocate this address to this Service.
     fn unavailable(&self, settings: &Settings, owner: &ServiceKey, address: IpAddr) -> Option<String> {
         let ranges = &settings.service_cidrs;
         if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
@@ -126,8 +123,7 @@ impl ApiServerRules {
     }
 }
 
-/// Whether the API server allocates this address of a range: every one except the network address and, for IPv4, the
-/// broadcast address.
+/// Every address of a range except the network address and, for IPv4, the broadcast address.
 fn allocates(range: &IpNet, address: IpAddr) -> bool {
     let is_broadcast = address.is_ipv4() && address == range.broadcast();
     range.contains(&address) && address != range.network() && !is_broadcast
@@ -149,8 +145,7 @@ fn invalid_type(service: &Value) -> Option<String> {
     (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
 }
 
-/// Warnings about fields of a Service that the API server does not know, and that differ from the fields for addresses
-/// only by case.
+/// Warnings about unknown fields that differ from those for addresses only by case.
 pub fn misspelled_fields(service: &Value) -> impl Iterator<Item = String> {
     let fields = service.get("spec").and_then(Value::as_object).into_iter().flat_map(|spec| spec.keys());
     fields.filter_map(|field| {
@@ -163,12 +158,10 @@ fn is_external_name(service: &Value) -> bool {
     object::text(service, &["spec", "type"]) == "ExternalName"
 }
 
-/// The addresses of a Service that the API server allocates for it.
 fn own_addresses(service: &Value) -> Vec<IpAddr> {
     if is_external_name(service) { Vec::new() } else { addresses(service) }
 }
 
-/// The values of `clusterIP` and `clusterIPs` with their paths.
 fn values(service: &Value) -> Vec<(String, &Value)> {
     let Some(spec) = service.get("spec") else { return Vec::new() };
     let primary = spec.get("clusterIP").filter(|value| !value.is_null() && **value != "");
@@ -177,7 +170,6 @@ fn values(service: &Value) -> Vec<(String, &Value)> {
     primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
 }
 
-/// The values that are neither an IP address nor `None`.
 fn invalid(service: &Value) -> Vec<String> {
     let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
     let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));

@@ -25,7 +25,6 @@ const HAS_WARNINGS: &str = "HasWarnings";
 /// The condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
 const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
-/// The status of each object. `before` is the status that the objects have now.
 pub(super) fn of(
     compilation: &Compilation,
     counts: &PoolCounts,
@@ -48,14 +47,9 @@ pub(super) fn of(
         if !warnings.is_empty() {
             conditions.push(writer.write(HAS_WARNINGS, true, "ProbablyNotIntended", warnings));
         }
-        if key.kind == Kind::ClusterIPPolicy {
-            conditions.push(writer.addresses_in_pools(&counts.outside));
-        }
-        let mut status = json!({"observedGeneration": state.generation, "conditions": conditions});
+        let mut status = json!({"observedGeneration": state.generation});
         let used = compilation.in_use.get(key);
-        if state.reason != Reason::InUse
-            && let Some(used) = used
-        {
+        if let Some(used) = used.filter(|_| !is_ready) {
             status["inUse"] = used.clone();
         }
         if key.kind == Kind::ServicePool
@@ -64,6 +58,7 @@ pub(super) fn of(
             status["reservations"] = json!(reservations(holders, before, now));
         }
         if key.kind == Kind::ClusterIPPolicy {
+            conditions.push(writer.addresses_in_pools(&counts.outside));
             status["settingsHash"] = json!(settings.hash);
             status["pools"] = json!(pools);
         } else {
@@ -77,13 +72,14 @@ pub(super) fn of(
             }
             status["for"] = json!(state.selects);
         }
-        let counts = match key.kind {
-            Kind::ServicePool => counts.services.get(&key.name).map(|counts| ("addresses", json!(counts))),
-            Kind::ExternalPool => counts.external.get(&key.name).map(|counts| ("addresses", json!(counts))),
-            Kind::NodeBlockPool => counts.nodes.get(&key.name).map(|counts| ("blocks", json!(counts))),
-            Kind::ClusterIPPolicy => None,
+        status["conditions"] = json!(conditions);
+        let (field, counts) = match key.kind {
+            Kind::ServicePool => ("addresses", json!(counts.services.get(&key.name))),
+            Kind::ExternalPool => ("addresses", json!(counts.external.get(&key.name))),
+            Kind::NodeBlockPool => ("blocks", json!(counts.nodes.get(&key.name))),
+            Kind::ClusterIPPolicy => ("", Value::Null),
         };
-        if let Some((field, counts)) = counts {
+        if !counts.is_null() {
             status[field] = counts;
         }
         status["checkedAt"] = json!(checked_at(&status, before, now));
@@ -92,8 +88,7 @@ pub(super) fn of(
     compilation.states.iter().map(status).collect()
 }
 
-/// Writes the conditions of an object. The time of the last transition is that of `before`, unless the status of the
-/// condition has changed.
+/// The time of the last transition is that of `before`, unless the status of the condition has changed.
 struct ConditionWriter<'s> {
     generation: Option<i64>,
     before: Option<&'s Value>,
@@ -115,7 +110,6 @@ impl ConditionWriter<'_> {
         }
     }
 
-    /// `outside` are the Services with an address that lies in no pool.
     fn addresses_in_pools(&self, outside: &BTreeSet<ServiceKey>) -> Condition {
         /// More names than these make a condition hard to read, and change it often.
         const SHOWN: usize = 3;
@@ -166,9 +160,9 @@ fn condition(status: &Value, type_: &str) -> Option<Condition> {
 
 /// Who has the addresses of reservations. An unchanged holder keeps the time since when it has been observed.
 fn reservations(holders: &[(IpAddr, ReservationHolder)], before: Option<&Value>, now: &Time) -> Vec<ReservationStatus> {
-    let before = before.and_then(|before| before.get("reservations")).and_then(Value::as_array).into_iter().flatten();
+    let before = before.and_then(|before| before.get("reservations")).cloned();
     let before: Vec<ReservationStatus> =
-        before.filter_map(|reservation| serde_json::from_value(reservation.clone()).ok()).collect();
+        before.and_then(|before| serde_json::from_value(before).ok()).unwrap_or_default();
     let status = |(address, holder): &(IpAddr, ReservationHolder)| {
         let (address, holder) = (address.to_string(), *holder);
         let mut unchanged = before.iter().filter(|before| before.address == address && before.holder == holder);

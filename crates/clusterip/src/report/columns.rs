@@ -6,7 +6,6 @@ use anstyle::Style;
 use clusterip_cluster::style;
 use console::{Term, measure_text_width};
 
-/// The number of blanks between two columns.
 const GAP: usize = 2;
 /// The least width for folded text. If there is less room, the terminal breaks the line where it likes.
 const LEAST: usize = 20;
@@ -16,17 +15,14 @@ const LEAST: usize = 20;
 pub struct Layout {
     /// The number of characters that fit into a line; `None` if lines may have any length.
     pub width: Option<usize>,
-    /// Whether the line with titles is omitted.
     pub no_headers: bool,
 }
 
 impl Layout {
-    /// The layout for standard output: as wide as its terminal, and of any width if it is no terminal.
     pub fn of_stdout(no_headers: bool) -> Self {
         Self { width: Term::stdout().size_checked().map(|(_, columns)| usize::from(columns)), no_headers }
     }
 
-    /// The row of titles, unless it is omitted.
     pub fn head(self, titles: &[&str]) -> Option<Vec<String>> {
         (!self.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect())
     }

@@ -10,10 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::audit_parts::{PoolRows, RangeRow, of_external, of_nodes, of_services};
+use super::audit_parts::{RangeRow, Sort};
 use crate::audit::model::Audit;
 use crate::text::{grouped, thousandths};
-use crate::usage::Usage;
 
 #[derive(Template)]
 #[template(path = "map/page.html")]
@@ -137,12 +136,9 @@ impl fmt::Display for About {
 
 /// The pools of one sort: a table of their ranges, and a section for each pool.
 struct PoolTable<'a> {
-    /// The id of the title.
-    id: &'static str,
-    title: &'static str,
+    sort: Sort,
     /// Whether the ranges are divided into blocks. A block is never in flight.
     has_blocks: bool,
-    /// The titles of the columns of numbers.
     columns: Vec<&'static str>,
     pools: Vec<Pool<'a>>,
 }
@@ -154,7 +150,6 @@ struct Pool<'a> {
     ranges: Vec<Range>,
 }
 
-/// A range, which is a row of the table.
 struct Range {
     /// The index of the range among all ranges of all pools, by which the script finds it.
     number: usize,
@@ -165,56 +160,41 @@ struct Range {
     counts: Vec<String>,
 }
 
-/// A column of numbers: its title, and the number of a range.
-type Column = (&'static str, fn(&Usage) -> String);
-
-const USED: Column = ("Used", |usage| grouped(usage.used));
-const HELD: Column = ("Held", |usage| usage.held.map_or_else(|| "not known".to_owned(), grouped));
-const IN_FLIGHT: Column = ("In flight", |usage| grouped(usage.in_flight));
-const FREE: Column = ("Free", |usage| grouped(usage.free));
-const USABLE: Column = ("Usable", |usage| grouped(usage.usable));
-const RESERVED: Column = ("Reserved", |usage| grouped(usage.withheld));
-const WITHHELD: Column = ("Withheld", RESERVED.1);
-const EXCLUDED: Column = ("Excluded", RESERVED.1);
-const USED_ANYWAY: Column = ("Used anyway", |usage| grouped(usage.used_anyway));
-
-/// The tables of all pools; those of Nodes and of external addresses only if the settings have any.
 fn tables<'a>(audit: &'a Audit) -> Vec<PoolTable<'a>> {
     let mut numbers = 0..;
-    let mut tables = Vec::new();
-    // The title of a pool's section is its name with `section`.
-    let mut add = |(id, title, section), columns: &[Column], has_blocks, rows: Vec<PoolRows<'a>>| {
+    let mut table = |sort: Sort| {
+        let mut columns = sort.columns();
+        // The number of usable addresses stands behind that of free ones.
+        let behind = columns.len() - 2;
+        columns[..behind].rotate_left(1);
+        let count = |count: Option<u128>| count.map_or_else(|| "not known".to_owned(), grouped);
         let mut range = |RangeRow { range, block_length, usage, misplaced }: RangeRow| Range {
             number: numbers.next().unwrap_or_default(),
             cidr: range,
             block_length,
             fill: Fill::of(usage.used, usage.in_flight, usage.usable),
-            counts: columns.iter().map(|(_, count)| count(&usage)).chain([grouped(misplaced)]).collect(),
+            counts: columns.iter().map(|column| count((column.count)(&usage))).chain([grouped(misplaced)]).collect(),
         };
-        let pools = rows.into_iter().map(|pool| Pool {
-            name: pool.name,
-            title: format!("{}{section}", pool.name),
-            ranges: pool.ranges.into_iter().map(&mut range).collect(),
+        let pools = sort.pools(audit)?.into_iter().map(|(name, ranges)| Pool {
+            name,
+            title: format!("{name}{}", section(sort)),
+            ranges: ranges.into_iter().map(&mut range).collect(),
         });
         let pools = pools.collect();
-        let columns = columns.iter().map(|(title, _)| *title).chain(["Misplaced"]).collect();
-        tables.push(PoolTable { id, title, has_blocks, columns, pools });
+        let columns = columns.iter().map(|column| column.title).chain(["Misplaced"]).collect();
+        Some(PoolTable { sort, has_blocks: sort == Sort::Nodes, columns, pools })
     };
-    let columns = [USED, IN_FLIGHT, FREE, USABLE, RESERVED, USED_ANYWAY];
-    add(("pools-title", "Pools", ""), &columns, false, of_services(audit));
-    if let Some(nodes) = &audit.nodes {
-        let columns = [USED, FREE, USABLE, WITHHELD, USED_ANYWAY];
-        add(("node-pools-title", "Pools of Nodes", ": blocks of Nodes"), &columns, true, of_nodes(nodes));
-    }
-    if let Some(external) = &audit.external {
-        let columns = [USED, HELD, IN_FLIGHT, FREE, USABLE, EXCLUDED, USED_ANYWAY];
-        let titles = ("external-pools-title", "Pools of external addresses", ": external addresses");
-        add(titles, &columns, false, of_external(external));
-    }
-    tables
+    Sort::ALL.into_iter().filter_map(&mut table).collect()
 }
 
-/// The widths of a bar in per cent, and its share in words.
+fn section(sort: Sort) -> &'static str {
+    match sort {
+        Sort::Services => "",
+        Sort::Nodes => ": blocks of Nodes",
+        Sort::External => ": external addresses",
+    }
+}
+
 struct Fill {
     share: String,
     used: String,

@@ -14,16 +14,13 @@ use super::columns::{self, Layout, paint};
 use crate::text::joined;
 use clusterip_moves::method::Method;
 
-/// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub namespace: String,
     pub name: String,
-    /// The current addresses of the Service.
     pub from: Vec<IpAddr>,
     /// The addresses that the Service moves to, empty if they are not known yet; `None` if it stays.
     pub to: Option<Vec<IpAddr>>,
-    /// Why the Service is misplaced or half moved.
     pub why: String,
     /// How the Service moves; `None` if it stays, or if its move has begun.
     #[serde(flatten, serialize_with = "method_and_clients")]
@@ -80,10 +77,8 @@ pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
 
 #[derive(Debug, Error)]
 pub enum NotMoved {
-    /// A signal ended the command before the move began.
     #[error("the command was interrupted before the move began")]
     Interrupted,
-    /// Another move failed before this one began, and the command was told to stop then.
     #[error("the command stopped before the move began, because another move failed")]
     Stopped,
     /// The move was tried. Contains its outcome, or what failed.
@@ -117,7 +112,6 @@ struct Summary {
     failed: usize,
 }
 
-/// The document for these Services, after the moves that have `ended`.
 pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Result<String> {
     let moved = ended.values().filter(|result| result.is_ok()).count();
     let stay = rows.iter().filter(|row| row.stays.is_some()).count();

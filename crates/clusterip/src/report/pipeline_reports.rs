@@ -1,23 +1,18 @@
-//! Prints an audit for pipelines: as a JUnit report, whose tests they show, and in Markdown, for the summary of a
-//! pipeline or a comment on a change.
+//! Prints an audit for pipelines: as a JUnit report, and in Markdown for summaries and comments.
 
 use std::fmt::Write as _;
 
 use askama::Template;
 use clusterip_cluster::terminal::harmless;
 
-use super::audit_parts::{
-    PoolRows, RangeRow, Subject, examined, kind_help, kind_name, of_external, of_nodes, of_services, problem,
-};
+use super::audit_parts::{HELD, Sort, Subject, examined, kind_help, kind_name, problem};
 use super::audit_table::reservation_state;
 use crate::audit::model::{Audit, Finding};
 use crate::text::rounded;
-use crate::usage::Usage;
 
 #[derive(Template)]
 #[template(path = "junit.xml", escape = "none")]
 struct Junit<'a> {
-    /// The name of each kind, what its findings are about, and its findings.
     cases: Vec<(String, String, Vec<&'a Finding>)>,
     failures: usize,
     notes: &'a [String],
@@ -32,8 +27,7 @@ pub fn junit(audit: &Audit) -> Result<String, askama::Error> {
     Junit { cases, failures, notes: &audit.notes }.render()
 }
 
-/// The text on one line as XML, for elements and attributes. XML can't contain most control characters, not even
-/// escaped, and no noncharacters.
+/// The text on one line. XML can't contain most control characters, not even escaped, and no noncharacters.
 fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in harmless(text).chars() {
@@ -54,9 +48,7 @@ fn xml(text: &str) -> String {
 pub fn markdown(audit: &Audit) -> String {
     let mut text = "# Audit of the cluster\n".to_owned();
     if !audit.pools.is_empty() {
-        let titles = ["Pool", "Range", "Usable", "Used", "In flight", "Free", "Reserved", "Used anyway"];
-        let rows = rows(of_services(audit), false);
-        table(&mut text, "Pools", &titles, 2, rows);
+        put_pools(&mut text, audit, Sort::Services);
     }
     if !audit.reservations.is_empty() {
         let rows = audit.reservations.iter().map(|reservation| {
@@ -69,16 +61,8 @@ pub fn markdown(audit: &Audit) -> String {
         });
         table(&mut text, "Reservations", &["Address", "Pool", "For", "State", "Since"], 5, rows);
     }
-    if let Some(nodes) = &audit.nodes {
-        let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];
-        let rows = rows(of_nodes(nodes), false);
-        table(&mut text, "Pools of Nodes", &titles, 3, rows);
-    }
-    if let Some(external) = &audit.external {
-        let titles = ["Pool", "Range", "Held", "Usable", "Used", "In flight", "Free", "Excluded", "Used anyway"];
-        let rows = rows(of_external(external), true);
-        table(&mut text, "Pools of external addresses", &titles, 2, rows);
-    }
+    put_pools(&mut text, audit, Sort::Nodes);
+    put_pools(&mut text, audit, Sort::External);
     if audit.findings.is_empty() {
         text.push_str("\n## Findings\n\nNothing was found.\n");
     }
@@ -106,20 +90,20 @@ fn table(text: &mut String, title: &str, titles: &[&str], left: usize, rows: imp
     }
 }
 
-/// A row for each range: the pool, the range, the length of its blocks, how many addresses are held, and the other
-/// counts.
-fn rows(pools: Vec<PoolRows<'_>>, with_held: bool) -> impl Iterator<Item = Vec<String>> {
-    let ranges = pools.into_iter().flat_map(|pool| pool.ranges.into_iter().map(move |range| (pool.name, range)));
-    ranges.map(move |(pool, RangeRow { range, block_length, usage, .. })| {
-        let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = usage;
-        let blocks = block_length.map(|length| format!("/{length}"));
-        let held = with_held.then(|| held.map_or_else(|| "not known".to_owned(), rounded));
-        let texts = [pool.to_owned(), range].into_iter().chain(blocks).chain(held).map(|text| plain(&text));
-        // A block is never in flight.
-        let in_flight = block_length.is_none().then_some(in_flight);
-        let counts = [usable, used].into_iter().chain(in_flight).chain([free, withheld, used_anyway]);
-        texts.chain(counts.map(rounded)).collect()
-    })
+fn put_pools(text: &mut String, audit: &Audit, sort: Sort) {
+    let Some(pools) = sort.pools(audit) else { return };
+    let ranges = pools.iter().flat_map(|(pool, ranges)| ranges.iter().map(move |range| (*pool, range)));
+    let mut columns = sort.columns();
+    columns.sort_by_key(|column| column.title != HELD.title);
+    let texts: &[&str] = if sort == Sort::Nodes { &["Pool", "Range", "Blocks"] } else { &["Pool", "Range"] };
+    let titles: Vec<&str> = texts.iter().copied().chain(columns.iter().map(|column| column.title)).collect();
+    let rows = ranges.map(|(pool, row)| {
+        let blocks = row.block_length.map(|length| format!("/{length}"));
+        let texts = [pool.to_owned(), row.range.clone()].into_iter().chain(blocks).map(|text| plain(&text));
+        let counts = columns.iter().map(|column| (column.count)(&row.usage));
+        texts.chain(counts.map(|count| count.map_or_else(|| "not known".to_owned(), rounded))).collect()
+    });
+    table(text, sort.title(), &titles, texts.len(), rows);
 }
 
 fn row(finding: &Finding) -> Vec<String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluation;
-use clusterip_cluster::live_settings::SettingsSource;
+use clusterip_cluster::live_settings::{Follower, SettingsSource};
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
@@ -44,47 +44,32 @@ pub(super) struct Run {
     pub(super) deployed: LeadingServer,
     pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
+    /// The reconciler works as long as the settings that it follows exist.
+    pub(super) _followed: Follower,
     /// The options of seamless moves; `None` for plain moves.
     pub(super) seamless: Option<SeamlessOptions>,
     /// Whose turn it is among the large Services.
     pub(super) large: Mutex<()>,
 }
 
-/// A Service that is going to move.
-pub(super) enum Job {
-    /// Moves the Service to addresses that are reserved for it.
-    Move {
-        misplaced: Box<Misplaced>,
-        size: Size,
-        to: Vec<IpAddr>,
-        evaluation: Box<Evaluation>,
-    },
-    Finish {
-        id: ServiceKey,
-        uid: String,
-        from: Vec<IpAddr>,
-    },
+pub(super) struct Job {
+    pub(super) id: ServiceKey,
+    pub(super) uid: String,
+    pub(super) from: Vec<IpAddr>,
+    /// `None` if a move that has begun is finished.
+    pub(super) order: Option<Order>,
 }
 
-impl Job {
-    pub(super) fn id(&self) -> ServiceKey {
-        match self {
-            Self::Move { misplaced, .. } => misplaced.id.clone(),
-            Self::Finish { id, .. } => id.clone(),
-        }
-    }
-
-    fn uid(&self) -> &str {
-        match self {
-            Self::Move { misplaced, .. } => &misplaced.uid,
-            Self::Finish { uid, .. } => uid,
-        }
-    }
+/// A move to addresses that are reserved for the Service.
+pub(super) struct Order {
+    pub(super) misplaced: Box<Misplaced>,
+    pub(super) size: Size,
+    pub(super) to: Vec<IpAddr>,
+    pub(super) evaluation: Box<Evaluation>,
 }
 
 impl Run {
-    /// Checks that the server that leads uses the settings of this command. Without a server in its namespace, checks
-    /// that no server leads in another namespace.
+    /// Checks that the server uses the settings of this command; without one, that none leads in another namespace.
     pub(super) async fn check(&self, by_server: bool) -> anyhow::Result<()> {
         if by_server {
             let version = self.reconciler.evaluator.settings().version.clone();
@@ -166,7 +151,7 @@ impl Run {
         by_server: bool,
         interrupt: Interrupt,
     ) -> Ended {
-        let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id(), job.uid().to_owned())).collect();
+        let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id.clone(), job.uid.clone())).collect();
         let mut progress =
             Progress::new(jobs.len() as u64, Duration::ZERO, "{wide_bar} {pos} of {len} Services, {eta} left");
         progress.show();
@@ -176,7 +161,7 @@ impl Run {
         let moves = jobs.into_iter().map(|job| {
             let bar = bar.clone();
             async move {
-                let id = job.id();
+                let id = job.id.clone();
                 if command.stop_on_failure && has_failed.load(Ordering::Relaxed) {
                     return (id, Err(NotMoved::Stopped));
                 }
@@ -208,8 +193,7 @@ impl Run {
         ended
     }
 
-    /// Waits for the end of the seamless moves. Without a server, the command always waits, because it ends them
-    /// itself.
+    /// Waits for the end of the seamless moves. Without a server, the command must, because it ends them itself.
     async fn end_seamless_moves(
         &self,
         command: &MoveArguments,
@@ -258,13 +242,9 @@ impl Run {
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
     async fn hand_over(&self, command: &MoveArguments, job: Job) -> Result<String, String> {
-        let id = job.id();
-        let (from, uid) = match &job {
-            Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
-            Job::Finish { uid, from, .. } => (from.clone(), uid.clone()),
-        };
+        let Job { id, uid, from, order } = job;
         // Addresses that this process has reserved for the Service would get in the server's way.
-        drop(job);
+        drop(order);
         let request = self.request(command, &id, &uid);
         let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
@@ -272,13 +252,13 @@ impl Run {
 
     /// Moves a Service: returns what happened, or why the Service was not moved. Large Services move one at a time.
     async fn move_it(&self, job: Job) -> Result<String, String> {
-        let finishes = matches!(job, Job::Finish { .. });
-        let _turn = match job {
-            Job::Move { size: Size::Usual, .. } => None,
-            Job::Move { .. } | Job::Finish { .. } => Some(self.large.lock().await),
+        let finishes = job.order.is_none();
+        let _turn = match &job.order {
+            Some(Order { size: Size::Usual, .. }) => None,
+            _ => Some(self.large.lock().await),
         };
-        let ended = match job {
-            Job::Move { misplaced, size, to, evaluation } => {
+        let ended = match job.order {
+            Some(Order { misplaced, size, to, evaluation }) => {
                 let live = match self.reconciler.movable(&misplaced.id, &misplaced, Size::Large).await {
                     Ok(Movable::Yes(live)) => *live,
                     Ok(_) => return Err("it was changed after it was listed".to_owned()),
@@ -287,12 +267,10 @@ impl Run {
                 let order = (to, evaluation, self.seamless.clone());
                 self.reconciler.carry_out(live, &misplaced, order, size).await
             }
-            Job::Finish { uid, .. } => {
-                match self.reconciler.mover.records().get(&uid).await.map_err(|error| error.to_string())? {
-                    Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
-                    None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
-                }
-            }
+            None => match self.reconciler.mover.records().get(&job.uid).await.map_err(|error| error.to_string())? {
+                Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
+                None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
+            },
         };
         match ended {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),

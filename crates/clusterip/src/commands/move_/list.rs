@@ -11,8 +11,7 @@ use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
 use super::MoveArguments;
-use super::jobs::{Job, Run};
-use crate::commands::arguments::check_namespace;
+use super::jobs::{Job, Order, Run};
 use crate::report::moves::Row;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::endpoints;
@@ -22,7 +21,6 @@ use clusterip_moves::method::{Method, WhyPlain, method};
 use clusterip_moves::outcome::{Size, Unmoved};
 
 impl MoveArguments {
-    /// The misplaced Services in order, and the moves that are possible.
     pub(super) async fn list(
         &self,
         run: &Run,
@@ -35,10 +33,7 @@ impl MoveArguments {
         let stores = reconciler.evaluator.stores();
         let ids = {
             let snapshot = stores.read_snapshot();
-            if let Some(namespace) = namespace {
-                check_namespace(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
-            }
-            self.scope.tell_if_no_service_matches(&snapshot, namespace);
+            self.scope.check(&snapshot, namespace, self.service.as_ref())?;
             snapshot.services(namespace)
         };
         let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
@@ -64,7 +59,7 @@ impl MoveArguments {
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
-            if let Some(Job::Move { to, .. }) = &job {
+            if let Some(Order { to, .. }) = job.as_ref().and_then(|job| job.order.as_ref()) {
                 row.method = Some(method_of(reconciler, &service, to, self.seamless));
             }
             jobs.extend(job);
@@ -81,7 +76,7 @@ impl MoveArguments {
                 // It has moved, and its temporary Services are not deleted yet.
                 let (from, why) = (journal.from, "a seamless move of it has not ended".to_owned());
                 rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
-                jobs.push(Job::Finish { id, uid, from });
+                jobs.push(Job { id, uid, from, order: None });
             }
         }
         Ok((rows, jobs))
@@ -102,8 +97,7 @@ fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamles
     }
 }
 
-/// The row of a Service that was inspected, and its move if that is possible; `None` if the Service stays out of the
-/// list.
+/// The row of a Service, and its move if that is possible; `None` if the Service stays out of the list.
 async fn row(
     reconciler: &Arc<Reconciler>,
     id: &ServiceKey,
@@ -121,7 +115,7 @@ async fn row(
                 return Ok(Some((row, None)));
             }
             row.to = Some(Vec::new());
-            let job = Job::Finish { id: id.clone(), uid, from: addresses(&service) };
+            let job = Job { id: id.clone(), uid, from: row.from.clone(), order: None };
             return Ok(Some((row, Some(job))));
         }
         Inspection::Misplaced(misplaced) => misplaced,
@@ -148,7 +142,9 @@ async fn row(
             Ok((to, evaluation)) => {
                 let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
                 row.to = Some(to.clone());
-                return Ok(Some((row, Some(Job::Move { misplaced, size, to, evaluation }))));
+                let (id, uid, from) = (misplaced.id.clone(), misplaced.uid.clone(), misplaced.from.clone());
+                let order = Some(Order { misplaced, size, to, evaluation });
+                return Ok(Some((row, Some(Job { id, uid, from, order }))));
             }
             Err(reason) => {
                 row.stuck = true;
