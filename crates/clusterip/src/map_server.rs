@@ -53,13 +53,11 @@ impl MapServer {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
     }
 
-    /// Shows on each page which cluster it is about, where the settings come from, and the current time.
     #[must_use]
     pub fn about(self, about: About) -> Self {
         Self { about: Some(about), ..self }
     }
 
-    /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }

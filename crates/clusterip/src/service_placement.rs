@@ -130,7 +130,13 @@ impl Placement {
             addresses,
             by_hand: is_set_by_hand(service),
             pool: pool.map(|pool| pool.name.clone()),
-            evidence: (pool.is_some() || !evidence.labels.is_empty()).then(|| in_words(&evidence)),
+            evidence: match &evidence {
+                Report { labels, .. } if pool.is_none() && labels.is_empty() => None,
+                Report { labels, source, .. } if labels.is_empty() && source.is_empty() => {
+                    Some("by its namespace and labels".to_owned())
+                }
+                evidence => Some(evidence.describe()),
+            },
             mixed: evidence.mixed,
             verdict: decision.verdict.clone(),
         }
@@ -188,13 +194,6 @@ fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
         }
     }
     pools
-}
-
-fn in_words(evidence: &Report) -> String {
-    if evidence.labels.is_empty() && evidence.source.is_empty() {
-        return "by its namespace and labels".to_owned();
-    }
-    evidence.describe()
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use clusterip_core::address::{Blocks, Span};
+use clusterip_core::address::Span;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::is_set_by_hand;
-use clusterip_core::settings::{Lookups, Pool, Settings};
+use clusterip_core::settings::{Lookups, Settings};
 use clusterip_core::workload::WorkloadKind;
 use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use clusterip_failover::claims::Owner;
@@ -49,9 +49,7 @@ pub(crate) struct Explanation {
     /// select don't count.
     pub asked: Vec<Asked>,
     pub warnings: Vec<String>,
-    /// Why the policy would leave the Service alone or deny it.
     pub reason: Option<String>,
-    /// The Service's external addresses that lie in pools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalAddress>,
     pub findings: Vec<Finding>,
@@ -60,7 +58,6 @@ pub(crate) struct Explanation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct AddressLocation {
     pub address: IpAddr,
     pub pool: Option<String>,
@@ -159,18 +156,13 @@ fn why(input: &AuditInput<'_>, stored: Arc<StoredService>) -> Explanation {
 
 fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
     let pool = settings.pool_of(address);
-    let range = pool.and_then(|pool| range_of(pool, address));
+    let range = pool.and_then(|pool| pool.cidrs.iter().copied().find(|cidr| cidr.contains(&address)));
     let spans = pool.zip(range).map(|(pool, range)| settings.withheld_spans(pool, range)).unwrap_or_default();
     let mut spans = spans.into_iter().map(model::Span::from);
     let withheld = spans.find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     AddressLocation { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
 }
 
-fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {
-    pool.cidrs.iter().copied().find(|cidr| Blocks::addresses(*cidr).index_of(address).is_some())
-}
-
-/// Where a move takes the Service, or why the Service stays.
 fn moves(
     input: &AuditInput<'_>,
     service: &Value,

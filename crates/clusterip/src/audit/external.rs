@@ -78,16 +78,15 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     let refusal = &mut |service: &StoredService| by_key.get(service.key()).and_then(|refused| (*refused).clone());
     let (owners, _) = owners(settings, placed.iter().map(|one| Arc::clone(&one.service)), refusal);
     let assigned = assignments(settings, &owners, &nodes);
-    let uses = uses(settings, &placed);
+    let used = used(settings, &placed, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
     for one in &placed {
         of_service(settings, one, findings);
     }
-    of_shared(settings, &uses, findings);
+    of_shared(settings, &used, findings);
     match &input.cluster.holders {
         Ok(holders) => of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
-    let used = used(&placed, uses, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
     let held = input.cluster.holders.as_ref().ok().map(|holders| held(&assigned, holders));
     let pools = settings.pools.iter().map(|pool| Pool {
         name: pool.name.clone(),
@@ -99,48 +98,40 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     Some(External { pools, count })
 }
 
-fn uses(settings: &ExternalSettings, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
-    let mut uses: BTreeMap<IpAddr, Vec<ExternalUse>> = BTreeMap::new();
-    for one in placed {
-        let recorded = one.recorded.iter().map(|address| ("record", *address));
-        for (by, address) in recorded.chain(one.claims.iter().copied()) {
-            let uses = uses.entry(address).or_default();
-            // A Service that has the address twice is listed once.
-            let ServiceKey { namespace, name } = one.service.key().clone();
-            if !uses.iter().any(|other| (&other.namespace, &other.name) == (&namespace, &name)) {
-                uses.push(ExternalUse { namespace, name, by: by.to_owned() });
-            }
-        }
-    }
-    uses.retain(|address, _| settings.pool_of(*address).is_some());
-    uses
-}
-
+/// The addresses of the pools that are used or in flight. A Service that has an address twice is listed once.
 fn used(
+    settings: &ExternalSettings,
     placed: &[ExternalPlacement],
-    uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
     in_flight: &[(IpAddr, Owner)],
     holders: Option<&HolderSnapshot>,
 ) -> BTreeMap<IpAddr, ExternalAddress> {
-    let wrong = placed.iter().flat_map(|one| {
-        let recorded = one.recorded.iter().filter(|_| one.refused_record.is_some());
-        recorded.chain(one.claims.iter().map(|(_, address)| address))
-    });
-    let wrong: BTreeSet<IpAddr> = wrong.copied().collect();
-    let holder = |address| {
+    let unused = |address, state| {
         let holder = holders.and_then(|holders| holders.holder(address));
-        holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node })
+        let holder = holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node });
+        ExternalAddress { address, state, services: Vec::new(), holder }
     };
     let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
-    for (address, services) in uses {
-        let state = if services.len() > 1 || wrong.contains(&address) { State::Misplaced } else { State::Used };
-        used.insert(address, ExternalAddress { address, state, services, holder: holder(address) });
+    for one in placed {
+        let ServiceKey { namespace, name } = one.service.key();
+        let recorded = one.recorded.iter().map(|address| ("record", *address, one.refused_record.is_some()));
+        let claims = one.claims.iter().map(|(by, address)| (*by, *address, true));
+        let inside = recorded.chain(claims).filter(|(_, address, _)| settings.pool_of(*address).is_some());
+        for (by, address, is_wrong) in inside {
+            let entry = used.entry(address).or_insert_with(|| unused(address, State::Used));
+            if !entry.services.iter().any(|other| (&other.namespace, &other.name) == (namespace, name)) {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                entry.services.push(ExternalUse { namespace, name, by: by.to_owned() });
+            }
+            if is_wrong || entry.services.len() > 1 {
+                entry.state = State::Misplaced;
+            }
+        }
     }
     for (address, owner) in in_flight {
         let (namespace, name) = owner.id();
         let service = ExternalUse { namespace: namespace.into(), name: name.into(), by: "record".to_owned() };
-        let (services, state, holder) = (vec![service], State::InFlight, holder(*address));
-        used.entry(*address).or_insert(ExternalAddress { address: *address, state, services, holder });
+        let in_flight = || ExternalAddress { services: vec![service], ..unused(*address, State::InFlight) };
+        used.entry(*address).or_insert_with(in_flight);
     }
     used
 }
@@ -231,10 +222,11 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     }
 }
 
-fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUse>>, findings: &mut Vec<Finding>) {
+fn of_shared(settings: &ExternalSettings, used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
     // A message lists only the first few Services: each of the others has a finding of its own.
     const SHOWN: usize = 3;
-    for (address, services) in uses.iter().filter(|(_, services)| services.len() > 1) {
+    let shared = used.values().filter(|used| used.services.len() > 1);
+    for ExternalAddress { address, services, .. } in shared {
         for (index, one) in services.iter().enumerate() {
             let others = services.iter().enumerate().filter(|(other, _)| *other != index);
             let others =

@@ -17,7 +17,6 @@ use crate::service_selector::ServiceSelector;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MisplacedService {
-    /// The finding that an audit with the same settings reports.
     #[serde(flatten)]
     pub finding: Finding,
     /// The pools that the addresses of the Service lie in; empty for addresses outside of all pools.
@@ -28,7 +27,6 @@ pub(crate) struct MisplacedService {
 
 #[derive(Debug, Default)]
 pub(crate) struct MisplacedServices {
-    /// The Services, by kind of finding, then by namespace and name.
     pub services: Vec<MisplacedService>,
     pub notes: Vec<String>,
 }

@@ -14,16 +14,12 @@ use crate::usage::{self, Usage};
 
 /// The audit of a cluster at one moment. Pools and their ranges are in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Audit {
     pub pools: Vec<Pool>,
-    /// The addresses that pools keep for single Services, in the order of the settings; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<Reservation>,
-    /// The node pools; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
-    /// The pools of external addresses; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
     /// By kind, then those of pools in the order of the settings, then by namespace and name.
@@ -41,7 +37,6 @@ pub struct Pool<R = Range> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Range {
     pub cidr: IpNet,
     #[serde(serialize_with = "usage::services_json")]
@@ -54,12 +49,14 @@ pub struct Range {
 
 /// Consecutive addresses that are not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Span {
-    pub first: IpAddr,
-    pub last: IpAddr,
-    pub why: WithheldReason,
+pub struct Span<A = IpAddr, W = WithheldReason> {
+    pub first: A,
+    pub last: A,
+    pub why: W,
 }
+
+/// Consecutive blocks that are never assigned.
+pub type BlockSpan = Span<IpNet, WithheldBlock>;
 
 impl From<WithheldSpan> for Span {
     fn from(WithheldSpan { span, why }: WithheldSpan) -> Self {
@@ -123,11 +120,9 @@ fn reservation_state<S: Serializer>(holder: &ReservationHolder, serializer: S) -
     })
 }
 
-/// How an address or a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// By a Service or Node that belongs there.
     Used,
     /// By a Service or Node that belongs elsewhere, or that may not have it.
     Misplaced,
@@ -157,30 +152,17 @@ pub struct BlockRange {
     pub blocks: Vec<Block>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BlockSpan {
-    pub first: IpNet,
-    pub last: IpNet,
-    pub why: WithheldBlock,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WithheldBlock {
-    /// It has addresses of a Service range of the cluster.
     ServiceRange,
-    /// It has addresses of a pool of Services.
     ServicePool,
-    /// It has addresses that the pool's `exclude` lists.
     Excluded,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Block {
     pub block: IpNet,
-    /// `used` if the block is in place, otherwise `misplaced`.
     pub state: State,
     pub node: String,
     pub pool: Option<String>,
@@ -189,14 +171,12 @@ pub struct Block {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct External {
     pub pools: Vec<Pool<ExternalRange>>,
     pub count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalRange {
     /// The range as the settings write it: a CIDR, or its first and last address.
     pub range: String,
@@ -212,18 +192,15 @@ pub struct ExternalRange {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalAddress {
     pub address: IpAddr,
     pub state: State,
-    /// The Services that have the address; more than one is a problem.
     pub services: Vec<ExternalUse>,
     /// The node that holds the address according to its claim.
     pub holder: Option<Holder>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalUse {
     pub namespace: String,
     pub name: String,
@@ -232,7 +209,6 @@ pub struct ExternalUse {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Holder {
     pub node: String,
     /// Whether the node's agent renews its heartbeat, as far as one look can tell.

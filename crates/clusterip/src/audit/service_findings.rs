@@ -278,7 +278,6 @@ fn full(settings: &Settings, pool: &Pool, family: Family, sum: &Usage) -> Findin
     Finding::of_pool(Kind::Full, name, message, remedy)
 }
 
-/// For each address, such as `172.21.0.5 lies in pool linux (172.21.0.0/24)`.
 fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
     let place = |address: &IpAddr| match settings.pool_of(*address) {
         Some(pool) => format!("{address} lies in pool {} ({})", pool.name, range_of(pool, *address)),

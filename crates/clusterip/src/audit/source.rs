@@ -39,13 +39,10 @@ use crate::text::joined;
 
 pub(crate) struct AuditedCluster {
     pub snapshot: Arc<RwLock<Snapshot>>,
-    /// The cluster's Service ranges; empty if unknown.
     pub ranges: ServiceRanges,
     /// The addresses in flight that replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
-    /// What the status of ServicePools says about reservations.
     pub reservations: BTreeMap<IpAddr, ReservationStatus>,
-    /// Which node holds which external address, or why that is unknown.
     pub holders: Result<HolderSnapshot, String>,
     pub called: ControlPlaneServices,
     pub notes: Vec<String>,
@@ -69,7 +66,6 @@ impl LeaseNamespaces {
         Self { server: or(&self.server, &other.server), agents: or(&self.agents, &other.agents) }
     }
 
-    /// The claims of servers, and the Leases of agents, read page by page.
     pub async fn leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
         let mut all = Vec::new();
         let of_agents = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
@@ -84,7 +80,6 @@ impl LeaseNamespaces {
 
 #[derive(Default)]
 struct Collector {
-    /// The kinds of the objects that are kept.
     asked: Vec<Kind>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
@@ -162,6 +157,15 @@ impl Collector {
             self.add_lease(lease);
         }
         Ok(())
+    }
+
+    /// Adds what is not watched. Returns notes about what is unknown, and whether the API server does not answer.
+    async fn add_others(&mut self, client: &Client, settings: &Settings) -> (Vec<String>, bool) {
+        let failure = self.add_leases(client).await.err();
+        let is_unreachable = failure.as_ref().is_some_and(|failure| failure.unreachable().is_some());
+        let mut notes: Vec<String> = failure.iter().map(note_about_leases).collect();
+        notes.extend(self.add_pool_objects(client, settings).await);
+        (notes, is_unreachable)
     }
 
     fn end(mut self, notes: Vec<String>) -> AuditedCluster {
@@ -296,9 +300,8 @@ pub(crate) async fn of_cluster(
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }
     }
-    let failure = collector.add_leases(client).await.err();
-    let of_pools = collector.add_pool_objects(client, settings).await;
-    Ok(collector.end(failure.iter().map(note_about_leases).chain(of_pools).collect()))
+    let (notes, _) = collector.add_others(client, settings).await;
+    Ok(collector.end(notes))
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
@@ -309,14 +312,14 @@ pub(crate) async fn of_stores(
     namespaces: &LeaseNamespaces,
 ) -> AuditedCluster {
     let mut collector = Collector::new(settings, namespaces);
-    let failure = collector.add_leases(client).await.err();
-    let of_pools = collector.add_pool_objects(client, settings).await;
-    let mut watches = failing(stores);
+    let (mut notes, is_unreachable) = collector.add_others(client, settings).await;
+    let watches = failing(stores);
     // Watches report no error while the API server hangs.
-    if watches.is_empty() && failure.as_ref().is_some_and(|failure| failure.unreachable().is_some()) {
-        watches.push("the API server does not answer, so the watched objects may have changed".to_owned());
+    if watches.is_empty() && is_unreachable {
+        notes.push("the API server does not answer, so the watched objects may have changed".to_owned());
     }
-    let source = collector.end(failure.iter().map(note_about_leases).chain(of_pools).chain(watches).collect());
+    notes.extend(watches);
+    let source = collector.end(notes);
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
     AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
@@ -352,9 +355,10 @@ fn failing(stores: &Stores) -> Vec<String> {
 pub(crate) async fn unenforced_fences(client: &Client, objects: &[Value]) -> Vec<String> {
     let mut fenced: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for object in objects {
-        let kind = match ObjectKey::of(object) {
-            Some(ObjectKey { kind: PoolKind::ServicePool, .. }) => "service",
-            Some(ObjectKey { kind: PoolKind::ExternalPool, .. }) => "external",
+        let Some(key) = ObjectKey::of(object) else { continue };
+        let kind = match key.kind {
+            PoolKind::ServicePool => "service",
+            PoolKind::ExternalPool => "external",
             _ => continue,
         };
         let suffix = match object.pointer("/spec/fence").and_then(Value::as_str) {
@@ -362,8 +366,8 @@ pub(crate) async fn unenforced_fences(client: &Client, objects: &[Value]) -> Vec
             Some("Warn") => "-warning",
             _ => continue,
         };
-        let pool = ObjectKey::of(object).map(|key| key.to_string()).unwrap_or_default();
-        fenced.entry(format!("{kind}-fence{suffix}.clusterip-policy.io")).or_default().push(pool);
+        let binding = format!("{kind}-fence{suffix}.clusterip-policy.io");
+        fenced.entry(binding).or_default().push(key.to_string());
     }
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let mut notes = Vec::new();

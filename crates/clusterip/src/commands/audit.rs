@@ -4,7 +4,7 @@ use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
@@ -30,9 +30,10 @@ use crate::audit::model::{Audit, Kind};
 use crate::audit::services::AuditCache;
 use crate::audit::source::{self, AuditedCluster, LeaseNamespaces};
 use crate::audit::{AuditInput, explain};
+use crate::report::audit_parts::{self, value_name};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_parts, audit_table, map, pipeline_reports};
+use crate::report::{audit_table, map, pipeline_reports};
 
 const HELP: &str = "\
 Examples:
@@ -126,12 +127,6 @@ pub enum Output {
     Markdown,
 }
 
-impl Output {
-    fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-}
-
 impl AuditArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
@@ -177,7 +172,7 @@ impl AuditArguments {
                 let text = match self.output {
                     Output::Table | Output::Wide => audit_table::why(&why, layout),
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
-                    other => anyhow::bail!("--service can't be printed as {}: use -o table or -o json", other.name()),
+                    other => bail!("--service can't be printed as {}: use -o table or -o json", value_name(&other)),
                 };
                 super::output(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
@@ -207,9 +202,8 @@ impl AuditArguments {
     }
 
     fn status(&self, audit: &Audit) -> ExitCode {
-        let is_met = |kind: &String| {
-            audit.findings.iter().any(|finding| kind == "any" || *kind == audit_parts::kind_name(finding.kind))
-        };
+        let is_met =
+            |kind: &String| audit.findings.iter().any(|finding| kind == "any" || *kind == value_name(&finding.kind));
         let fails = self.fail_on.iter().any(is_met);
         if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }

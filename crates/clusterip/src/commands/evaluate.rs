@@ -109,10 +109,8 @@ enum Policy {
     Module(WasmModule, String),
 }
 
-/// Where look-ups are answered from.
 struct Source {
     calls: Arc<dyn HostCalls>,
-    /// The session that is replayed.
     replay: Option<Arc<Replay>>,
     /// The ServiceCIDRs of a live cluster, or all objects of a snapshot.
     cluster: Vec<Value>,
@@ -205,7 +203,6 @@ impl EvaluateArguments {
         Ok(Source { calls: Arc::new(objects), replay: None, cluster, settings })
     }
 
-    /// Checks that the policy asked for what was recorded.
     fn fits(&self, replay: &Replay) -> anyhow::Result<()> {
         let file = self.session.as_deref().unwrap_or(Path::new("-")).display();
         if let Some(mismatch) = replay.mismatch() {

@@ -137,7 +137,6 @@ pub fn check(written: impl Into<WrittenSettings>, ranges: &ServiceRanges, name: 
     check_settings(written, ranges).map_err(|mistakes| unusable(name, mistakes))
 }
 
-/// The name of the settings of a file in messages; without a file, that of the default settings.
 pub fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }

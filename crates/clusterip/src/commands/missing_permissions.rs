@@ -10,7 +10,6 @@ use crate::audit::source::LeaseNamespaces;
 
 #[derive(Default)]
 pub struct Reads {
-    /// The kinds that the command lists in the whole cluster.
     pub kinds: Vec<Kind>,
     pub more: Vec<Need>,
 }

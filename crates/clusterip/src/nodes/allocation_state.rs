@@ -171,7 +171,6 @@ impl AllocationState {
         }
     }
 
-    /// Removes a deleted Node, unless a new Node has the same name.
     pub fn delete(&mut self, name: &str, uid: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
             self.remove(name);

@@ -205,7 +205,6 @@ struct Term {
     /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
     complete: bool,
-    /// The numbers of waiting and misplaced Nodes that were last written to the metrics.
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
     events: EventQueue,
@@ -295,32 +294,28 @@ impl Term {
 
     fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
         let name = write.node.name.as_str();
-        let blocks = || joined(&write.blocks, ", ");
+        let blocks = joined(&write.blocks, ", ");
         match &outcome {
             WriteOutcome::Written => {
                 self.metrics.assigned(Assignment::Assigned);
-                tracing::info!(node = name, blocks = blocks(), "assigned");
+                tracing::info!(node = name, blocks, "assigned");
             }
             WriteOutcome::Changed(_) => {
                 self.metrics.assigned(Assignment::Conflict);
-                tracing::info!(
-                    node = name,
-                    blocks = blocks(),
-                    "another program changed the Node meanwhile: not assigned"
-                );
+                tracing::info!(node = name, blocks, "another program changed the Node meanwhile: not assigned");
             }
-            WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "deleted meanwhile: not assigned"),
+            WriteOutcome::Gone => tracing::info!(node = name, blocks, "deleted meanwhile: not assigned"),
             WriteOutcome::Refused(reason) => {
                 self.metrics.assigned(Assignment::Failed);
-                let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
-                tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
+                tracing::warn!(node = name, blocks, reason, "refused: trying again");
                 if self.allocation_state.is_news(name, reason) {
+                    let note = format!("pod CIDRs {blocks} could not be assigned: {reason}; it is tried again");
                     self.events.tell(&write.node, "CIDRAssignmentFailed", &note);
                 }
             }
             WriteOutcome::Unclear { reason, .. } => {
                 self.metrics.assigned(Assignment::Failed);
-                tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
+                tracing::warn!(node = name, blocks, reason, "may not be assigned: trying again");
             }
             WriteOutcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }

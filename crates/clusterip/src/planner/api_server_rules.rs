@@ -12,6 +12,8 @@ use clusterip_core::settings::{Settings, is_dns_label};
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::text::joined;
+
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 /// The Namespaces that the API server creates if they don't exist.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -20,7 +22,6 @@ const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 /// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
 pub struct ApiServerRules {
-    /// The Service that has an address, and a description of it.
     taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
     /// The Namespaces of the cluster and of the manifests, and those of their objects in the cluster.
     namespaces: BTreeSet<String>,
@@ -65,7 +66,6 @@ impl ApiServerRules {
         }
     }
 
-    /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
     pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
         let label = format!("Service {owner} ({origin})");
         for address in own_addresses(service) {
@@ -83,18 +83,17 @@ impl ApiServerRules {
     ) -> Option<String> {
         let mut reasons: Vec<String> = self.missing_namespace(service).into_iter().collect();
         reasons.extend(invalid_name(service).into_iter().chain(invalid_type(service)));
-        if is_external_name(service) {
-            return (!reasons.is_empty()).then(|| reasons.join("; "));
-        }
-        reasons.extend(invalid(service));
-        let old = old.filter(|old| !is_external_name(old));
-        if reasons.is_empty() {
-            reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
-        }
-        if reasons.is_empty() {
-            let had = old.map(addresses).unwrap_or_default();
-            let new = addresses(service).into_iter().filter(|address| !had.contains(address));
-            reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
+        if !is_external_name(service) {
+            reasons.extend(invalid(service));
+            let old = old.filter(|old| !is_external_name(old));
+            if reasons.is_empty() {
+                reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
+            }
+            if reasons.is_empty() {
+                let had = old.map(addresses).unwrap_or_default();
+                let new = addresses(service).into_iter().filter(|address| !had.contains(address));
+                reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
+            }
         }
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
@@ -108,8 +107,7 @@ impl ApiServerRules {
     fn unavailable(&self, settings: &Settings, owner: &ServiceKey, address: IpAddr) -> Option<String> {
         let ranges = &settings.service_cidrs;
         if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
-            let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-            return Some(format!("{address} can't be allocated from the Service ranges ({})", ranges.join(", ")));
+            return Some(format!("{address} can't be allocated from the Service ranges ({})", joined(ranges, ", ")));
         }
         if let Some(range) = settings.unusable_range_of(address) {
             return Some(format!("{address}: {}", range.why));

@@ -35,7 +35,6 @@ use crate::usage::{self, PoolUsage};
 /// A plan, as `-o json` prints it.
 #[derive(Serialize)]
 pub struct Plan {
-    /// A row for each Service, in the order of the manifests.
     #[serde(rename = "services")]
     pub rows: Vec<Row>,
     /// A row for each Node; `None` if the settings have no pools for them.
@@ -70,7 +69,6 @@ pub struct Planner {
     existing: BTreeMap<ServiceKey, Existing>,
     /// The Nodes that exist already, by name. They keep the blocks that they have.
     existing_nodes: BTreeMap<String, Existing>,
-    /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
@@ -133,7 +131,10 @@ impl Planner {
         each_object(manifests, |manifest, object| {
             self.api_server.add_namespace(object);
             // A Service that exists keeps its address, whatever its manifest says about it.
-            if !manifest.is_service() || !self.has(object) {
+            let exists = |id: ServiceKey| {
+                self.existing.contains_key(&id) || Snapshot::read(&self.snapshot).service(&id).is_some()
+            };
+            if !manifest.is_service() || !exists(ServiceKey::of(object)) {
                 Snapshot::insert_in(&self.snapshot, object);
             }
         });
@@ -227,11 +228,6 @@ impl Planner {
         let in_use = InUse { blocks: None, external: held.as_ref() };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
-
-    fn has(&self, service: &Value) -> bool {
-        let id = ServiceKey::of(service);
-        self.existing.contains_key(&id) || Snapshot::read(&self.snapshot).service(&id).is_some()
-    }
 }
 
 /// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
@@ -280,10 +276,8 @@ fn planned_name(object: &Value, index: usize) -> String {
     if name.is_empty() { format!("{}/{index}", shown_name(object)) } else { name.to_owned() }
 }
 
-/// The planned result for a Service or a Node.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The index of its manifest.
     #[serde(skip)]
     pub manifest: usize,
     /// `None` for a Node.
@@ -298,7 +292,6 @@ pub struct Row {
     #[serde(flatten)]
     pub given: Given,
     pub warnings: Vec<String>,
-    /// Why the object stays unchanged or is denied.
     pub message: Option<String>,
     /// The planned result for its external addresses; `None` if the request is not about any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -324,7 +317,6 @@ impl Given {
 }
 
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalRow {
     /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
     #[serde(serialize_with = "by_name")]
@@ -340,9 +332,7 @@ pub struct ExternalRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AddressSource {
-    /// The Service asks for one of them.
     Asked,
-    /// The Service has had one of them before.
     Kept,
     Free,
 }

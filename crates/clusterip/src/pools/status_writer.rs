@@ -30,7 +30,6 @@ use crate::leader::Gate;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::controller::reconcile::Reconciler;
 
-/// The time between two writes of the same status.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The time after which the leader reads all statuses again, to find those that another client has written.
 const READ_AGAIN: Duration = Duration::from_secs(60);
@@ -170,7 +169,6 @@ impl StatusWriter {
     }
 }
 
-/// The status of the objects as this process has read or written it last.
 #[derive(Default)]
 struct Written {
     statuses: BTreeMap<ObjectKey, Value>,

@@ -88,8 +88,9 @@ impl Severity {
     }
 }
 
-pub fn kind_name(kind: Kind) -> String {
-    kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+/// The name of a value on the command line, such as `half-moved`.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 pub fn kind_help(kind: Kind) -> String {

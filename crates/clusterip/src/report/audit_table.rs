@@ -8,7 +8,7 @@ use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 
 use super::audit_parts::{
-    Column, RangeRow, Severity, Sort, Subject, belongs_to, kind_help, kind_name, places, problem,
+    Column, RangeRow, Severity, Sort, Subject, belongs_to, kind_help, places, problem, value_name,
 };
 use super::columns::{self, Layout, paint};
 use super::plan;
@@ -29,12 +29,10 @@ pub fn audit(audit: &Audit, layout: Layout) -> String {
 }
 
 /// Adds findings, which are sorted by kind: a group for each kind.
-pub(super) fn put_findings(table: &mut String, mut findings: &[Finding], layout: Layout) {
-    while let Some(first) = findings.first() {
-        let (group, rest) = findings.split_at(findings.partition_point(|finding| finding.kind <= first.kind));
+pub(super) fn put_findings(table: &mut String, findings: &[Finding], layout: Layout) {
+    for group in findings.chunk_by(|one, next| one.kind == next.kind) {
         separate(table);
-        table.push_str(&self::group(first.kind, group, layout));
-        findings = rest;
+        put_group(table, group, layout);
     }
 }
 
@@ -172,33 +170,31 @@ fn fill(&Usage { usable, used, in_flight, free, .. }: &Usage, bar: usize) -> Str
 }
 
 /// The findings of one kind; findings with the same remedy stand together, and the remedy below them.
-fn group(kind: Kind, findings: &[Finding], layout: Layout) -> String {
-    let title = paint(Severity::of(kind).style(), &format!("{} ({}):", kind_name(kind), findings.len()));
-    let mut text = columns::paragraph(&format!("{title} {}", kind_help(kind)), 0, 2, layout);
-    text.push('\n');
-    let mut ways: Vec<&str> = Vec::new();
+fn put_group(text: &mut String, findings: &[Finding], layout: Layout) {
+    let Some(Finding { kind, .. }) = findings.first() else { return };
+    let title = paint(Severity::of(*kind).style(), &format!("{} ({}):", value_name(kind), findings.len()));
+    put_lines(text, [columns::paragraph(&format!("{title} {}", kind_help(*kind)), 0, 2, layout)]);
+    let mut ways: Vec<(&str, Vec<Vec<String>>)> = Vec::new();
     for finding in findings {
-        if !ways.contains(&finding.remedy.as_str()) {
-            ways.push(&finding.remedy);
+        match ways.iter_mut().find(|(way, _)| *way == finding.remedy) {
+            Some((_, rows)) => rows.push(row(finding)),
+            None => ways.push((&finding.remedy, vec![row(finding)])),
         }
     }
-    let of_way =
-        |way: &'_ str| findings.iter().filter(move |finding| finding.remedy == way).map(row).collect::<Vec<_>>();
     // All findings of the kind share the same columns.
-    let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
-    let mut lines = columns::lines(rows.iter().flatten().cloned(), 2, layout).into_iter();
-    for (way, rows) in ways.iter().zip(&rows) {
-        put_lines(&mut text, lines.by_ref().take(rows.len()));
+    let rows = ways.iter().flat_map(|(_, rows)| rows).cloned();
+    let mut lines = columns::lines(rows, 2, layout).into_iter();
+    for (way, rows) in &ways {
+        put_lines(text, lines.by_ref().take(rows.len()));
         let way = paint(style::FAINT, &format!("=> {}", harmless(way)));
-        put_lines(&mut text, [columns::paragraph(&way, 2, 5, layout)]);
+        put_lines(text, [columns::paragraph(&way, 2, 5, layout)]);
     }
-    text
 }
 
 fn wide_row(finding: &Finding) -> Vec<String> {
     let faint = || paint(style::FAINT, "-");
     let places = places(finding);
-    let kind = paint(Severity::of(finding.kind).style(), &kind_name(finding.kind));
+    let kind = paint(Severity::of(finding.kind).style(), &value_name(&finding.kind));
     let problem = row(finding).pop().unwrap_or_default();
     vec![
         kind,
@@ -241,7 +237,7 @@ fn totals(audit: &Audit) -> String {
         return format!("{services}, {}", paint(style::GOOD, "nothing found"));
     }
     let count = |kind: Kind| audit.findings.iter().filter(|finding| finding.kind == kind).count();
-    let kinds = Kind::value_variants().iter().map(|kind| (count(*kind), kind_name(*kind)));
+    let kinds = Kind::value_variants().iter().map(|kind| (count(*kind), value_name(kind)));
     let counts: Vec<String> =
         kinds.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
     format!("{services}, {}: {}", several(audit.findings.len(), "finding"), counts.join(", "))
@@ -261,7 +257,8 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     let decision = why.decision.name();
     let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
     rows.push(("decision", format!("{decision}{reason}")));
-    rows.push(("belongs to", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "no pool"), pool)));
+    let pool = why.pool.as_ref().map(|pool| format!("pool {}", harmless(pool)));
+    rows.push(("belongs to", pool.unwrap_or_else(|| paint(style::FAINT, "no pool"))));
     let evidence = |report| harmless(&plan::evidence(report, str::to_owned));
     rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), evidence)));
     for asked in &why.asked {
@@ -292,10 +289,6 @@ fn set_by(by_hand: Option<bool>) -> &'static str {
         Some(false) => "by the policy or by Kubernetes: no field manager owns it",
         None => "unknown: the Service has no `metadata.managedFields`",
     }
-}
-
-fn pool(name: &str) -> String {
-    format!("pool {}", harmless(name))
 }
 
 fn location(location: &AddressLocation) -> String {

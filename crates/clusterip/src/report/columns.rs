@@ -78,16 +78,12 @@ pub fn paint(style: Style, text: &str) -> String {
 fn aligned(rows: Vec<Vec<String>>, indent: usize, gap: usize, layout: Layout) -> Vec<String> {
     // The last cell of a row has no column to its right, so that its width does not matter.
     let before_last = |row: &[String]| row.len().saturating_sub(1);
-    let mut widths: Vec<usize> = Vec::new();
-    for row in &rows {
-        for (column, cell) in row.iter().enumerate().take(before_last(row)) {
-            let width = measure_text_width(cell);
-            match widths.get_mut(column) {
-                Some(widest) => *widest = width.max(*widest),
-                None => widths.push(width),
-            }
-        }
-    }
+    let columns = rows.iter().map(|row| before_last(row)).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column).filter(|_| column < before_last(row)));
+        cells.map(|cell| measure_text_width(cell)).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: Vec<String>| {
         let last = before_last(&row);
         let mut line = " ".repeat(indent);

@@ -37,7 +37,8 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
         if !values.is_empty() {
             let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
             let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
-            edits.extend(found.ok_or_else(|| no_place(manifest, value_of(manifest), reason))?);
+            let what = if manifest.is_node() { "block" } else { "address" };
+            edits.extend(found.ok_or_else(|| no_place(manifest, what, reason))?);
         }
         if let Some(record) = record {
             let reason = "an alias or merge key brings its metadata or annotations in; write them out";
@@ -72,10 +73,6 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
 
 fn no_place(manifest: &Manifest, what: &str, reason: &str) -> anyhow::Error {
     anyhow!("{}: the {what} can't be filled in: {reason}", manifest.origin)
-}
-
-fn value_of(manifest: &Manifest) -> &'static str {
-    if manifest.is_node() { "block" } else { "address" }
 }
 
 /// Parses the filled text again: a text that came out wrong must not be printed.

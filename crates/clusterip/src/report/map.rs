@@ -151,10 +151,8 @@ struct Pool<'a> {
 }
 
 struct Range {
-    /// The index of the range among all ranges of all pools, by which the script finds it.
     number: usize,
     cidr: String,
-    /// Prefix length of the blocks of a range of a node pool.
     block_length: Option<u8>,
     fill: Fill,
     counts: Vec<String>,

@@ -14,7 +14,7 @@ use super::columns::{self, Layout, paint};
 use crate::text::joined;
 use clusterip_moves::method::Method;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub namespace: String,
     pub name: String,
@@ -22,10 +22,8 @@ pub struct Row {
     /// The addresses that the Service moves to, empty if they are not known yet; `None` if it stays.
     pub to: Option<Vec<IpAddr>>,
     pub why: String,
-    /// How the Service moves; `None` if it stays, or if its move has begun.
     #[serde(flatten, serialize_with = "method_and_clients")]
     pub method: Option<Method>,
-    /// Why the Service stays; `None` if it moves.
     pub stays: Option<String>,
     /// Whether the Service stays because no address was found for it or it could not be read.
     #[serde(skip)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use askama::Template;
 use clusterip_cluster::terminal::harmless;
 
-use super::audit_parts::{HELD, Sort, Subject, examined, kind_help, kind_name, problem};
+use super::audit_parts::{HELD, Sort, Subject, examined, kind_help, problem, value_name};
 use super::audit_table::reservation_state;
 use crate::audit::model::{Audit, Finding};
 use crate::text::rounded;
@@ -21,7 +21,7 @@ struct Junit<'a> {
 /// A test case for each kind of finding that the audit looked for. It fails if there is a finding of its kind.
 pub fn junit(audit: &Audit) -> Result<String, askama::Error> {
     let findings = |kind| audit.findings.iter().filter(|finding| finding.kind == kind).collect::<Vec<_>>();
-    let cases = examined(audit).map(|kind| (xml(&kind_name(kind)), xml(&kind_help(kind)), findings(kind)));
+    let cases = examined(audit).map(|kind| (xml(&value_name(&kind)), xml(&kind_help(kind)), findings(kind)));
     let cases: Vec<_> = cases.collect();
     let failures = cases.iter().filter(|(.., findings)| !findings.is_empty()).count();
     Junit { cases, failures, notes: &audit.notes }.render()
@@ -29,22 +29,10 @@ pub fn junit(audit: &Audit) -> Result<String, askama::Error> {
 
 /// The text on one line. XML can't contain most control characters, not even escaped, and no noncharacters.
 fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in harmless(text).chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&apos;"),
-            '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    let escaped = harmless(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    escaped.replace('"', "&quot;").replace('\'', "&apos;").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
-/// A table for each sort of pools, then one for each kind of finding, then the notes.
 pub fn markdown(audit: &Audit) -> String {
     let mut text = "# Audit of the cluster\n".to_owned();
     if !audit.pools.is_empty() {
@@ -69,7 +57,7 @@ pub fn markdown(audit: &Audit) -> String {
     for group in audit.findings.chunk_by(|one, next| one.kind == next.kind) {
         let Some(first) = group.first() else { continue };
         // `write!` to a `String` never fails.
-        let title = format!("{} ({}): {}", kind_name(first.kind), group.len(), plain(&kind_help(first.kind)));
+        let title = format!("{} ({}): {}", value_name(&first.kind), group.len(), plain(&kind_help(first.kind)));
         table(&mut text, &title, &["Object", "Problem", "What to do"], 3, group.iter().map(row));
     }
     if !audit.notes.is_empty() {
@@ -113,7 +101,6 @@ fn row(finding: &Finding) -> Vec<String> {
 /// A space of no width, which ends a mention, a reference or a URL that Markdown would make a link.
 const BREAK: &str = "&#8203;";
 
-/// The text on one line, without any markup, mentions or links.
 fn plain(text: &str) -> String {
     let text = harmless(text);
     let mut markdown = String::with_capacity(text.len());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use anyhow::{Error, anyhow};
+use anyhow::{Error, anyhow, ensure};
 use clap::ValueEnum;
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::lookups::api_server_lists;
@@ -16,6 +16,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
+
+use crate::text::joined;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Os {
@@ -67,13 +69,11 @@ impl Ranges {
                 chosen.push(range);
             }
         }
-        if chosen.is_empty() {
-            let why: Vec<&str> = ranges.unusable.iter().map(|range| range.why.as_str()).collect();
-            return Err(anyhow!(
-                "the API server allocates addresses of no Service range at the moment: {}",
-                why.join("; ")
-            ));
-        }
+        ensure!(
+            !chosen.is_empty(),
+            "the API server allocates addresses of no Service range at the moment: {}",
+            joined(ranges.unusable.iter().map(|range| &range.why), "; ")
+        );
         Ok(Self { all, chosen, origin })
     }
 }

@@ -23,6 +23,7 @@ use crate::audit::services::AuditCache;
 use crate::audit::{AuditInput, source};
 use crate::commands::arguments::check_namespace;
 use crate::commands::terminal::warn_lines;
+use crate::report::audit_parts::value_name;
 use crate::report::map::About;
 
 /// How long changes are collected before the next audit, so that a rollout is not reported in a hundred steps.
@@ -32,7 +33,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 
 pub fn run(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     if !matches!(command.output, Output::Table | Output::Wide | Output::Name | Output::Json) {
-        bail!("--watch can't be printed as {}: use -o table, wide, name or json", command.output.name());
+        bail!("--watch can't be printed as {}: use -o table, wide, name or json", value_name(&command.output));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(watch(command));
@@ -62,7 +63,12 @@ async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {
         };
         status = command.status(&audit);
         if shown.as_ref() != Some(&text) {
-            let separator = if shown.is_some() { separator(command.output) } else { String::new() };
+            let separator = match command.output {
+                Output::Json => String::new(),
+                _ if shown.is_none() => String::new(),
+                Output::Name => "\n".to_owned(),
+                _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
+            };
             if !crate::commands::output(format!("{separator}{text}").as_bytes())? {
                 return Ok(status);
             }
@@ -82,14 +88,6 @@ async fn next_change(changes: &mut watch::Receiver<()>) {
         () = sleep(REFRESH) => {}
     }
     changes.mark_unchanged();
-}
-
-fn separator(output: Output) -> String {
-    match output {
-        Output::Json => String::new(),
-        Output::Name => "\n".to_owned(),
-        _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
-    }
 }
 
 struct SettingsInForce {
@@ -152,7 +150,6 @@ impl<'c> WatchedCluster<'c> {
         self.problem = problem;
     }
 
-    /// The settings, if they or the Service ranges have changed.
     async fn changed_settings(&self) -> anyhow::Result<Option<SettingsInForce>> {
         let written = live_settings::written(&self.connection.settings, &self.connection.client).await?;
         let is_same_range = self.settings.ranges == *self.stores.service_cidrs().borrow();

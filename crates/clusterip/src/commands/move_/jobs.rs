@@ -46,7 +46,6 @@ pub(super) struct Run {
     pub(super) reconciler: Arc<Reconciler>,
     /// The reconciler works as long as the settings that it follows exist.
     pub(super) _followed: Follower,
-    /// The options of seamless moves; `None` for plain moves.
     pub(super) seamless: Option<SeamlessOptions>,
     /// Whose turn it is among the large Services.
     pub(super) large: Mutex<()>,
@@ -125,16 +124,15 @@ impl Run {
                 checked = self.check(held.is_some()) => checked.map(|()| true),
             },
         };
-        let result = match may_begin {
-            Ok(may_begin) => {
-                if let Some(holder) = held.as_ref().filter(|_| may_begin) {
-                    notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
-                }
-                // After a signal, no move begins.
-                Ok(self.carry_out_all(command, jobs, held.is_some(), interrupt).await)
+        let work = async {
+            let may_begin = may_begin?;
+            if let Some(holder) = held.as_ref().filter(|_| may_begin) {
+                notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
             }
-            Err(error) => Err(error),
+            // After a signal, no move begins.
+            Ok(self.carry_out_all(command, jobs, held.is_some(), interrupt).await)
         };
+        let result = work.await;
         done.send_replace(true);
         if let Some(led) = led {
             let _ = led.await;

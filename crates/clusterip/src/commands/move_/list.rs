@@ -84,8 +84,7 @@ impl MoveArguments {
 }
 
 fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
-    let (namespace, name) = (id.namespace.clone(), id.name.clone());
-    Row { namespace, name, from, to: None, why: String::new(), stays: None, stuck: false, method: None }
+    Row { namespace: id.namespace.clone(), name: id.name.clone(), from, ..Row::default() }
 }
 
 fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
@@ -121,22 +120,15 @@ async fn row(
         Inspection::Misplaced(misplaced) => misplaced,
     };
     row.why = misplaced.why();
-    match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.verdict) {
+    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.verdict) {
         // The Service was changed a moment ago: its author is working on it.
         (Ok(Movable::Changed), _) => return Ok(None),
-        (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
-        (Err(error), _) => {
-            row.stuck = true;
-            row.stays = Some(format!("it can't be read: {}", error_message(&error)));
-        }
+        (Ok(Movable::SetByHand), _) => (false, BY_HAND.to_owned()),
+        (Err(error), _) => (true, format!("it can't be read: {}", error_message(&error))),
         (Ok(Movable::Yes(_) | Movable::Larger(_)), Verdict::Report { reason, detail }) => {
-            row.stuck = *reason == StayReason::PoolFull;
-            row.stays = Some(detail.clone());
+            (*reason == StayReason::PoolFull, detail.clone())
         }
-        (Ok(Movable::Larger(_)), Verdict::Move) => {
-            row.stuck = true;
-            row.stays = Some(Unmoved::TooLarge.to_string());
-        }
+        (Ok(Movable::Larger(_)), Verdict::Move) => (true, Unmoved::TooLarge.to_string()),
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
         (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
             Ok((to, evaluation)) => {
@@ -146,11 +138,8 @@ async fn row(
                 let order = Some(Order { misplaced, size, to, evaluation });
                 return Ok(Some((row, Some(Job { id, uid, from, order }))));
             }
-            Err(reason) => {
-                row.stuck = true;
-                row.stays = Some(reason.to_string());
-            }
+            Err(reason) => (true, reason.to_string()),
         },
-    }
-    Ok(Some((row, None)))
+    };
+    Ok(Some((Row { stuck, stays: Some(stays), ..row }, None)))
 }

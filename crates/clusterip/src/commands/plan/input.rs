@@ -33,7 +33,6 @@ use crate::text::several;
 pub(super) struct PlanInput {
     pub sources: Vec<ManifestText>,
     pub manifests: Vec<Manifest>,
-    /// The objects of the cluster; none if it is not known.
     pub there: Vec<Value>,
     pub live: LiveSettings,
     /// Whether the user chose the settings, which then need not be those of the cluster.
@@ -125,12 +124,9 @@ impl PlanArguments {
         self.cluster || self.connection.name_a_cluster()
     }
 
-    /// The namespace of the context for objects without a namespace, if a cluster is used.
     fn namespace_of_context(&self) -> Option<String> {
-        if self.namespace.is_some() || !self.uses_cluster() {
-            return None;
-        }
-        self.connection.namespace()
+        let is_wanted = self.namespace.is_none() && self.uses_cluster();
+        is_wanted.then(|| self.connection.namespace()).flatten()
     }
 
     fn tell_skipped(&self, skipped: &[String]) {

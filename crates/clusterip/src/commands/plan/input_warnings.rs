@@ -64,13 +64,15 @@ fn warn_of_retired_api(manifest: &Manifest) {
         ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
         _ => return,
     };
-    let object = &manifest.object.value();
-    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
-    let warning = format!(
-        "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
-         but {served}"
-    );
-    warn(&warning);
+    warn(&format!(
+        "{} is not used as evidence: Kubernetes no longer serves {api_version}, but {served}",
+        named(manifest, &manifest.object.value())
+    ));
+}
+
+fn named(manifest: &Manifest, object: &Value) -> String {
+    let (namespace, name) = (object::namespace(object), object::name(object));
+    format!("{}: {} {namespace}/{name}", manifest.origin, manifest.kind)
 }
 
 /// The fields that a plan reads, by the object that they belong to. Of a Pod, those that say on which nodes it runs.
@@ -132,9 +134,8 @@ fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
             check(&at(&[template, &["spec"]].concat()), &POD);
         }
     }
-    let (origin, kind) = (&manifest.origin, &manifest.kind);
-    let (namespace, name) = (object::namespace(&object), object::name(&object));
-    found.into_iter().map(|text| format!("{origin}: {kind} {namespace}/{name}: {text}")).collect()
+    let named = named(manifest, &object);
+    found.into_iter().map(|text| format!("{named}: {text}")).collect()
 }
 
 /// Whether two names differ by the case of letters, or by one character that is missing, added, another one, or has
