@@ -14,11 +14,6 @@ use crate::nodes::blocks::{HeldBlocks, NodePlacement, PlacedBlock};
 use crate::text::joined;
 use crate::usage::{self, Usage};
 
-struct PlacedNode<'s> {
-    name: String,
-    placement: NodePlacement<'s>,
-}
-
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools.
 pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: &mut Vec<Finding>) -> Option<Nodes> {
     if settings.nodes.pools.is_empty() {
@@ -37,28 +32,27 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
     for (pool, used) in settings.nodes.pools.iter().zip(&pools) {
         findings.extend(full(pool, used));
     }
-    let with_blocks = placed.iter().filter(|node| !node.placement.blocks.is_empty()).count();
+    let with_blocks = placed.iter().filter(|node| !node.blocks.is_empty()).count();
     Some(Nodes { pools, count: placed.len(), with_blocks })
 }
 
-fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode<'s>> {
+fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<NodePlacement<'s>> {
     let nodes: Vec<Arc<StoredNode>> = Snapshot::read(snapshot).nodes().cloned().collect();
     let mut held = HeldBlocks::default();
     nodes.iter().for_each(|node| held.learn(&node.name, node.blocks.clone()));
     let placed = |node: &Arc<StoredNode>| {
         let unassigned = Node { name: node.name.clone(), labels: node.labels.clone(), blocks: Vec::new() };
-        let placement = NodePlacement::of(settings, &unassigned, &node.blocks, &held);
-        PlacedNode { name: unassigned.name, placement }
+        NodePlacement::of(settings, &unassigned, &node.blocks, &held)
     };
     nodes.iter().map(placed).collect()
 }
 
-fn blocks(node: &PlacedNode<'_>) -> impl Iterator<Item = Block> {
-    let NodePlacement { pool, evidence, reason, blocks } = &node.placement;
+fn blocks(node: &NodePlacement<'_>) -> impl Iterator<Item = Block> {
+    let NodePlacement { name, pool, evidence, reason, blocks } = node;
     blocks.iter().map(|placed| Block {
         block: placed.block,
         state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
-        node: node.name.clone(),
+        node: name.clone(),
         pool: pool.map(|pool| pool.name.clone()),
         evidence: evidence.clone().or_else(|| reason.clone()),
     })
@@ -111,14 +105,13 @@ impl From<Withheld<'_>> for WithheldBlock {
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
                     register it again";
 
-fn of_node(node: &PlacedNode<'_>, findings: &mut Vec<Finding>) {
-    let placement = &node.placement;
+fn of_node(placement: &NodePlacement<'_>, findings: &mut Vec<Finding>) {
     let own = placement.pool;
     let finding = |kind, blocks, message: &str, remedy| Finding {
         blocks,
         pool: own.map(|pool| pool.name.clone()),
         evidence: placement.evidence.clone(),
-        ..Finding::of_node(kind, &node.name, message, remedy)
+        ..Finding::of_node(kind, &placement.name, message, remedy)
     };
     let belongs = || match own {
         Some(own) => {

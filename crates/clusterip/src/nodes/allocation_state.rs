@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use clusterip_core::settings::NodeSettings;
+use clusterip_core::{Decision, Verdict};
 use ipnet::IpNet;
 use tokio::time::Instant;
 
@@ -33,44 +34,6 @@ pub(super) enum Stage {
 impl Stage {
     fn waits(&self) -> bool {
         !matches!(self, Self::Settled | Self::NoMatchingPool)
-    }
-}
-
-impl AllocationState {
-    pub(super) fn pause(&mut self, name: &str, now: Instant) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
-        entry.failures = entry.failures.saturating_add(1);
-        self.set(name, Stage::Later(now + pause));
-    }
-
-    pub(super) fn set(&mut self, name: &str, stage: Stage) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        let before = std::mem::replace(&mut entry.stage, stage.clone());
-        match &before {
-            Stage::Later(due) => {
-                self.later.remove(&(*due, name.to_owned()));
-            }
-            Stage::Full(pool) => {
-                if let Some(waiting) = self.full.get_mut(pool) {
-                    waiting.remove(&(entry.since, name.to_owned()));
-                }
-                self.full.retain(|_, waiting| !waiting.is_empty());
-            }
-            _ => {}
-        }
-        match &stage {
-            Stage::Queued if before != Stage::Queued => self.queue.push_back(name.to_owned()),
-            Stage::Later(due) => {
-                self.later.insert((*due, name.to_owned()));
-            }
-            Stage::Full(pool) => {
-                self.full.entry(pool.clone()).or_default().insert((entry.since, name.to_owned()));
-            }
-            Stage::Patching | Stage::Settled => entry.since = 0,
-            _ => {}
-        }
-        self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
     }
 }
 
@@ -113,19 +76,43 @@ pub enum Task {
     Write(Box<BlockWrite>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    Blocks(Vec<IpNet>),
-    Full {
-        pool: String,
-        message: String,
-    },
-    NoMatchingPool(String),
-    /// The policy failed, or its answer can't be carried out. Contains the error.
-    Failed(String),
-}
-
 impl AllocationState {
+    pub(super) fn pause(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
+        entry.failures = entry.failures.saturating_add(1);
+        self.set(name, Stage::Later(now + pause));
+    }
+
+    pub(super) fn set(&mut self, name: &str, stage: Stage) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let before = std::mem::replace(&mut entry.stage, stage.clone());
+        match &before {
+            Stage::Later(due) => {
+                self.later.remove(&(*due, name.to_owned()));
+            }
+            Stage::Full(pool) => {
+                if let Some(waiting) = self.full.get_mut(pool) {
+                    waiting.remove(&(entry.since, name.to_owned()));
+                }
+                self.full.retain(|_, waiting| !waiting.is_empty());
+            }
+            _ => {}
+        }
+        match &stage {
+            Stage::Queued if before != Stage::Queued => self.queue.push_back(name.to_owned()),
+            Stage::Later(due) => {
+                self.later.insert((*due, name.to_owned()));
+            }
+            Stage::Full(pool) => {
+                self.full.entry(pool.clone()).or_default().insert((entry.since, name.to_owned()));
+            }
+            Stage::Patching | Stage::Settled => entry.since = 0,
+            _ => {}
+        }
+        self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
+    }
+
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -252,14 +239,15 @@ impl AllocationState {
         now: Instant,
     ) -> Option<Box<BlockWrite>> {
         let entry = self.nodes.get_mut(name)?;
-        match decision {
-            Decision::Blocks(blocks) => {
+        match (&decision.verdict, &decision.pool) {
+            (Verdict::Assigned(blocks), _) => {
                 let write = BlockWrite { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
                 self.held.hand_out(name, blocks.clone(), settings);
                 self.set(name, Stage::Patching);
                 return Some(Box::new(write));
             }
-            Decision::Full { pool, .. } => {
+            // The pool is full.
+            (Verdict::Denied(_), Some(pool)) => {
                 if entry.since == 0 {
                     self.turns += 1;
                     entry.since = self.turns;
@@ -267,8 +255,8 @@ impl AllocationState {
                 self.open.remove(pool);
                 self.set(name, Stage::Full(pool.clone()));
             }
-            Decision::NoMatchingPool(_) => self.set(name, Stage::NoMatchingPool),
-            Decision::Failed(_) => self.pause(name, now),
+            (Verdict::Denied(_), None) => self.pause(name, now),
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => self.set(name, Stage::NoMatchingPool),
         }
         None
     }
@@ -359,9 +347,7 @@ impl AllocationState {
         self.nodes.remove(name);
         self.misplaced.remove(name);
     }
-}
 
-impl AllocationState {
     /// The next Node whose blocks have to be compared with its pool. Report the result with
     /// [`Self::set_misplaced`].
     pub fn next_to_check(&mut self) -> Option<WatchedNode> {

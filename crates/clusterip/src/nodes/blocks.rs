@@ -120,6 +120,7 @@ fn numbers(block: IpNet) -> RangeInclusive<u128> {
 
 #[derive(Clone, Debug)]
 pub struct NodePlacement<'s> {
+    pub name: String,
     pub pool: Option<&'s NodePool>,
     pub evidence: Option<String>,
     pub reason: Option<String>,
@@ -159,6 +160,7 @@ impl<'s> NodePlacement<'s> {
             shared_with: held.sharing(&node.name, *block),
         };
         Self {
+            name: node.name.clone(),
             pool,
             evidence: decision.evidence.as_ref().map(Report::describe),
             reason: decision.verdict.reason().map(str::to_owned),

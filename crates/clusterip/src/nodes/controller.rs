@@ -17,7 +17,7 @@ use std::{io, thread};
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
-use clusterip_core::Verdict;
+use clusterip_core::{Decision, Verdict};
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use super::allocation_state::{AllocationState, Decision, Task};
+use super::allocation_state::{AllocationState, Task};
 use super::blocks::{NodePlacement, PlacedBlock, decide_blocks};
 use super::node_metrics::{Assignment, Misplaced, NodeMetrics};
 use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
@@ -217,13 +217,13 @@ impl Term {
             Task::Write(write) => return Some(write),
             Task::Ask(node) => node,
         };
-        let decision = self.ask(&node, settings);
-        let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held.is_free(*block)) => {
-                Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
-            }
-            decision => decision,
-        };
+        let held = &self.allocation_state.held;
+        let mut decision = decide_blocks(&node.unassigned, &settings.settings, &held.allocation());
+        if let Some(blocks) = decision.assigned()
+            && !blocks.iter().all(|block| held.is_free(*block))
+        {
+            decision = Decision::denied(500, format!("the policy gives blocks that are held: {blocks:?}"));
+        }
         let write = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
         self.report_decision(&node, &decision);
         write
@@ -235,17 +235,6 @@ impl Term {
         let placement = NodePlacement::of(&settings.settings, &seen.unassigned, &seen.blocks, held);
         let misplaced = placement.blocks.iter().filter_map(PlacedBlock::problem).collect();
         self.allocation_state.set_misplaced(&seen.name, misplaced);
-    }
-
-    fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
-        let decision = decide_blocks(&node.unassigned, &settings.settings, &self.allocation_state.held.allocation());
-        let reason = || decision.verdict.reason().unwrap_or_default().to_owned();
-        match (&decision.verdict, &decision.pool) {
-            (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
-            (Verdict::Denied(_), Some(pool)) => Decision::Full { pool: pool.clone(), message: reason() },
-            (Verdict::Denied(_), None) => Decision::Failed(reason()),
-            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => Decision::NoMatchingPool(reason()),
-        }
     }
 
     fn handle_event(&mut self, event: Event<WatchedNode>) {
@@ -270,24 +259,25 @@ impl Term {
     /// Reports the decision about a Node. A full pool and a missing pool are reported only once for each Node.
     fn report_decision(&mut self, node: &WatchedNode, decision: &Decision) {
         let name = node.name.as_str();
-        match decision {
-            Decision::Blocks(_) => {}
-            Decision::Full { message, .. } => {
-                if self.allocation_state.is_news(name, message) {
+        let reason = decision.verdict.reason().unwrap_or_default();
+        match (&decision.verdict, &decision.pool) {
+            (Verdict::Assigned(_), _) => {}
+            (Verdict::Denied(_), Some(_)) => {
+                if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::Full);
-                    tracing::warn!(node = name, reason = message, "no pod CIDR");
-                    self.events.tell(node, "CIDRNotAvailable", message);
+                    tracing::warn!(node = name, reason, "no pod CIDR");
+                    self.events.tell(node, "CIDRNotAvailable", reason);
                 }
             }
-            Decision::NoMatchingPool(reason) => {
+            (Verdict::Denied(_), None) => {
+                self.metrics.assigned(Assignment::Failed);
+                tracing::error!(node = name, reason, "no pod CIDR");
+            }
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => {
                 if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod CIDR");
                 }
-            }
-            Decision::Failed(reason) => {
-                self.metrics.assigned(Assignment::Failed);
-                tracing::error!(node = name, reason, "no pod CIDR");
             }
         }
     }
