@@ -55,36 +55,19 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// Something does not work, or an address or a block lies in the wrong pool.
-    Error,
-    /// Something works, but needs attention.
-    Warning,
-}
-
-impl Severity {
-    pub fn of(kind: Kind) -> Self {
-        match kind {
-            Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
-                Self::Error
-            }
-            Kind::UnusableRange | Kind::NotReady => Self::Error,
-            Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => Self::Warning,
-            Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => Self::Warning,
-            Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => Self::Error,
-            Kind::WrongNodePool | Kind::OutsideNodePool => Self::Warning,
-            Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => Self::Error,
-            Kind::FullExternalPool => Self::Error,
-            Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => Self::Warning,
-        }
-    }
-
-    pub fn style(self) -> Style {
-        match self {
-            Self::Error => style::ERROR,
-            Self::Warning => style::WARNING,
-        }
+/// The colour of findings of a kind: that of errors if something does not work, or lies in the wrong pool, and that of
+/// warnings if something works, but needs attention.
+pub fn colour(kind: Kind) -> Style {
+    match kind {
+        Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full => style::ERROR,
+        Kind::OutsideRanges | Kind::UnusableRange | Kind::NotReady => style::ERROR,
+        Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
+        Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => style::WARNING,
+        Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
+        Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
+        Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => style::ERROR,
+        Kind::FullExternalPool => style::ERROR,
+        Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => style::WARNING,
     }
 }
 
@@ -171,11 +154,15 @@ impl Sort {
         ["Pools", "Pools of Nodes", "Pools of external addresses"][self as usize]
     }
 
+    /// Whether the ranges are divided into blocks. A block is never in flight.
+    pub fn has_blocks(self) -> bool {
+        self == Self::Nodes
+    }
+
     /// The columns of numbers, as a table for people shows them.
     pub(super) fn columns(self) -> Vec<Column> {
         match self {
             Self::Services => vec![USABLE, USED, IN_FLIGHT, FREE, withheld("Reserved"), USED_ANYWAY],
-            // A block is never in flight.
             Self::Nodes => vec![USABLE, USED, FREE, withheld("Withheld"), USED_ANYWAY],
             Self::External => vec![USABLE, USED, HELD, IN_FLIGHT, FREE, withheld("Excluded"), USED_ANYWAY],
         }

@@ -7,9 +7,7 @@ use clusterip_api::ReservationHolder;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 
-use super::audit_parts::{
-    Column, RangeRow, Severity, Sort, Subject, belongs_to, kind_help, places, problem, value_name,
-};
+use super::audit_parts::{Column, RangeRow, Sort, Subject, belongs_to, colour, kind_help, places, problem, value_name};
 use super::columns::{self, Layout, paint};
 use super::plan;
 use crate::audit::explain::{AddressLocation, Explanation};
@@ -88,7 +86,7 @@ fn put_pools(table: &mut String, audit: &Audit, sort: Sort, layout: Layout) {
     separate(table);
     let columns = sort.columns();
     let titles = [sort.name().replace('-', " "), "Range".to_owned()].into_iter();
-    let titles = titles.chain((sort == Sort::Nodes).then(|| "Blocks".to_owned()));
+    let titles = titles.chain(sort.has_blocks().then(|| "Blocks".to_owned()));
     let titles = titles.chain(columns.iter().map(|column| column.title.to_owned())).chain(["Fill".to_owned()]);
     let titles: Vec<String> = titles.map(|title| title.to_uppercase()).collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
@@ -172,7 +170,7 @@ fn fill(&Usage { usable, used, in_flight, free, .. }: &Usage, bar: usize) -> Str
 /// The findings of one kind; findings with the same remedy stand together, and the remedy below them.
 fn put_group(text: &mut String, findings: &[Finding], layout: Layout) {
     let Some(Finding { kind, .. }) = findings.first() else { return };
-    let title = paint(Severity::of(*kind).style(), &format!("{} ({}):", value_name(kind), findings.len()));
+    let title = paint(colour(*kind), &format!("{} ({}):", value_name(kind), findings.len()));
     put_lines(text, [columns::paragraph(&format!("{title} {}", kind_help(*kind)), 0, 2, layout)]);
     let mut ways: Vec<(&str, Vec<Vec<String>>)> = Vec::new();
     for finding in findings {
@@ -194,7 +192,7 @@ fn put_group(text: &mut String, findings: &[Finding], layout: Layout) {
 fn wide_row(finding: &Finding) -> Vec<String> {
     let faint = || paint(style::FAINT, "-");
     let places = places(finding);
-    let kind = paint(Severity::of(finding.kind).style(), &value_name(&finding.kind));
+    let kind = paint(colour(finding.kind), &value_name(&finding.kind));
     let problem = row(finding).pop().unwrap_or_default();
     vec![
         kind,

@@ -1,7 +1,7 @@
 //! The map of an audit: a single HTML page that loads no other file.
 
-use std::fmt;
 use std::sync::LazyLock;
+use std::{fmt, iter};
 
 use anyhow::Context;
 use askama::Template;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::audit_parts::{RangeRow, Sort};
 use crate::audit::model::Audit;
-use crate::text::{grouped, thousandths};
+use crate::text::{grouped, joined, thousandths};
 
 #[derive(Template)]
 #[template(path = "map/page.html")]
@@ -20,16 +20,13 @@ struct Page<'a> {
     policy: &'a str,
     style: &'a str,
     script: &'a str,
-    title: &'a str,
+    title: String,
     about: Option<&'a About>,
-    /// The states of the legend: the class of each in the style sheet, and its name for readers.
-    states: [(&'static str, &'static str); 6],
     tables: &'a [PoolTable<'a>],
     pools: Vec<&'a Pool<'a>>,
-    findings: usize,
-    findings_text: String,
-    notes: &'a [String],
-    audit: String,
+    findings: String,
+    audit: &'a Audit,
+    json: String,
 }
 
 /// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
@@ -38,39 +35,26 @@ struct Page<'a> {
 /// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same
 /// bytes.
 pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
-    let findings = audit.findings.len();
-    let with_nodes = audit.nodes.is_some();
     let tables = tables(audit);
+    let of_nodes = audit.nodes.as_ref().map(|_| "blocks of Nodes");
+    let of_external = audit.external.as_ref().map(|_| "external addresses");
     let page = Page {
         policy: content_security_policy(),
         style: STYLE,
         script: SCRIPT,
-        title: match (with_nodes, audit.external.is_some()) {
-            (false, false) => "Addresses of Services",
-            (true, false) => "Addresses of Services, blocks of Nodes",
-            (false, true) => "Addresses of Services, external addresses",
-            (true, true) => "Addresses of Services, blocks of Nodes, external addresses",
-        },
+        title: joined(iter::once("Addresses of Services").chain(of_nodes).chain(of_external), ", "),
         about: Some(about).filter(|about| !about.is_empty()),
-        states: [
-            ("free", "free"),
-            ("used", "used"),
-            ("misplaced", "misplaced"),
-            ("in-flight", "in flight"),
-            ("reserved", "reserved"),
-            ("excluded", if with_nodes { "excluded or withheld" } else { "excluded" }),
-        ],
         tables: &tables,
         pools: tables.iter().flat_map(|table| &table.pools).collect(),
-        findings,
-        findings_text: match findings {
+        findings: match audit.findings.len() {
+            0 => "There are none.".to_owned(),
             1 => "1 finding.".to_owned(),
             many => format!("{} findings.", grouped(many as u128)),
         },
-        notes: &audit.notes,
+        audit,
         // JSON that can't end the HTML element around it: in JSON, `<` occurs only in strings. Anyone who may create a
         // workload chooses text in it, such as labels and evidence.
-        audit: serde_json::to_string(audit).context("the map can't be written")?.replace('<', "\\u003c"),
+        json: serde_json::to_string(audit).context("the map can't be written")?.replace('<', "\\u003c"),
     };
     page.render().context("the map can't be written")
 }
@@ -137,8 +121,6 @@ impl fmt::Display for About {
 /// The pools of one sort: a table of their ranges, and a section for each pool.
 struct PoolTable<'a> {
     sort: Sort,
-    /// Whether the ranges are divided into blocks. A block is never in flight.
-    has_blocks: bool,
     columns: Vec<&'static str>,
     pools: Vec<Pool<'a>>,
 }
@@ -175,22 +157,14 @@ fn tables<'a>(audit: &'a Audit) -> Vec<PoolTable<'a>> {
         };
         let pools = sort.pools(audit)?.into_iter().map(|(name, ranges)| Pool {
             name,
-            title: format!("{name}{}", section(sort)),
+            title: format!("{name}{}", ["", ": blocks of Nodes", ": external addresses"][sort as usize]),
             ranges: ranges.into_iter().map(&mut range).collect(),
         });
         let pools = pools.collect();
         let columns = columns.iter().map(|column| column.title).chain(["Misplaced"]).collect();
-        Some(PoolTable { sort, has_blocks: sort == Sort::Nodes, columns, pools })
+        Some(PoolTable { sort, columns, pools })
     };
     Sort::ALL.into_iter().filter_map(&mut table).collect()
-}
-
-fn section(sort: Sort) -> &'static str {
-    match sort {
-        Sort::Services => "",
-        Sort::Nodes => ": blocks of Nodes",
-        Sort::External => ": external addresses",
-    }
 }
 
 struct Fill {

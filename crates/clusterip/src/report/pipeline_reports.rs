@@ -83,7 +83,7 @@ fn put_pools(text: &mut String, audit: &Audit, sort: Sort) {
     let ranges = pools.iter().flat_map(|(pool, ranges)| ranges.iter().map(move |range| (*pool, range)));
     let mut columns = sort.columns();
     columns.sort_by_key(|column| column.title != HELD.title);
-    let texts: &[&str] = if sort == Sort::Nodes { &["Pool", "Range", "Blocks"] } else { &["Pool", "Range"] };
+    let texts: &[&str] = if sort.has_blocks() { &["Pool", "Range", "Blocks"] } else { &["Pool", "Range"] };
     let titles: Vec<&str> = texts.iter().copied().chain(columns.iter().map(|column| column.title)).collect();
     let rows = ranges.map(|(pool, row)| {
         let blocks = row.block_length.map(|length| format!("/{length}"));
