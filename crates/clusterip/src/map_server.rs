@@ -45,17 +45,13 @@ const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 pub struct MapServer {
     server: Server,
     audit_time: Duration,
-    about: Option<About>,
+    /// Shown on each page, with the current time.
+    pub about: Option<About>,
 }
 
 impl MapServer {
     pub async fn bind(address: SocketAddr, audit_time: Duration) -> anyhow::Result<Self> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
-    }
-
-    #[must_use]
-    pub fn about(self, about: About) -> Self {
-        Self { about: Some(about), ..self }
     }
 
     pub fn local_addr(&self) -> SocketAddr {

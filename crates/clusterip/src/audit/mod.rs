@@ -31,7 +31,7 @@ use clusterip_core::settings::{self, Settings};
 use clusterip_failover::holders::{HolderSnapshot, Observer};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::Api;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -155,27 +155,26 @@ impl AuditInput<'_> {
     }
 }
 
-/// Audits what a server watches. Clones are cheap and share one cache.
+/// Audits what a server watches.
 ///
 /// The first audit decides about every Service. A later audit decides only about the Services for which something has
 /// changed: the Service, an object in its namespace, the nodes, or the settings.
-#[derive(Clone)]
 pub struct LiveAudit {
     evaluator: Evaluator,
-    cache: Arc<Mutex<AuditCache>>,
-    leases: Option<Api<Lease>>,
+    cache: Mutex<AuditCache>,
+    /// Those of the agents. They are read if the settings have pools of external addresses.
+    leases: Api<Lease>,
     /// What the settings were compiled from; `None` if they do not come from objects.
     compilation: watch::Receiver<Option<Arc<Compilation>>>,
 }
 
 impl LiveAudit {
-    pub fn new(evaluator: Evaluator, compilation: watch::Receiver<Option<Arc<Compilation>>>) -> Self {
-        Self { evaluator, cache: Arc::default(), leases: None, compilation }
-    }
-
-    /// Also reports which nodes hold external addresses, from the Leases of the agents in `namespace`.
-    pub fn reading_leases(self, client: Client, namespace: &str) -> Self {
-        Self { leases: Some(Api::namespaced(client, namespace)), ..self }
+    pub fn new(
+        evaluator: Evaluator,
+        leases: Api<Lease>,
+        compilation: watch::Receiver<Option<Arc<Compilation>>>,
+    ) -> Self {
+        Self { evaluator, cache: Mutex::default(), leases, compilation }
     }
 
     /// Audits the cluster as it is now. If it reads Leases, the thread must be one that a runtime lets block.
@@ -202,9 +201,8 @@ impl LiveAudit {
     }
 
     fn holders(&self) -> Result<HolderSnapshot, String> {
-        let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;
-        let leases = runtime.block_on(list_leases(leases, &Observer::labels()));
+        let leases = runtime.block_on(list_leases(&self.leases, &Observer::labels()));
         let leases = leases.map_err(|error| error_message(&error))?;
         let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
         leases.iter().for_each(|lease| holders.apply(lease));
@@ -223,28 +221,24 @@ fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
 }
 
 fn of_service(placed: &PlacedService) -> Vec<Address> {
-    let key = placed.service.key();
-    let address = |address| bare(address, State::Used, &key.namespace, &key.name);
-    let own = || placed.service.addresses().iter().copied().map(address);
+    let (mut state, mut pool, mut evidence, mut by_hand) = (State::Used, None, None, None);
     match placed.placement.as_ref() {
-        Err(Skip::Unmanaged) => {
-            let by_hand = is_set_by_hand(&placed.service.value());
-            own().map(|address| Address { by_hand, ..address }).collect()
-        }
+        Err(Skip::Unmanaged) => by_hand = is_set_by_hand(&placed.service.value()),
         Err(Skip::HalfMoved) => {
-            let evidence = Some("it looks as if a move has begun and has not ended".to_owned());
-            own().map(|own| Address { state: State::InFlight, evidence: evidence.clone(), ..own }).collect()
+            state = State::InFlight;
+            evidence = Some("it looks as if a move has begun and has not ended".to_owned());
         }
         Ok(placement) => {
-            let state = match placement.fit {
-                Fit::InPlace | Fit::NotWhereAssumed => State::Used,
-                Fit::Unmatched | Fit::Misplaced => State::Misplaced,
-            };
-            let (pool, evidence, by_hand) = (&placement.pool, &placement.evidence, placement.by_hand);
-            let own = placement.addresses.iter().copied().map(address);
-            own.map(|own| Address { state, pool: pool.clone(), evidence: evidence.clone(), by_hand, ..own }).collect()
+            if matches!(placement.fit, Fit::Unmatched | Fit::Misplaced) {
+                state = State::Misplaced;
+            }
+            (pool, evidence, by_hand) = (placement.pool.clone(), placement.evidence.clone(), placement.by_hand);
         }
     }
+    let ServiceKey { namespace, name } = placed.service.key();
+    let bare = |address: &IpAddr| bare(*address, state, namespace, name);
+    let address = |own| Address { pool: pool.clone(), evidence: evidence.clone(), by_hand, ..own };
+    placed.service.addresses().iter().map(bare).map(address).collect()
 }
 
 fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {

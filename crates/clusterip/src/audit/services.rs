@@ -23,6 +23,7 @@ use super::model::{Address, Range, Span, State};
 use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 use crate::usage::Usage;
 
+#[derive(Clone)]
 pub(crate) struct PlacedService {
     pub service: Arc<StoredService>,
     pub placement: Arc<Result<Placement, Skip>>,
@@ -32,14 +33,8 @@ pub(crate) struct PlacedService {
 #[derive(Default)]
 pub(crate) struct AuditCache {
     settings: String,
-    services: HashMap<ServiceKey, CachedPlacement>,
-}
-
-struct CachedPlacement {
-    service: Arc<StoredService>,
-    /// The revision of the objects in the Service's namespace.
-    revision: (u64, u64),
-    placement: Arc<Result<Placement, Skip>>,
+    /// With the revision of the objects in the Service's namespace.
+    services: HashMap<ServiceKey, ((u64, u64), PlacedService)>,
 }
 
 pub(super) fn place_all(
@@ -59,9 +54,9 @@ pub(super) fn place_all(
     let before = std::mem::take(&mut cache.services);
     let place_one = |(service, revision): &(Arc<StoredService>, (u64, u64))| {
         let cached = before.get(service.key());
-        let cached = cached.filter(|cached| cached.revision == *revision && cached.service == *service);
+        let cached = cached.filter(|(at, cached)| at == revision && cached.service == *service);
         let now = || Arc::new(place(&settings.settings, snapshot, &service.value()));
-        cached.map_or_else(now, |cached| Arc::clone(&cached.placement))
+        cached.map_or_else(now, |(_, cached)| Arc::clone(&cached.placement))
     };
     let threads = available_parallelism().map_or(1, NonZero::get);
     let placements: Vec<Arc<Result<Placement, Skip>>> = scope(|scope| {
@@ -73,9 +68,9 @@ pub(super) fn place_all(
         joined.flatten().collect()
     });
     let placed = services.into_iter().zip(placements).map(|((service, revision), placement)| {
-        let cached = CachedPlacement { service: service.clone(), revision, placement: Arc::clone(&placement) };
-        cache.services.insert(service.key().clone(), cached);
-        PlacedService { service, placement }
+        let placed = PlacedService { service, placement };
+        cache.services.insert(placed.service.key().clone(), (revision, placed.clone()));
+        placed
     });
     placed.collect()
 }

@@ -163,7 +163,7 @@ impl MoveArguments {
     }
 
     /// Everything that the moves need, and the list of the misplaced Services.
-    async fn prepare(&self) -> anyhow::Result<(Run, Vec<Row>, Vec<Job>)> {
+    async fn prepare(&self) -> anyhow::Result<(Run<'_>, Vec<Row>, Vec<Job>)> {
         let of_scope = || self.scope.namespace(&self.cluster);
         self.scope.announce_namespace(&self.cluster, self.service.as_ref());
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
@@ -197,7 +197,8 @@ impl MoveArguments {
         if let Some(options) = &seamless {
             notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
         }
-        let run = Run { client, deployed, source, reconciler, _followed: followed, seamless, large: Mutex::default() };
+        let large = Mutex::default();
+        let run = Run { command: self, client, deployed, source, reconciler, _followed: followed, seamless, large };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
@@ -252,7 +253,7 @@ impl MoveArguments {
 
     async fn move_them(
         &self,
-        run: &Run,
+        run: &Run<'_>,
         rows: &[Row],
         jobs: Vec<Job>,
         interrupt: Interrupt,
@@ -286,7 +287,7 @@ impl MoveArguments {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        let ended = run.carry_out(self, jobs, interrupt).await?;
+        let ended = run.carry_out(jobs, interrupt).await?;
         let failed: Vec<(&ServiceKey, &NotMoved)> =
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;

@@ -135,7 +135,8 @@ impl PlanArguments {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let planner = Planner::new(live.settings.clone(), there).only(self.selector.clone());
+        let mut planner = Planner::new(live.settings.clone(), there);
+        planner.selector = self.selector.clone();
         let mut progress = Progress::new(planned, PROGRESS_DELAY, "{wide_bar} {pos} of {len}, {eta} to go");
         let mut plan = planner.plan(&manifests, |done| {
             progress.show();

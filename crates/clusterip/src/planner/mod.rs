@@ -72,7 +72,8 @@ pub struct Planner {
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
-    selector: Option<ServiceSelector>,
+    /// Which Services of the manifests are planned. The addresses that the others name count as used.
+    pub(crate) selector: Option<ServiceSelector>,
 }
 
 struct Existing {
@@ -116,12 +117,6 @@ impl Planner {
         }
         let snapshot = Arc::new(RwLock::new(snapshot));
         Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
-    }
-
-    /// Plans only the Services of the manifests that match. The addresses that the others name count as used.
-    #[must_use]
-    pub fn only(self, selector: Option<ServiceSelector>) -> Self {
-        Self { selector, ..self }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that

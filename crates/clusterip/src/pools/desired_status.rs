@@ -35,17 +35,29 @@ pub(super) fn of(
     let pools = compilation.in_use.keys().filter(|key| key.kind != Kind::ClusterIPPolicy).count();
     let status = |(key, state): (&ObjectKey, &ObjectState)| {
         let before = before.get(key);
-        let writer = ConditionWriter { generation: state.generation, before, now };
+        let write = |type_: &str, is_true: bool, reason: &str, message: String| {
+            let status = if is_true { "True" } else { "False" };
+            let before = before.and_then(|before| condition(before, type_));
+            let unchanged = before.filter(|before| before.status == status);
+            Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                observed_generation: state.generation,
+                last_transition_time: unchanged.map_or_else(|| now.clone(), |before| before.last_transition_time),
+            }
+        };
         let of_object = settings.warnings.iter().filter(|warning| warning.object.as_ref() == Some(key));
         let warnings = joined(of_object.map(|warning| &warning.mistake), "; ");
         let is_ready = state.reason == Reason::InUse;
-        let mut conditions = vec![writer.write(READY, is_ready, state.reason.as_str(), state.message.clone())];
+        let mut conditions = vec![write(READY, is_ready, state.reason.as_str(), state.message.clone())];
         if !is_ready {
             // Nothing changes until a user changes this object or another one, so it does not become ready by itself.
-            conditions.push(writer.write(STALLED, true, state.reason.as_str(), state.message.clone()));
+            conditions.push(write(STALLED, true, state.reason.as_str(), state.message.clone()));
         }
         if !warnings.is_empty() {
-            conditions.push(writer.write(HAS_WARNINGS, true, "ProbablyNotIntended", warnings));
+            conditions.push(write(HAS_WARNINGS, true, "ProbablyNotIntended", warnings));
         }
         let mut status = json!({"observedGeneration": state.generation});
         let used = compilation.in_use.get(key);
@@ -58,7 +70,8 @@ pub(super) fn of(
             status["reservations"] = json!(reservations(holders, before, now));
         }
         if key.kind == Kind::ClusterIPPolicy {
-            conditions.push(writer.addresses_in_pools(&counts.outside));
+            let (is_true, reason, message) = addresses_in_pools(&counts.outside);
+            conditions.push(write(ADDRESSES_IN_POOLS, is_true, reason, message));
             status["settingsHash"] = json!(settings.hash);
             status["pools"] = json!(pools);
         } else {
@@ -88,46 +101,22 @@ pub(super) fn of(
     compilation.states.iter().map(status).collect()
 }
 
-/// The time of the last transition is that of `before`, unless the status of the condition has changed.
-struct ConditionWriter<'s> {
-    generation: Option<i64>,
-    before: Option<&'s Value>,
-    now: &'s Time,
-}
-
-impl ConditionWriter<'_> {
-    fn write(&self, type_: &str, is_true: bool, reason: &str, message: String) -> Condition {
-        let status = if is_true { "True" } else { "False" };
-        let before = self.before.and_then(|before| condition(before, type_));
-        let unchanged = before.filter(|before| before.status == status);
-        Condition {
-            type_: type_.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            observed_generation: self.generation,
-            last_transition_time: unchanged.map_or(self.now.clone(), |before| before.last_transition_time),
-        }
+fn addresses_in_pools(outside: &BTreeSet<ServiceKey>) -> (bool, &'static str, String) {
+    /// More names than these make a condition hard to read, and change it often.
+    const SHOWN: usize = 3;
+    let count = outside.len();
+    if count == 0 {
+        return (true, "AllInPools", "the address of every Service lies in a pool".to_owned());
     }
-
-    fn addresses_in_pools(&self, outside: &BTreeSet<ServiceKey>) -> Condition {
-        /// More names than these make a condition hard to read, and change it often.
-        const SHOWN: usize = 3;
-        let count = outside.len();
-        if count == 0 {
-            let message = "the address of every Service lies in a pool".to_owned();
-            return self.write(ADDRESSES_IN_POOLS, true, "AllInPools", message);
-        }
-        let names = joined(outside.iter().take(SHOWN), ", ");
-        let others = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
-        let message = format!(
-            "{} {} an address that lies in no pool: {names}{others}; add a pool with this range, or run `clusterip move \
-             --seamless`, which moves the Services that a pool matches",
-            several(count, "Service"),
-            if count == 1 { "has" } else { "have" },
-        );
-        self.write(ADDRESSES_IN_POOLS, false, "OutsideOfPools", message)
-    }
+    let names = joined(outside.iter().take(SHOWN), ", ");
+    let others = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
+    let message = format!(
+        "{} {} an address that lies in no pool: {names}{others}; add a pool with this range, or run `clusterip move \
+         --seamless`, which moves the Services that a pool matches",
+        several(count, "Service"),
+        if count == 1 { "has" } else { "have" },
+    );
+    (false, "OutsideOfPools", message)
 }
 
 /// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is

@@ -39,7 +39,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after the grace period the server may take to finish a move. A leader that took over waits 90 s.
 const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
 
-pub(super) struct Run {
+pub(super) struct Run<'c> {
+    pub(super) command: &'c MoveArguments,
     pub(super) client: Client,
     pub(super) deployed: LeadingServer,
     pub(super) source: SettingsSource,
@@ -67,7 +68,7 @@ pub(super) struct Order {
     pub(super) evaluation: Box<Evaluation>,
 }
 
-impl Run {
+impl Run<'_> {
     /// Checks that the server uses the settings of this command; without one, that none leads in another namespace.
     pub(super) async fn check(&self, by_server: bool) -> anyhow::Result<()> {
         if by_server {
@@ -79,12 +80,7 @@ impl Run {
     }
 
     /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
-    pub(super) async fn carry_out(
-        &self,
-        command: &MoveArguments,
-        jobs: Vec<Job>,
-        interrupt: Interrupt,
-    ) -> anyhow::Result<Ended> {
+    pub(super) async fn carry_out(&self, jobs: Vec<Job>, interrupt: Interrupt) -> anyhow::Result<Ended> {
         let namespace = &self.deployed.namespace;
         let candidate = Candidate::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
         let mut candidate = candidate.temporary();
@@ -94,7 +90,7 @@ impl Run {
                 // The Lease may have been taken a moment ago.
                 candidate.run(future::ready(())).await;
                 // After a signal, no move begins.
-                return Ok(self.carry_out_all(command, jobs, false, interrupt).await);
+                return Ok(self.carry_out_all(jobs, false, interrupt).await);
             }
             acquisition = candidate.try_acquire() => acquisition?,
         };
@@ -130,7 +126,7 @@ impl Run {
                 notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
             }
             // After a signal, no move begins.
-            Ok(self.carry_out_all(command, jobs, held.is_some(), interrupt).await)
+            Ok(self.carry_out_all(jobs, held.is_some(), interrupt).await)
         };
         let result = work.await;
         done.send_replace(true);
@@ -142,13 +138,7 @@ impl Run {
 
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
-    async fn carry_out_all(
-        &self,
-        command: &MoveArguments,
-        jobs: Vec<Job>,
-        by_server: bool,
-        interrupt: Interrupt,
-    ) -> Ended {
+    async fn carry_out_all(&self, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
         let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id.clone(), job.uid.clone())).collect();
         let mut progress =
             Progress::new(jobs.len() as u64, Duration::ZERO, "{wide_bar} {pos} of {len} Services, {eta} left");
@@ -160,10 +150,10 @@ impl Run {
             let bar = bar.clone();
             async move {
                 let id = job.id.clone();
-                if command.stop_on_failure && has_failed.load(Ordering::Relaxed) {
+                if self.command.stop_on_failure && has_failed.load(Ordering::Relaxed) {
                     return (id, Err(NotMoved::Stopped));
                 }
-                let ended = if by_server { self.hand_over(command, job).await } else { self.move_it(job).await };
+                let ended = if by_server { self.hand_over(job).await } else { self.move_it(job).await };
                 let ended = ended.map_err(NotMoved::Tried);
                 has_failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                 if !is_quiet() {
@@ -174,7 +164,7 @@ impl Run {
             }
         });
         let moves = futures::stream::iter(moves).take_until(interrupt.clone());
-        let all = pin!(moves.buffer_unordered(usize::from(command.at_once)).collect::<Vec<_>>());
+        let all = pin!(moves.buffer_unordered(usize::from(self.command.at_once)).collect::<Vec<_>>());
         let ended = match future::select(all, interrupt).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), rest)) => {
@@ -187,23 +177,17 @@ impl Run {
         for (id, _) in &ids {
             ended.entry(id.clone()).or_insert_with(|| Err(NotMoved::Interrupted));
         }
-        self.end_seamless_moves(command, &ids, &mut ended, by_server).await;
+        self.end_seamless_moves(&ids, &mut ended, by_server).await;
         ended
     }
 
     /// Waits for the end of the seamless moves. Without a server, the command must, because it ends them itself.
-    async fn end_seamless_moves(
-        &self,
-        command: &MoveArguments,
-        ids: &[(ServiceKey, String)],
-        ended: &mut Ended,
-        by_server: bool,
-    ) {
+    async fn end_seamless_moves(&self, ids: &[(ServiceKey, String)], ended: &mut Ended, by_server: bool) {
         let begun =
             |id: &ServiceKey| !matches!(ended.get(id), None | Some(Err(NotMoved::Interrupted | NotMoved::Stopped)));
         let begun: Vec<&(ServiceKey, String)> = ids.iter().filter(|(id, _)| begun(id)).collect();
         let waits = if by_server {
-            command.wait
+            self.command.wait
         } else {
             begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished().due(uid).is_some())
         };
@@ -239,11 +223,11 @@ impl Run {
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_over(&self, command: &MoveArguments, job: Job) -> Result<String, String> {
+    async fn hand_over(&self, job: Job) -> Result<String, String> {
         let Job { id, uid, from, order } = job;
         // Addresses that this process has reserved for the Service would get in the server's way.
         drop(order);
-        let request = self.request(command, &id, &uid);
+        let request = self.request(&id, &uid);
         let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
@@ -279,12 +263,12 @@ impl Run {
         }
     }
 
-    pub(super) fn request(&self, command: &MoveArguments, id: &ServiceKey, uid: &str) -> MoveRequest {
+    pub(super) fn request(&self, id: &ServiceKey, uid: &str) -> MoveRequest {
         MoveRequest {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             uid: uid.to_owned(),
-            control_plane: command.called_by_control_plane.contains(id),
+            control_plane: self.command.called_by_control_plane.contains(id),
             seamless: self.seamless.clone(),
         }
     }

@@ -23,7 +23,7 @@ use clusterip_moves::outcome::{Size, Unmoved};
 impl MoveArguments {
     pub(super) async fn list(
         &self,
-        run: &Run,
+        run: &Run<'_>,
         namespace: Option<&str>,
         named: Option<&ServiceKey>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
@@ -54,7 +54,7 @@ impl MoveArguments {
             }
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator.clone(), service.clone());
-            let request = run.request(self, &id, text(&service, &["metadata", "uid"]));
+            let request = run.request(&id, text(&service, &["metadata", "uid"]));
             let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
