@@ -193,3 +193,37 @@ fn counts(usage: &Usage, withheld: &'static str) -> [(&'static str, Option<u128>
         ("usedAnyway", Some(usage.used_anyway)),
     ]
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_core::settings::Settings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pools_are_counted_by_family() {
+        let document = json!({"external": {"pools": [
+            {"name": "edge", "cidrs": ["10.0.9.10-10.0.9.19", "fd00:9::/126"], "exclude": ["10.0.9.12"]},
+            {"name": "idle", "cidrs": ["10.0.10.0/29"]},
+        ]}});
+        let settings = Settings::from_value(&document).unwrap().external;
+        let addresses = |texts: &[&str]| -> Vec<IpAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let used = addresses(&["10.0.9.10", "10.0.9.11", "fd00:9::1", "10.0.77.1"]);
+        let held = addresses(&["10.0.9.10", "fd00:9::1", "10.0.77.1"]).into_iter().collect();
+        let found: Vec<_> = of_external(&settings, &used, Some(&held))
+            .into_iter()
+            .map(|PoolUsage { pool, family, usage }| {
+                (pool, family, usage.usable, usage.occupied(), usage.held.unwrap())
+            })
+            .collect();
+        let usable_of_v6 = settings.pools[0].candidates(Family::V6).count();
+        let expected = [
+            ("edge".to_owned(), Family::V4, 9, 2, 1),
+            ("edge".to_owned(), Family::V6, usable_of_v6, 1, 1),
+            ("idle".to_owned(), Family::V4, 6, 0, 0),
+        ];
+        assert_eq!(found, expected);
+    }
+}

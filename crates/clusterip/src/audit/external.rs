@@ -29,14 +29,12 @@ use crate::usage::{self, Usage};
 /// A Service that has external addresses or is to have some.
 pub(super) struct ExternalPlacement {
     service: Arc<StoredService>,
-    /// Whether this product gives the Service external addresses.
     served: bool,
     /// The recorded addresses, inside and outside of pools.
     recorded: Vec<IpAddr>,
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     claims: Vec<(&'static str, IpAddr)>,
     shown: BTreeSet<IpAddr>,
-    /// Why the policy refuses the record; `None` if it accepts it.
     refused_record: Option<String>,
     refused_claims: Option<String>,
 }

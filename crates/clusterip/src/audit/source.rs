@@ -60,7 +60,6 @@ pub struct LeaseNamespaces {
 }
 
 impl LeaseNamespaces {
-    /// These namespaces, and others where there is none.
     pub fn or(&self, other: &Self) -> Self {
         let or = |given: &Option<String>, other: &Option<String>| given.clone().or_else(|| other.clone());
         Self { server: or(&self.server, &other.server), agents: or(&self.agents, &other.agents) }

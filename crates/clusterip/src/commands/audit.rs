@@ -202,9 +202,10 @@ impl AuditArguments {
     }
 
     fn status(&self, audit: &Audit) -> ExitCode {
-        let is_met =
-            |kind: &String| audit.findings.iter().any(|finding| kind == "any" || *kind == value_name(&finding.kind));
-        let fails = self.fail_on.iter().any(is_met);
+        let is_any = self.fail_on.iter().any(|name| name == "any");
+        let is_wanted = |kind: &Kind| is_any || self.fail_on.contains(&value_name(kind));
+        let wanted: Vec<Kind> = Kind::value_variants().iter().copied().filter(is_wanted).collect();
+        let fails = audit.findings.iter().any(|finding| wanted.contains(&finding.kind));
         if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 

@@ -105,7 +105,6 @@ pub enum Output {
 
 enum Policy {
     Core,
-    /// A module that the user has given, and its name in messages.
     Module(WasmModule, String),
 }
 

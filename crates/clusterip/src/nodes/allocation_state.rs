@@ -37,45 +37,6 @@ impl Stage {
     }
 }
 
-/// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
-
-#[derive(Default)]
-pub struct AllocationState {
-    nodes: BTreeMap<String, Entry>,
-    pub held: HeldBlocks,
-    queue: VecDeque<String>,
-    /// The Nodes that wait for a free block, by the name of their full pool. A Node is listed with the turn in which it
-    /// began to wait.
-    full: BTreeMap<String, BTreeSet<(u64, String)>>,
-    /// The full pools that may have a free block again.
-    open: BTreeSet<String>,
-    later: BTreeSet<(Instant, String)>,
-    turns: u64,
-    pub waiting: usize,
-    unchecked: BTreeSet<String>,
-    misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
-}
-
-struct Entry {
-    node: WatchedNode,
-    stage: Stage,
-    failures: u32,
-    /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
-    doubt: Option<String>,
-    /// The turn in which the Node began to wait for a free block; 0 if it does not wait.
-    since: u64,
-    reported: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Task {
-    Ask(Box<WatchedNode>),
-    /// Write these blocks, which were assigned to the Node before.
-    Write(Box<BlockWrite>),
-}
-
 impl AllocationState {
     pub(super) fn pause(&mut self, name: &str, now: Instant) {
         let Some(entry) = self.nodes.get_mut(name) else { return };
@@ -112,7 +73,47 @@ impl AllocationState {
         }
         self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
     }
+}
 
+/// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub struct AllocationState {
+    nodes: BTreeMap<String, Entry>,
+    pub held: HeldBlocks,
+    queue: VecDeque<String>,
+    /// The Nodes that wait for a free block, by the name of their full pool. A Node is listed with the turn in which it
+    /// began to wait.
+    full: BTreeMap<String, BTreeSet<(u64, String)>>,
+    /// The full pools that may have a free block again.
+    open: BTreeSet<String>,
+    later: BTreeSet<(Instant, String)>,
+    turns: u64,
+    pub waiting: usize,
+    unchecked: BTreeSet<String>,
+    misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
+}
+
+struct Entry {
+    node: WatchedNode,
+    stage: Stage,
+    failures: u32,
+    /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
+    doubt: Option<String>,
+    /// The turn in which the Node began to wait for a free block; 0 if it does not wait.
+    since: u64,
+    reported: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task {
+    Ask(Box<WatchedNode>),
+    Write(Box<BlockWrite>),
+}
+
+impl AllocationState {
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

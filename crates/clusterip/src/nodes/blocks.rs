@@ -22,7 +22,6 @@ use super::node_metrics::Misplaced;
 pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
     occupied: BTreeMap<Family, Occupancy>,
-    /// The last assigned block, by its range.
     last: BTreeMap<IpNet, IpNet>,
 }
 

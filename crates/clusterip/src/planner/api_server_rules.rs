@@ -23,7 +23,6 @@ const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 #[derive(Default)]
 pub struct ApiServerRules {
     taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
-    /// The Namespaces of the cluster and of the manifests, and those of their objects in the cluster.
     namespaces: BTreeSet<String>,
     /// Whether the objects of the cluster include Namespaces. Otherwise it is unknown which ones exist.
     knows_namespaces: bool,
@@ -66,6 +65,7 @@ impl ApiServerRules {
         }
     }
 
+    /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
     pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
         let label = format!("Service {owner} ({origin})");
         for address in own_addresses(service) {
@@ -156,10 +156,12 @@ fn is_external_name(service: &Value) -> bool {
     object::text(service, &["spec", "type"]) == "ExternalName"
 }
 
+/// The addresses of a Service that the API server allocates for it.
 fn own_addresses(service: &Value) -> Vec<IpAddr> {
     if is_external_name(service) { Vec::new() } else { addresses(service) }
 }
 
+/// The values of `clusterIP` and `clusterIPs` with their paths.
 fn values(service: &Value) -> Vec<(String, &Value)> {
     let Some(spec) = service.get("spec") else { return Vec::new() };
     let primary = spec.get("clusterIP").filter(|value| !value.is_null() && **value != "");

@@ -87,7 +87,6 @@ impl Existing {
         Self { object: Packed::new(object), origin: None }
     }
 
-    /// The object of a manifest, after the one that `existed` before.
     fn planned(object: &Value, manifest: &Manifest, existed: Option<Self>) -> Self {
         let origin = existed.map_or_else(|| Some(manifest.origin.clone()), |existed| existed.origin);
         Self { object: Packed::new(object), origin }
@@ -293,7 +292,6 @@ pub struct Row {
     pub external: Option<ExternalRow>,
 }
 
-/// What a Service or a Node has after the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Given {
     #[serde(rename = "clusterIPs")]
@@ -319,7 +317,6 @@ pub struct ExternalRow {
     pub pool: Option<String>,
     pub addresses: Vec<IpAddr>,
     pub source: Option<AddressSource>,
-    /// Why nothing happens, or why addresses are taken away.
     pub message: Option<String>,
 }
 

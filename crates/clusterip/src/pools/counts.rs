@@ -18,7 +18,6 @@ pub(super) struct PoolCounts {
     pub(super) nodes: BTreeMap<String, Blocks>,
     /// Who has the addresses that a pool keeps for single Services, in the order of the settings.
     pub(super) reservations: BTreeMap<String, Vec<(IpAddr, ReservationHolder)>>,
-    /// The Services with an address that lies in no pool.
     pub(super) outside: BTreeSet<ServiceKey>,
 }
 

@@ -192,7 +192,6 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     /// The number of a range; `None` if it is unknown.
     pub(super) count: fn(&Usage) -> Option<u128>,
-    /// How zero looks on a terminal.
     pub(super) zero: Style,
 }
 
@@ -210,7 +209,6 @@ const fn withheld(title: &'static str) -> Column {
 
 pub(super) struct RangeRow {
     pub(super) range: String,
-    /// Prefix length of the blocks of a range of a pool of Nodes.
     pub(super) block_length: Option<u8>,
     pub(super) usage: Usage,
     pub(super) misplaced: u128,

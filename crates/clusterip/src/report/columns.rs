@@ -47,7 +47,6 @@ pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, 
     attempts.find(|lines| layout.holds(lines)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
 }
 
-/// Adds a table to a text: the titles, and for each row its line and the remarks below it.
 pub fn put_table(
     text: &mut String,
     titles: &[&str],

@@ -96,7 +96,6 @@ fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize
     Err(no_place(manifest, what, &format!("the text around it is too unusual; set {by_hand} by hand")))
 }
 
-/// Whether the written manifest equals the original with its addresses or blocks filled in.
 fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> bool {
     if filling.is_none() && written.object == manifest.object {
         return true;

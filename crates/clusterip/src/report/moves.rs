@@ -30,7 +30,6 @@ pub struct Row {
     pub stuck: bool,
 }
 
-/// Writes how a Service moves as `seamless` or `plain`, and what its clients notice.
 fn method_and_clients<S: Serializer>(method: &Option<Method>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("method", &method.map(Method::as_str))?;
@@ -114,8 +113,8 @@ pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Resul
     let moved = ended.values().filter(|result| result.is_ok()).count();
     let stay = rows.iter().filter(|row| row.stays.is_some()).count();
     let summary = Summary { to_move: rows.len() - stay, stay, moved, failed: ended.len() - moved };
-    let document = Document { dry_run, services: rows.iter().map(|row| service(row, ended)).collect(), summary };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    let services = rows.iter().map(|row| service(row, ended)).collect();
+    Ok(serde_json::to_string_pretty(&Document { dry_run, services, summary })? + "\n")
 }
 
 fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {

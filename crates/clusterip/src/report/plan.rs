@@ -174,7 +174,6 @@ struct Summary {
     nodes: Option<Counts>,
 }
 
-/// The number of objects for each decision, by its name.
 struct Counts(Vec<(&'static str, usize)>);
 
 impl Counts {

@@ -160,7 +160,6 @@ impl<'c> WatchedCluster<'c> {
     }
 }
 
-/// Checks settings, and watches the kinds that they need until all objects are known.
 async fn prepare(
     command: &AuditArguments,
     connection: &Connection,

@@ -60,7 +60,6 @@ pub(super) struct Job {
     pub(super) order: Option<Order>,
 }
 
-/// A move to addresses that are reserved for the Service.
 pub(super) struct Order {
     pub(super) misplaced: Box<Misplaced>,
     pub(super) size: Size,
