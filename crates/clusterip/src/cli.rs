@@ -78,7 +78,7 @@ pub fn run() -> ExitCode {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "clusterip", &mut script);
-            commands::output(&script).map(|()| ExitCode::SUCCESS)
+            commands::output(&script).map(|_| ExitCode::SUCCESS)
         }
         Command::Man => manual(),
     };

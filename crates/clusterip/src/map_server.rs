@@ -45,22 +45,15 @@ const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 pub struct MapServer {
     server: Server,
     audit_time: Duration,
-    about: Option<About>,
+    /// Shown on each page, with the current time.
+    pub about: Option<About>,
 }
 
 impl MapServer {
-    /// Listens on `address`. An audit may take `audit_time`, including the wait for its turn.
     pub async fn bind(address: SocketAddr, audit_time: Duration) -> anyhow::Result<Self> {
         Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
     }
 
-    /// Shows on each page which cluster it is about, where the settings come from, and the current time.
-    #[must_use]
-    pub fn about(self, about: About) -> Self {
-        Self { about: Some(about), ..self }
-    }
-
-    /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }

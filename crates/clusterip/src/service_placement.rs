@@ -28,10 +28,8 @@ pub enum Skip {
     HalfMoved,
 }
 
-/// How the addresses of a Service lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// They lie where they belong.
     InPlace,
     /// They lie in another pool than the one of the operating system that the settings assume. The Service stays,
     /// because its evidence may change as workloads come and go. A pool that does not admit the Service is no such
@@ -40,14 +38,11 @@ pub enum Fit {
     /// No pool is for the Service, but its address lies in a pool: it is misplaced too. The same holds if the pool that
     /// the Service belongs to is unknown, and it lies in a pool that does not admit it.
     Unmatched,
-    /// The Service belongs elsewhere.
     Misplaced,
 }
 
-/// Where a Service lies, and where it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// How the addresses lie.
     pub fit: Fit,
     /// The addresses of the Service, primary first.
     pub addresses: Vec<IpAddr>,
@@ -105,7 +100,6 @@ pub fn without_subject<'m>(id: &ServiceKey, message: &'m str) -> &'m str {
     message.strip_prefix(&format!("Service {id}: ")).unwrap_or(message)
 }
 
-/// The annotation [`REASON_ANNOTATION`] of a Service object.
 pub fn noted_reason(service: &Value) -> Option<&str> {
     service.get("metadata")?.get("annotations")?.get(REASON_ANNOTATION)?.as_str()
 }
@@ -134,19 +128,23 @@ impl Placement {
             addresses,
             by_hand: is_set_by_hand(service),
             pool: pool.map(|pool| pool.name.clone()),
-            evidence: (pool.is_some() || !evidence.labels.is_empty()).then(|| in_words(&evidence)),
+            evidence: match &evidence {
+                Report { labels, .. } if pool.is_none() && labels.is_empty() => None,
+                Report { labels, source, .. } if labels.is_empty() && source.is_empty() => {
+                    Some("by its namespace and labels".to_owned())
+                }
+                evidence => Some(evidence.describe()),
+            },
             mixed: evidence.mixed,
             verdict: decision.verdict.clone(),
         }
     }
 
-    /// Why the Service belongs to its pool, or to none.
     pub fn why(&self, id: &ServiceKey) -> &str {
         let denial = || self.denial().map(|message| without_subject(id, message));
         self.evidence.as_deref().or_else(denial).unwrap_or("nothing is known of its nodes")
     }
 
-    /// Why the Service would be denied if it were created now; `None` if it would not.
     pub fn denial(&self) -> Option<&str> {
         self.verdict.reason().filter(|_| self.verdict.is_denied())
     }
@@ -179,8 +177,7 @@ fn excludes_any(pools: &[&Pool], service: &Value, cluster: &dyn Cluster) -> bool
     pools.iter().any(|pool| matches!(first_mismatch(&pool.matches.scope, &read, &namespace), Ok(Some(_))))
 }
 
-/// Whether the evidence is assumed. Only the OS is ever assumed, so that counts only if a pool up to this one asks
-/// for the OS.
+/// Only the OS is ever assumed, so that counts only if a pool up to this one asks for the OS.
 fn is_assumed(settings: &Settings, pool: &Pool, evidence: &Report) -> bool {
     let before = settings.pools.iter().take_while(|other| other.name != pool.name);
     let by_os = before.chain([pool]).any(|pool| pool.matches.node_labels.contains_key(OS_LABEL));
@@ -195,14 +192,6 @@ fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
         }
     }
     pools
-}
-
-/// Such as `kubernetes.io/os=windows (Deployment shop/web)`.
-fn in_words(evidence: &Report) -> String {
-    if evidence.labels.is_empty() && evidence.source.is_empty() {
-        return "by its namespace and labels".to_owned();
-    }
-    evidence.describe()
 }
 
 #[cfg(test)]

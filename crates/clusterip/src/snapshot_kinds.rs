@@ -22,8 +22,7 @@ pub struct SnapshotKinds {
     seen: BTreeSet<Kind>,
     /// The kinds that were listed when the snapshot was written, even if they have no objects.
     listed: BTreeSet<Kind>,
-    /// Whether an API server may have stored one of the Services: it has an address, `None` as its address, or needs
-    /// none.
+    /// Whether an API server may have stored a Service: it has an address, `None` as its address, or needs none.
     has_address: bool,
 }
 
@@ -67,7 +66,6 @@ impl SnapshotKinds {
         }
     }
 
-    /// Notes about the evidence that an audit with these settings lacks.
     pub fn notes(&self, settings: &Settings) -> Vec<String> {
         if !self.has("v1", "Service") {
             return vec![format!("the snapshot has no Services: {REMEDY}")];
@@ -89,7 +87,6 @@ impl SnapshotKinds {
         )]
     }
 
-    /// Whether this kind was listed when the snapshot was written, even if it has no objects.
     pub fn was_listed(&self, api_version: &str, kind: &str) -> bool {
         self.listed.contains(&(api_version.to_owned(), kind.to_owned()))
     }
@@ -108,7 +105,6 @@ pub fn contents(kinds: &[Kind], leases: &LeaseNamespaces) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "kinds": kinds, "leaseNamespaces": leases})
 }
 
-/// The namespaces of the Leases, if this object names them.
 pub fn lease_namespaces(object: &Value) -> Option<LeaseNamespaces> {
     let (api_version, kind) = kind_of(object);
     let named = object.get("leaseNamespaces").filter(|_| (api_version.as_str(), kind.as_str()) == CONTENTS)?;

@@ -1,19 +1,20 @@
 //! Counts how full ranges and pools are: of addresses of Services, of external addresses, and of blocks of Nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::ReservationHolder;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_core::address::{Blocks, Candidates, Family, Occupancy};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::{ExternalSettings, NodePool, Reservation, Settings};
+use clusterip_core::settings::{ExternalPool, ExternalSettings, NodePool, Pool, Reservation, Settings};
 use ipnet::IpNet;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::Serializer;
 
-/// How many addresses or blocks of a range or pool are in each state. `usable` is the sum of `used`, `in_flight` and
-/// `free`.
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// The addresses or blocks of a range or pool. `usable` is the sum of `used`, `in_flight` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// May be assigned, now or later.
@@ -34,8 +35,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Counts the addresses of a range or pool that are used, or in flight if the flag is set. The `candidates` may be
-    /// assigned.
+    /// Counts addresses that are used, or in flight if the flag is set. The `candidates` may be assigned.
     pub fn of_addresses(candidates: &Candidates, addresses: impl IntoIterator<Item = (IpAddr, bool)>) -> Self {
         let mut usage = Self { usable: candidates.count(), ..Self::default() };
         for (address, is_in_flight) in addresses {
@@ -49,7 +49,6 @@ impl Usage {
         usage
     }
 
-    /// Counts the blocks of a range of `pool`. `held` are the blocks that Nodes have.
     pub fn of_blocks(settings: &Settings, pool: &NodePool, blocks: &Blocks, held: impl Iterator<Item = IpNet>) -> Self {
         let indices = |ranges: &mut dyn Iterator<Item = IpNet>| {
             let mut found = Occupancy::default();
@@ -68,7 +67,6 @@ impl Usage {
         Self { usable, used, free, withheld: withheld.len(), used_anyway, ..Self::default() }
     }
 
-    /// All addresses or blocks that are used, usable or not.
     pub fn occupied(&self) -> u128 {
         self.used.saturating_add(self.used_anyway)
     }
@@ -76,6 +74,7 @@ impl Usage {
     fn add(&mut self, other: &Self) {
         self.usable = self.usable.saturating_add(other.usable);
         self.used = self.used.saturating_add(other.used);
+        self.in_flight = self.in_flight.saturating_add(other.in_flight);
         self.free = self.free.saturating_add(other.free);
         self.withheld = self.withheld.saturating_add(other.withheld);
         self.used_anyway = self.used_anyway.saturating_add(other.used_anyway);
@@ -92,62 +91,66 @@ pub struct PoolUsage {
     pub usage: Usage,
 }
 
-/// How full each pool of Services is, for each of its families, in the order of the settings. `used` are all addresses
-/// in use.
+/// The families in which no range has anything free, with the sums of their ranges.
+pub(crate) fn full(ranges: impl Iterator<Item = (Family, Usage)>) -> BTreeMap<Family, Usage> {
+    let mut sums: BTreeMap<Family, Usage> = BTreeMap::new();
+    ranges.for_each(|(family, usage)| sums.entry(family).or_default().add(&usage));
+    sums.retain(|_, sum| sum.free == 0);
+    sums
+}
+
+/// How full each pool is, for each of its families, in the order of the settings.
 pub fn of_services(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUsage> {
-    let mut pools = Vec::new();
-    for pool in &settings.pools {
-        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
+    let of_pool = |pool: &Pool| {
+        let families = FAMILIES.into_iter().filter(|family| pool.has(*family));
+        by_family(&pool.name, families, |family| {
             let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
-            let usage =
-                Usage::of_addresses(&settings.candidates(pool, family), inside.map(|address| (*address, false)));
-            pools.push(PoolUsage { pool: pool.name.clone(), family, usage });
-        }
-    }
-    pools
+            Usage::of_addresses(&settings.candidates(pool, family), inside.map(|address| (*address, false)))
+        })
+    };
+    settings.pools.iter().flat_map(of_pool).collect()
 }
 
-/// As [`of_services`], for the pools of external addresses. `held` are the addresses that a node holds, if that is
-/// known.
+/// As [`of_services`]. `held` are the addresses that a node holds, if that is known.
 pub fn of_external(settings: &ExternalSettings, used: &[IpAddr], held: Option<&BTreeSet<IpAddr>>) -> Vec<PoolUsage> {
-    let mut pools = Vec::new();
-    for pool in &settings.pools {
-        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-            let inside = || {
-                let of_family = used.iter().copied().filter(|address| Family::of(*address) == family);
-                of_family.filter(|address| pool.contains(*address))
-            };
-            let held = held.map(|held| inside().filter(|address| held.contains(address)).count() as u128);
-            let usage = Usage::of_addresses(&pool.candidates(family), inside().map(|address| (address, false)));
-            pools.push(PoolUsage { pool: pool.name.clone(), family, usage: Usage { held, ..usage } });
-        }
-    }
-    pools
+    let of_pool = |pool: &ExternalPool| {
+        let families = FAMILIES.into_iter().filter(|family| pool.has(*family));
+        by_family(&pool.name, families, |family| {
+            let is_inside = |address: &&IpAddr| Family::of(**address) == family && pool.contains(**address);
+            let inside = || used.iter().filter(is_inside);
+            let held = held.map(|held| inside().filter(|address| held.contains(*address)).count() as u128);
+            Usage { held, ..Usage::of_addresses(&pool.candidates(family), inside().map(|address| (*address, false))) }
+        })
+    };
+    settings.pools.iter().flat_map(of_pool).collect()
 }
 
-/// As [`of_services`], for the pools of Nodes. `held` returns the blocks that Nodes have, and is called only if there
-/// are pools.
+/// As [`of_services`]. `held` returns the blocks that Nodes have, and is called only if there are pools.
 pub fn of_nodes(settings: &Settings, held: impl FnOnce() -> Vec<IpNet>) -> Vec<PoolUsage> {
-    if settings.nodes.pools.is_empty() {
-        return Vec::new();
-    }
-    let held = held();
-    let mut pools = Vec::new();
-    for pool in &settings.nodes.pools {
-        for family in pool.families() {
+    let held = if settings.nodes.pools.is_empty() { Vec::new() } else { held() };
+    let of_pool = |pool: &NodePool| {
+        by_family(&pool.name, pool.families(), |family| {
             let mut usage = Usage::default();
             // Checked settings have no range that can't be cut into blocks.
             for blocks in pool.cidrs_of(family).filter_map(|cidr| pool.blocks(cidr).ok()) {
                 usage.add(&Usage::of_blocks(settings, pool, &blocks, held.iter().copied()));
             }
-            pools.push(PoolUsage { pool: pool.name.clone(), family, usage });
-        }
-    }
-    pools
+            usage
+        })
+    };
+    settings.nodes.pools.iter().flat_map(of_pool).collect()
 }
 
-/// Who has the address of a reservation. If it is another Service, also the first one by namespace and name; without
-/// it, only an `IPAddress` object shows that the address is used.
+fn by_family(
+    pool: &str,
+    families: impl IntoIterator<Item = Family>,
+    usage: impl Fn(Family) -> Usage,
+) -> Vec<PoolUsage> {
+    let of_family = |family| PoolUsage { pool: pool.to_owned(), family, usage: usage(family) };
+    families.into_iter().map(of_family).collect()
+}
+
+/// Who has the address. Another holder without a name is an `IPAddress` object without its Service.
 pub(crate) fn reservation_holder<'s>(
     snapshot: &'s Snapshot,
     reservation: &Reservation,
@@ -164,38 +167,31 @@ pub(crate) fn reservation_holder<'s>(
 }
 
 pub(crate) fn plan_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
-    json(serializer, &[("used", usage.used), ("usable", usage.usable)], None)
+    serializer.collect_map([("used", usage.used), ("usable", usage.usable)])
 }
 
 pub(crate) fn services_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
-    let Usage { usable, used, in_flight, free, withheld, used_anyway, .. } = *usage;
-    let counts = [("usable", usable), ("used", used), ("inFlight", in_flight), ("free", free)];
-    json(serializer, &[&counts[..], &[("reserved", withheld), ("usedAnyway", used_anyway)]].concat(), None)
+    serializer.collect_map(counts(usage, "reserved"))
 }
 
 pub(crate) fn external_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
-    let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = *usage;
-    let counts = [("usable", usable), ("used", used), ("inFlight", in_flight), ("free", free)];
-    json(serializer, &[&counts[..], &[("excluded", withheld), ("usedAnyway", used_anyway)]].concat(), Some(held))
+    serializer.collect_map(counts(usage, "excluded").into_iter().chain([("held", usage.held)]))
 }
 
 pub(crate) fn nodes_json<S: Serializer>(usage: &Usage, serializer: S) -> Result<S::Ok, S::Error> {
-    let Usage { usable, used, free, withheld, used_anyway, .. } = *usage;
-    let counts =
-        [("usable", usable), ("used", used), ("free", free), ("withheld", withheld), ("usedAnyway", used_anyway)];
-    json(serializer, &counts, None)
+    serializer.collect_map(counts(usage, "withheld").into_iter().filter(|(name, _)| *name != "inFlight"))
 }
 
-/// Writes counts in their order. `held` is `Some` for external addresses, whose holders may be unknown.
-fn json<S: Serializer>(serializer: S, counts: &[(&str, u128)], held: Option<Option<u128>>) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(None)?;
-    for (name, count) in counts {
-        map.serialize_entry(name, count)?;
-    }
-    if let Some(held) = held {
-        map.serialize_entry("held", &held)?;
-    }
-    map.end()
+/// The counts with their names; `withheld` is the name of what is withheld.
+fn counts(usage: &Usage, withheld: &'static str) -> [(&'static str, Option<u128>); 6] {
+    [
+        ("usable", Some(usage.usable)),
+        ("used", Some(usage.used)),
+        ("inFlight", Some(usage.in_flight)),
+        ("free", Some(usage.free)),
+        (withheld, Some(usage.withheld)),
+        ("usedAnyway", Some(usage.used_anyway)),
+    ]
 }
 
 #[cfg(test)]

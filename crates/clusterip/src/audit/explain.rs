@@ -10,14 +10,14 @@ use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use clusterip_core::address::{Blocks, Span};
+use clusterip_core::address::Span;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::is_set_by_hand;
-use clusterip_core::settings::{Lookups, Pool, Settings};
+use clusterip_core::settings::{Lookups, Settings};
 use clusterip_core::workload::WorkloadKind;
 use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use clusterip_failover::claims::Owner;
@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
+use super::model::{self, ExternalAddress, ExternalUse, Finding, WithheldReason};
 use super::services::{self, PlacedService};
 use super::{AuditInput, external, service_findings};
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason, without_subject};
@@ -37,7 +37,6 @@ use crate::text::joined;
 pub(crate) struct Explanation {
     pub namespace: String,
     pub name: String,
-    /// The addresses of the Service, and the pool and range of each.
     pub addresses: Vec<AddressLocation>,
     /// Whether a person chose the addresses; `null` if the Service has no address, or if unknown, because the Service
     /// has no `metadata.managedFields`.
@@ -50,9 +49,7 @@ pub(crate) struct Explanation {
     /// select don't count.
     pub asked: Vec<Asked>,
     pub warnings: Vec<String>,
-    /// Why the policy would leave the Service alone or deny it.
     pub reason: Option<String>,
-    /// The Service's external addresses that lie in pools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalAddress>,
     pub findings: Vec<Finding>,
@@ -61,10 +58,8 @@ pub(crate) struct Explanation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct AddressLocation {
     pub address: IpAddr,
-    /// The pool that contains the address; `null` if there is none.
     pub pool: Option<String>,
     pub range: Option<IpNet>,
     /// Why the pool never assigns the address; `null` if it may.
@@ -78,18 +73,19 @@ pub(crate) struct Asked {
     pub found: usize,
 }
 
-/// Explains the Service with this namespace and name; `None` if there is none.
-pub(crate) fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation> {
-    let service = Snapshot::read(&input.cluster.snapshot).service(&ServiceKey::new(of.0, of.1))?.clone();
-    let mut why = why(input, &service);
+pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation> {
+    let service = Snapshot::read(&input.cluster.snapshot).service(key)?.clone();
+    let mut why = why(input, service);
     // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
     let all = external::audit(input, &mut found, &mut Vec::new());
     let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
-    let own = |one: &ExternalUse| (one.namespace.as_str(), one.name.as_str()) == of;
+    let own = |one: &ExternalUse| one.namespace == key.namespace && one.name == key.name;
     let addresses = ranges.flat_map(|range| range.addresses);
     why.external = addresses.filter(|address| address.services.iter().any(own)).collect();
-    found.retain(|finding| finding.namespace.as_deref() == Some(of.0) && finding.name.as_deref() == Some(of.1));
+    found.retain(|finding| {
+        (&finding.namespace, &finding.name) == (&Some(why.namespace.clone()), &Some(why.name.clone()))
+    });
     why.findings.extend(found);
     why.findings.sort_by_key(|finding| finding.kind);
     Some(why)
@@ -98,7 +94,7 @@ pub(crate) fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation
 /// Why `clusterip move` does nothing, if it refuses the settings.
 const REFUSES: &str = "but refuses the settings: they don't fit the Service ranges of the cluster";
 
-fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
+fn why(input: &AuditInput<'_>, stored: Arc<StoredService>) -> Explanation {
     let service = &stored.value();
     let settings = &input.settings.settings;
     let own = addresses(service);
@@ -120,36 +116,30 @@ fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
     let subject = Subject { owner, own: own.clone(), dry_run: true };
     let cluster = StoredCluster::reserving(&input.cluster.snapshot, subject, settings, &ledger, None);
     let recording = RecordingCluster { cluster: &cluster, asked: RefCell::default() };
-    let decision = decide_value(&request, settings, InUse::default(), &recording);
-    let decision = input.settings.worded(decision);
+    let decision = input.settings.worded(decide_value(&request, settings, InUse::default(), &recording));
     let placement = Placement::of(settings, service, &decision, &cluster);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
-    let placed = PlacedService { id: stored.key().clone(), service: Arc::clone(stored), placement: as_if_free };
-    let mut found = Vec::new();
-    service_findings::of_service(settings, &placed, &input.cluster.called, input.refused, &mut found);
-    for finding in &mut found {
+    let placed = PlacedService { service: stored, placement: as_if_free };
+    let mut findings = service_findings::of_service(settings, &placed, &input.cluster.called, input.refused);
+    for finding in &mut findings {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
     let said = placement.verdict.reason().is_some().then(|| reason(service, &placement, "").to_owned());
+    let ServiceKey { namespace, name } = placed.service.key().clone();
+    let callers = input.cluster.called.known_callers(&namespace, &name);
     let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
         Some(Skip::HalfMoved) => "finishes the move that has begun".to_owned(),
         Some(Skip::Unmanaged) => {
             format!("does not move it: {}", said.as_deref().unwrap_or("clusterip does not manage it"))
         }
-        None => moves(
-            settings,
-            service,
-            &decision,
-            &placement,
-            (by_hand, &input.cluster.called.known_callers(&placed.id.namespace, &placed.id.name)),
-            input.refused,
-        ),
+        None => moves(input, service, &decision, &placement, &callers)
+            .unwrap_or_else(|stays| format!("does not move it: {stays}")),
     };
     Explanation {
-        namespace: placed.id.namespace,
-        name: placed.id.name,
+        namespace,
+        name,
         addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
         decision: decision.verdict.clone(),
@@ -159,53 +149,40 @@ fn why(input: &AuditInput<'_>, stored: &Arc<StoredService>) -> Explanation {
         asked: recording.asked.into_inner(),
         reason: said,
         external: Vec::new(),
-        findings: found,
+        findings,
         moves,
     }
 }
 
 fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
     let pool = settings.pool_of(address);
-    let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| services::withheld(settings, pool, range)).unwrap_or_default();
-    let withheld = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
+    let range = pool.and_then(|pool| pool.cidrs.iter().copied().find(|cidr| cidr.contains(&address)));
+    let spans = pool.zip(range).map(|(pool, range)| settings.withheld_spans(pool, range)).unwrap_or_default();
+    let mut spans = spans.into_iter().map(model::Span::from);
+    let withheld = spans.find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     AddressLocation { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
 }
 
-fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {
-    pool.cidrs.iter().copied().find(|cidr| Blocks::addresses(*cidr).index_of(address).is_some())
-}
-
 fn moves(
-    settings: &Settings,
+    input: &AuditInput<'_>,
     service: &Value,
     decision: &Decision,
     placement: &Placement,
-    (by_hand, callers): (Option<bool>, &[Caller]),
-    refused: bool,
-) -> String {
+    callers: &[Caller],
+) -> Result<String, String> {
+    let settings = &input.settings.settings;
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
-    match (placement.fit, pool) {
-        (Fit::InPlace, Some(_)) => "does not move it: its address lies in its pool".to_owned(),
-        (Fit::NotWhereAssumed, _) => {
-            "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
-        }
-        (Fit::InPlace, _) => format!("does not move it: {}", reason(service, placement, "no pool matches it")),
-        (Fit::Unmatched, _) if !placement.verdict.is_allocated() => {
-            format!("does not move it: {}", reason(service, placement, "no pool matches it"))
-        }
+    let stays = match (placement.fit, pool) {
+        (Fit::InPlace, Some(_)) => "its address lies in its pool",
+        (Fit::NotWhereAssumed, _) => "the setting assumeOS decides its pool, and its address lies in another pool",
+        (Fit::InPlace, _) => reason(service, placement, "no pool matches it"),
+        (Fit::Unmatched, _) if !placement.verdict.is_allocated() => reason(service, placement, "no pool matches it"),
+        _ if placement.by_hand == Some(true) => "its address was set by hand",
+        _ if Move::of(service) == Some(Move::Never) => return Err(format!("annotation {MOVE_ANNOTATION}: never")),
+        _ if is_being_deleted(service) => "it is being deleted",
         (Fit::Misplaced | Fit::Unmatched, pool) => {
-            if by_hand == Some(true) {
-                return "does not move it: its address was set by hand".to_owned();
-            }
-            if Move::of(service) == Some(Move::Never) {
-                return format!("does not move it: annotation {MOVE_ANNOTATION}: never");
-            }
-            if is_being_deleted(service) {
-                return "does not move it: it is being deleted".to_owned();
-            }
             let Some(new) = decision.allocated() else {
-                return format!("does not move it: {}", reason(service, placement, "its pool has no address for it"));
+                return Err(reason(service, placement, "its pool has no address for it").to_owned());
             };
             let to = joined(merge(settings, pool, &placement.addresses, new), " and ");
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
@@ -214,16 +191,16 @@ fn moves(
             options.extend((!callers.is_empty()).then_some(MOVE_OPTION));
             let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
             let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
-            let unless = if by_hand.is_none() { ", unless its address was set by hand" } else { "" };
-            if refused {
-                return format!("would move it to {to}{with}{unless}, {REFUSES}");
-            }
-            format!("moves it to {to}{with}{unless}")
+            let unless = if placement.by_hand.is_none() { ", unless its address was set by hand" } else { "" };
+            return Ok(match input.refused {
+                true => format!("would move it to {to}{with}{unless}, {REFUSES}"),
+                false => format!("moves it to {to}{with}{unless}"),
+            });
         }
-    }
+    };
+    Err(stays.to_owned())
 }
 
-/// The reason that the policy gives, without the name of the Service.
 fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
     without_subject(&ServiceKey::of(service), placement.verdict.reason().unwrap_or(otherwise))
 }

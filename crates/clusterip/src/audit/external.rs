@@ -1,5 +1,4 @@
-//! Decides whether Services may have their external addresses, counts how the addresses of the pools are used and held,
-//! and describes problems.
+//! Whether Services may have their external addresses, how those of the pools are used and held, and the problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,77 +24,47 @@ use super::model::{
 };
 use crate::service_placement::without_subject;
 use crate::text::joined;
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 
 /// A Service that has external addresses or is to have some.
 pub(super) struct ExternalPlacement {
-    pub id: ServiceKey,
-    pub service: Arc<StoredService>,
-    /// Whether this product gives the Service external addresses.
-    pub served: bool,
+    service: Arc<StoredService>,
+    served: bool,
     /// The recorded addresses, inside and outside of pools.
-    pub recorded: Vec<IpAddr>,
+    recorded: Vec<IpAddr>,
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
-    pub claims: Vec<(&'static str, IpAddr)>,
-    pub shown: BTreeSet<IpAddr>,
-    pub refused: Refused,
+    claims: Vec<(&'static str, IpAddr)>,
+    shown: BTreeSet<IpAddr>,
+    refused_record: Option<String>,
+    refused_claims: Option<String>,
 }
 
-/// Why the policy refuses the addresses of a Service; `None` if it accepts them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Refused {
-    pub record: Option<String>,
-    pub claims: Option<String>,
-}
-
-/// Decides about every Service that has recorded external addresses or claims addresses of the pools, in the order of
-/// their namespaces and names. The result also contains the Services that are to have external addresses.
+/// The Services that have, claim or are to have external addresses, by namespace and name, except deleted ones.
 fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> Vec<ExternalPlacement> {
     let policy = ExternalPolicy::new(external);
     let services = Snapshot::read(snapshot).external_services();
     let placed = services.into_iter().filter_map(|service| {
-        let mut one = concerned(external, service)?;
-        one.refused = refused(&policy, external, snapshot, &one);
-        Some(one)
+        let fields = stored::read(&service.value());
+        let (served, recorded, shown) = (external.is_ours(&fields), stored::recorded(&fields), service.shown());
+        let claims = claimed(&fields, &shown, external);
+        if fields.deleting || !served && recorded.is_empty() && claims.is_empty() {
+            return None;
+        }
+        let refused_record = match served {
+            _ if recorded.is_empty() => None,
+            true => policy.refusal(snapshot, &service),
+            false => Some(format!(
+                "it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass {}",
+                external.load_balancer_class
+            )),
+        };
+        let refused_claims = if claims.is_empty() { None } else { policy.claim_refusal(snapshot, &service) };
+        Some(ExternalPlacement { service, served, recorded, claims, shown, refused_record, refused_claims })
     });
     placed.collect()
 }
 
-/// The external addresses of a Service; `None` if it has none and gets none, or if it is being deleted.
-fn concerned(external: &ExternalSettings, service: Arc<StoredService>) -> Option<ExternalPlacement> {
-    let fields = stored::read(&service.value());
-    let (served, recorded) = (external.is_ours(&fields), stored::recorded(&fields));
-    let shown = service.shown();
-    let claims = claimed(&fields, &shown, external);
-    let concerned = served || !recorded.is_empty() || !claims.is_empty();
-    let (id, refused) = (service.key().clone(), Refused::default());
-    let placement = ExternalPlacement { id, service, served, recorded, claims, shown, refused };
-    (concerned && !fields.deleting).then_some(placement)
-}
-
-fn refused(
-    policy: &ExternalPolicy,
-    external: &ExternalSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
-    one: &ExternalPlacement,
-) -> Refused {
-    let not_served = || {
-        format!(
-            "it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass {}",
-            external.load_balancer_class
-        )
-    };
-    let record = match one.served {
-        _ if one.recorded.is_empty() => None,
-        true => policy.refusal(snapshot, &one.service),
-        false => Some(not_served()),
-    };
-    let claims = if one.claims.is_empty() { None } else { policy.claim_refusal(snapshot, &one.service) };
-    Refused { record, claims }
-}
-
-/// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
-/// external addresses.
+/// Audits the external addresses and adds their problems to `findings`; `None` without pools of them.
 pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: &mut Vec<String>) -> Option<External> {
     let settings = &input.settings.settings.external;
     if settings.pools.is_empty() {
@@ -103,92 +72,73 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     }
     let placed = place_all(settings, &input.cluster.snapshot);
     let nodes = Snapshot::read(&input.cluster.snapshot).nodes().cloned().collect::<Vec<_>>();
-    let by_id: BTreeMap<&ServiceKey, &ExternalPlacement> = placed.iter().map(|one| (&one.id, one)).collect();
-    let refusal = &mut |service: &StoredService| by_id.get(service.key()).and_then(|one| one.refused.record.clone());
+    let by_key: BTreeMap<&ServiceKey, _> = placed.iter().map(|one| (one.service.key(), &one.refused_record)).collect();
+    let refusal = &mut |service: &StoredService| by_key.get(service.key()).and_then(|refused| (*refused).clone());
     let (owners, _) = owners(settings, placed.iter().map(|one| Arc::clone(&one.service)), refusal);
     let assigned = assignments(settings, &owners, &nodes);
-    let uses = uses(settings, &placed);
+    let used = used(settings, &placed, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
     for one in &placed {
         of_service(settings, one, findings);
     }
-    of_shared(settings, &uses, findings);
+    of_shared(settings, &used, findings);
     match &input.cluster.holders {
         Ok(holders) => of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
-    let used = used(&placed, uses, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
     let held = input.cluster.holders.as_ref().ok().map(|holders| held(&assigned, holders));
     let pools = settings.pools.iter().map(|pool| Pool {
         name: pool.name.clone(),
         ranges: pool.ranges.iter().map(|span| range(pool, span, &used, held.as_ref())).collect(),
     });
     let pools: Vec<Pool<ExternalRange>> = pools.collect();
-    full_pools(settings, &pools, findings);
+    findings.extend(pools.iter().flat_map(full));
     let count = placed.iter().filter(|one| !one.recorded.is_empty()).count();
     Some(External { pools, count })
 }
 
-/// The Services that have each address of the pools, in their order, and the field or annotation that gives each of
-/// them the address.
-fn uses(settings: &ExternalSettings, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
-    let mut uses: BTreeMap<IpAddr, Vec<ExternalUse>> = BTreeMap::new();
-    for one in placed {
-        let recorded = one.recorded.iter().map(|address| ("record", *address));
-        for (by, address) in recorded.chain(one.claims.iter().copied()) {
-            let uses = uses.entry(address).or_default();
-            // A Service that has the address twice is listed once.
-            let ServiceKey { namespace, name } = one.id.clone();
-            if !uses.iter().any(|other| (&other.namespace, &other.name) == (&namespace, &name)) {
-                uses.push(ExternalUse { namespace, name, by: by.to_owned() });
-            }
-        }
-    }
-    uses.retain(|address, _| settings.pool_of(*address).is_some());
-    uses
-}
-
+/// The addresses of the pools that are used or in flight. A Service that has an address twice is listed once.
 fn used(
+    settings: &ExternalSettings,
     placed: &[ExternalPlacement],
-    uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
     in_flight: &[(IpAddr, Owner)],
     holders: Option<&HolderSnapshot>,
 ) -> BTreeMap<IpAddr, ExternalAddress> {
-    let wrong = placed.iter().flat_map(|one| {
-        let recorded = one.recorded.iter().filter(|_| one.refused.record.is_some());
-        recorded.chain(one.claims.iter().map(|(_, address)| address))
-    });
-    let wrong: BTreeSet<IpAddr> = wrong.copied().collect();
-    let holder = |address| {
+    let unused = |address, state| {
         let holder = holders.and_then(|holders| holders.holder(address));
-        holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node })
+        let holder = holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node });
+        ExternalAddress { address, state, services: Vec::new(), holder }
     };
     let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
-    for (address, services) in uses {
-        let state = if services.len() > 1 || wrong.contains(&address) { State::Misplaced } else { State::Used };
-        used.insert(address, ExternalAddress { address, state, services, holder: holder(address) });
+    for one in placed {
+        let ServiceKey { namespace, name } = one.service.key();
+        let recorded = one.recorded.iter().map(|address| ("record", *address, one.refused_record.is_some()));
+        let claims = one.claims.iter().map(|(by, address)| (*by, *address, true));
+        let inside = recorded.chain(claims).filter(|(_, address, _)| settings.pool_of(*address).is_some());
+        for (by, address, is_wrong) in inside {
+            let entry = used.entry(address).or_insert_with(|| unused(address, State::Used));
+            if !entry.services.iter().any(|other| (&other.namespace, &other.name) == (namespace, name)) {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                entry.services.push(ExternalUse { namespace, name, by: by.to_owned() });
+            }
+            if is_wrong || entry.services.len() > 1 {
+                entry.state = State::Misplaced;
+            }
+        }
     }
     for (address, owner) in in_flight {
         let (namespace, name) = owner.id();
-        let service =
-            || ExternalUse { namespace: namespace.to_owned(), name: name.to_owned(), by: "record".to_owned() };
-        used.entry(*address).or_insert_with(|| ExternalAddress {
-            address: *address,
-            state: State::InFlight,
-            services: vec![service()],
-            holder: holder(*address),
-        });
+        let service = ExternalUse { namespace: namespace.into(), name: name.into(), by: "record".to_owned() };
+        let in_flight = || ExternalAddress { services: vec![service], ..unused(*address, State::InFlight) };
+        used.entry(*address).or_insert_with(in_flight);
     }
     used
 }
 
-/// The assigned addresses that a living node holds.
 fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
     let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
     living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
 }
 
-/// The usage of one range of a pool, given the addresses that are `used` in the cluster. `held` are the addresses
-/// that a living node holds; `None` if unknown.
 pub fn range(
     pool: &settings::ExternalPool,
     range: &Span,
@@ -202,14 +152,13 @@ pub fn range(
     let in_flight = |address: &ExternalAddress| (address.address, address.state == State::InFlight);
     let usage = Usage::of_addresses(&candidates, addresses.iter().map(in_flight));
     let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
-    let counts = Usage { withheld: excluded, held, ..usage };
     let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: WithheldReason::Excluded };
     ExternalRange {
         range: range.to_string(),
         first: range.first(),
         last: range.last(),
         around: around(range),
-        counts,
+        counts: Usage { withheld: excluded, held, ..usage },
         withheld: withheld.into_iter().map(in_model).collect(),
         addresses,
     }
@@ -225,29 +174,25 @@ fn around(range: &Span) -> IpNet {
 }
 
 fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &mut Vec<Finding>) {
+    let key = one.service.key();
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, remedy: &str| {
-        findings.push(external_finding(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
+        findings.push(external_finding(settings, kind, key, addresses, &message, remedy));
     };
-    if let Some(reason) = &one.refused.record {
-        let message = format!(
-            "{} is recorded, and the policy refuses it: {}",
-            joined(&one.recorded, ","),
-            without_subject(&one.id, reason)
-        );
+    let refused = |how, addresses: &[IpAddr], reason| {
+        format!("{} is {how}, and the policy refuses it: {}", joined(addresses, ","), without_subject(key, reason))
+    };
+    if let Some(reason) = &one.refused_record {
         let remedy = format!(
             "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
              another address, if it should have one"
         );
+        let message = refused("recorded", &one.recorded, reason);
         found(Kind::RefusedExternal, one.recorded.clone(), message, &remedy);
     }
-    let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
-    match &one.refused.claims {
+    match &one.refused_claims {
         Some(reason) => {
-            let message = format!(
-                "{} is claimed, and the policy refuses it: {}",
-                joined(&claimed, ","),
-                without_subject(&one.id, reason)
-            );
+            let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
+            let message = refused("claimed", &claimed, reason);
             let remedy = "remove the claim: the policy did not see it, or it is older than the pool";
             found(Kind::RefusedExternal, claimed, message, remedy);
         }
@@ -275,11 +220,11 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     }
 }
 
-/// Adds the addresses that several Services have, once for each of these Services.
-fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUse>>, findings: &mut Vec<Finding>) {
+fn of_shared(settings: &ExternalSettings, used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
     // A message lists only the first few Services: each of the others has a finding of its own.
     const SHOWN: usize = 3;
-    for (address, services) in uses.iter().filter(|(_, services)| services.len() > 1) {
+    let shared = used.values().filter(|used| used.services.len() > 1);
+    for ExternalAddress { address, services, .. } in shared {
         for (index, one) in services.iter().enumerate() {
             let others = services.iter().enumerate().filter(|(other, _)| *other != index);
             let others =
@@ -291,8 +236,8 @@ fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUs
             let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
             let remedy = "let only one of them keep the address: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
-            let subject = (&one.namespace, &one.name);
-            findings.push(external_finding(settings, Kind::SharedExternal, subject, vec![*address], message, remedy));
+            let key = ServiceKey::new(&one.namespace, &one.name);
+            findings.push(external_finding(settings, Kind::SharedExternal, &key, vec![*address], &message, remedy));
         }
     }
 }
@@ -323,61 +268,49 @@ fn of_holders(
                  the log of the agent says why"
             }
         };
-        let subject = (&assignment.service.namespace, &assignment.service.name);
-        findings.push(external_finding(settings, Kind::NotHeld, subject, vec![*address], message, remedy));
+        let service = &assignment.service;
+        findings.push(external_finding(settings, Kind::NotHeld, service, vec![*address], &message, remedy));
     }
     for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = HolderClaim::lease_name(address);
-        let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
+        let message = format!("{address} is held by it (Lease {lease}), but no Service has it");
         let remedy = "agents give it back within a minute; if no agent runs any more, delete the Lease";
         findings.push(Finding {
-            node: Some(holder.node),
             addresses: vec![address],
             pool: pool_name(settings, address),
-            ..Finding::new(Kind::IdleClaim, message, remedy)
+            ..Finding::of_node(Kind::IdleClaim, &holder.node, &message, remedy)
         });
     }
 }
 
-fn full_pools(settings: &ExternalSettings, pools: &[Pool<ExternalRange>], findings: &mut Vec<Finding>) {
-    for (pool, used) in settings.pools.iter().zip(pools) {
-        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-            let ranges: Vec<_> = used.ranges.iter().filter(|range| Family::of(range.first) == family).collect();
-            if ranges.iter().any(|range| range.counts.free > 0) {
-                continue;
-            }
-            let usable = ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(range.counts.usable));
-            let ranges = joined(ranges.iter().map(|range| &range.range), ", ");
-            let message = format!("external pool {} ({ranges}) is full: all {usable} addresses are used", pool.name);
-            let remedy = "add a range to the pool, or delete Services that are not needed";
-            let found = Finding::new(Kind::FullExternalPool, message, remedy);
-            findings.push(Finding { pool: Some(pool.name.clone()), ..found });
-        }
-    }
+fn full(pool: &Pool<ExternalRange>) -> Vec<Finding> {
+    let full = usage::full(pool.ranges.iter().map(|range| (Family::of(range.first), range.counts)));
+    let finding = |(family, sum): (&Family, &Usage)| {
+        let ranges = pool.ranges.iter().filter(|range| Family::of(range.first) == *family).map(|range| &range.range);
+        let (name, ranges, usable) = (&pool.name, joined(ranges, ", "), sum.usable);
+        let message = format!("external pool {name} ({ranges}) is full: all {usable} addresses are used");
+        let remedy = "add a range to the pool, or delete Services that are not needed";
+        Finding::of_pool(Kind::FullExternalPool, name, message, remedy)
+    };
+    full.iter().map(finding).collect()
 }
 
 fn external_finding(
     settings: &ExternalSettings,
     kind: Kind,
-    (namespace, name): (&String, &String),
+    service: &ServiceKey,
     addresses: Vec<IpAddr>,
-    message: String,
+    message: &str,
     remedy: &str,
 ) -> Finding {
-    Finding {
-        namespace: Some(namespace.clone()),
-        name: Some(name.clone()),
-        pool: addresses.iter().find_map(|address| pool_name(settings, *address)),
-        addresses,
-        ..Finding::new(kind, format!("Service {namespace}/{name}: {message}"), remedy)
-    }
+    let pool = addresses.iter().find_map(|address| pool_name(settings, *address));
+    Finding { pool, addresses, ..Finding::of_service(kind, service, message, remedy) }
 }
 
 fn pool_name(settings: &ExternalSettings, address: IpAddr) -> Option<String> {
     settings.pool_of(address).map(|pool| pool.name.clone())
 }
 
-/// `lies in pool lan (10.0.9.10-10.0.9.40)`
 fn lies(settings: &ExternalSettings, address: IpAddr) -> String {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| pool.ranges.iter().find(|range| range.contains(address)));

@@ -17,7 +17,6 @@ use crate::service_selector::ServiceSelector;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MisplacedService {
-    /// The finding that an audit with the same settings reports.
     #[serde(flatten)]
     pub finding: Finding,
     /// The pools that the addresses of the Service lie in; empty for addresses outside of all pools.
@@ -28,14 +27,11 @@ pub(crate) struct MisplacedService {
 
 #[derive(Debug, Default)]
 pub(crate) struct MisplacedServices {
-    /// The Services, by kind of finding, then by namespace and name.
     pub services: Vec<MisplacedService>,
-    /// What could not be determined about them, as sentences.
     pub notes: Vec<String>,
 }
 
 impl MisplacedServices {
-    /// Finds the misplaced Services among those that match the selector. `None` stands for any labels.
     pub fn find(
         settings: &LiveSettings,
         snapshot: &Arc<RwLock<Snapshot>>,
@@ -62,8 +58,7 @@ impl MisplacedServices {
 impl MisplacedService {
     fn of(settings: &LiveSettings, placed: &PlacedService, called: &ControlPlaneServices) -> Option<Self> {
         let placement = placed.placement.as_ref().as_ref().ok()?;
-        let mut found = Vec::new();
-        service_findings::of_service(&settings.settings, placed, called, false, &mut found);
+        let found = service_findings::of_service(&settings.settings, placed, called, false);
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
         let service = placed.service.value();

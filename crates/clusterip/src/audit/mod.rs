@@ -15,7 +15,7 @@ pub(crate) mod service_findings;
 pub(crate) mod services;
 pub(crate) mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use clusterip_core::settings::{self, Settings};
 use clusterip_failover::holders::{HolderSnapshot, Observer};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::Api;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -55,7 +55,6 @@ pub(crate) struct AuditInput<'m> {
 }
 
 impl AuditInput<'_> {
-    /// Audits the cluster. A decision in `cache` that still holds is not made again.
     pub fn audit(&self, cache: &mut AuditCache) -> Audit {
         let placed = services::place_all(self.settings, &self.cluster.snapshot, cache);
         let settings = &self.settings.settings;
@@ -68,19 +67,9 @@ impl AuditInput<'_> {
                 ranges: pool.cidrs.iter().map(|cidr| services::range(settings, pool, *cidr, &used)).collect(),
             })
             .collect();
-        let mut findings = Vec::new();
-        for placed in &placed {
-            service_findings::of_service(settings, placed, &self.cluster.called, self.refused, &mut findings);
-        }
-        let kubernetes = self.kubernetes();
-        service_findings::of_pools(
-            settings,
-            &pools,
-            &self.cluster.ranges.nets(),
-            &kubernetes,
-            self.ledger,
-            &mut findings,
-        );
+        let of_service = |placed| service_findings::of_service(settings, placed, &self.cluster.called, self.refused);
+        let mut findings: Vec<Finding> = placed.iter().flat_map(of_service).collect();
+        service_findings::of_pools(self, &pools, &mut findings);
         findings.extend(service_findings::over_dns(settings, |address| used.contains_key(&address)));
         findings.extend(service_findings::of_other_webhooks(&self.cluster.called));
         findings.extend(self.objects.iter().filter_map(not_ready));
@@ -94,29 +83,33 @@ impl AuditInput<'_> {
         }
         notes.extend(unknown_owners(&placed));
         notes.extend(unknown_callers(&self.cluster.called, &findings));
-        notes.extend(unknown_webhooks(&self.cluster.called));
-        let services = placed.iter().filter(|placed| has_address(placed)).count();
+        notes.extend(self.cluster.called.unknown_webhooks().map(|reason| {
+            format!(
+                "it is unknown whether a webhook of another program also chooses addresses of Services: \
+                 MutatingWebhookConfigurations can't be read: {reason}"
+            )
+        }));
+        let services =
+            placed.iter().filter(|placed| placed.placement.is_ok() || !placed.service.addresses().is_empty()).count();
         let reservations = self.reservations();
         Audit { pools, reservations, nodes, external, findings, services, notes }
     }
 
-    /// The audit with only the findings about Services of this namespace that match the selector, and about everything
-    /// that has no namespace. `None` stands for all namespaces, and for any labels.
+    /// The audit with only the findings about these Services, and about everything that has no namespace.
     pub fn only_of(&self, mut audit: Audit, namespace: Option<&str>, selector: Option<&ServiceSelector>) -> Audit {
         if namespace.is_none() && selector.is_none() {
             return audit;
         }
+        let snapshot = Snapshot::read(&self.cluster.snapshot);
         let is_selected =
             |service: &&Arc<StoredService>| selector.is_none_or(|selector| selector.matches(&service.value()));
-        let snapshot = Snapshot::read(&self.cluster.snapshot);
-        let selected: Vec<&Arc<StoredService>> = snapshot.each_service(namespace).filter(is_selected).collect();
-        let keys: BTreeSet<(&str, &str)> =
-            selected.iter().map(|service| (&*service.key().namespace, &*service.key().name)).collect();
+        let selected: BTreeMap<&ServiceKey, &Arc<StoredService>> =
+            snapshot.each_service(namespace).filter(is_selected).map(|service| (service.key(), service)).collect();
         audit.findings.retain(|finding| match (&finding.namespace, &finding.name) {
-            (Some(namespace), Some(name)) => keys.contains(&(namespace.as_str(), name.as_str())),
+            (Some(namespace), Some(name)) => selected.contains_key(&ServiceKey::new(namespace, name)),
             _ => true,
         });
-        audit.services = selected.iter().filter(|service| !service.addresses().is_empty()).count();
+        audit.services = selected.values().filter(|service| !service.addresses().is_empty()).count();
         audit
     }
 
@@ -160,42 +153,31 @@ impl AuditInput<'_> {
         }
         used
     }
-
-    fn kubernetes(&self) -> Vec<IpAddr> {
-        let snapshot = Snapshot::read(&self.cluster.snapshot);
-        let kubernetes = snapshot.service(&ServiceKey::new("default", "kubernetes"));
-        kubernetes.map(|service| service.addresses().to_vec()).unwrap_or_default()
-    }
 }
 
-/// Audits what a server watches. Clones are cheap and share one cache.
+/// Audits what a server watches.
 ///
 /// The first audit decides about every Service. A later audit decides only about the Services for which something has
 /// changed: the Service, an object in its namespace, the nodes, or the settings.
-#[derive(Clone)]
 pub struct LiveAudit {
     evaluator: Evaluator,
-    cache: Arc<Mutex<AuditCache>>,
-    leases: Option<Api<Lease>>,
+    cache: Mutex<AuditCache>,
+    /// Those of the agents. They are read if the settings have pools of external addresses.
+    leases: Api<Lease>,
     /// What the settings were compiled from; `None` if they do not come from objects.
     compilation: watch::Receiver<Option<Arc<Compilation>>>,
 }
 
 impl LiveAudit {
-    /// Audits with the policy, settings, stores and ledger of `evaluator`. The settings come from the objects of
-    /// `compilation`.
-    pub fn new(evaluator: Evaluator, compilation: watch::Receiver<Option<Arc<Compilation>>>) -> Self {
-        Self { evaluator, cache: Arc::default(), leases: None, compilation }
+    pub fn new(
+        evaluator: Evaluator,
+        leases: Api<Lease>,
+        compilation: watch::Receiver<Option<Arc<Compilation>>>,
+    ) -> Self {
+        Self { evaluator, cache: Mutex::default(), leases, compilation }
     }
 
-    /// Also reports which nodes hold external addresses: if the settings have pools of external addresses, each
-    /// audit reads the Leases of the agents in `namespace`.
-    pub fn reading_leases(self, client: Client, namespace: &str) -> Self {
-        Self { leases: Some(Api::namespaced(client, namespace)), ..self }
-    }
-
-    /// Audits the cluster as it is now. The call blocks until the audit is done, so a caller that reads Leases must
-    /// call it from a thread that a runtime lets block.
+    /// Audits the cluster as it is now. If it reads Leases, the thread must be one that a runtime lets block.
     pub fn audit(&self) -> Audit {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
@@ -218,11 +200,9 @@ impl LiveAudit {
         input.audit(&mut self.cache.lock())
     }
 
-    /// What the Leases say now, or why they can't be read.
     fn holders(&self) -> Result<HolderSnapshot, String> {
-        let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;
-        let leases = runtime.block_on(list_leases(leases, &Observer::labels()));
+        let leases = runtime.block_on(list_leases(&self.leases, &Observer::labels()));
         let leases = leases.map_err(|error| error_message(&error))?;
         let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
         leases.iter().for_each(|lease| holders.apply(lease));
@@ -241,36 +221,29 @@ fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
 }
 
 fn of_service(placed: &PlacedService) -> Vec<Address> {
-    let address = |address| bare(address, State::Used, &placed.id.namespace, &placed.id.name);
-    let own = || placed.service.addresses().iter().copied().map(address);
+    let (mut state, mut pool, mut evidence, mut by_hand) = (State::Used, None, None, None);
     match placed.placement.as_ref() {
-        Err(Skip::Unmanaged) => {
-            let by_hand = is_set_by_hand(&placed.service.value());
-            own().map(|address| Address { by_hand, ..address }).collect()
-        }
+        Err(Skip::Unmanaged) => by_hand = is_set_by_hand(&placed.service.value()),
         Err(Skip::HalfMoved) => {
-            let evidence = Some("it looks as if a move has begun and has not ended".to_owned());
-            own().map(|own| Address { state: State::InFlight, evidence: evidence.clone(), ..own }).collect()
+            state = State::InFlight;
+            evidence = Some("it looks as if a move has begun and has not ended".to_owned());
         }
         Ok(placement) => {
-            let state = match placement.fit {
-                Fit::InPlace | Fit::NotWhereAssumed => State::Used,
-                Fit::Unmatched | Fit::Misplaced => State::Misplaced,
-            };
-            let (pool, evidence, by_hand) = (&placement.pool, &placement.evidence, placement.by_hand);
-            let own = placement.addresses.iter().copied().map(address);
-            own.map(|own| Address { state, pool: pool.clone(), evidence: evidence.clone(), by_hand, ..own }).collect()
+            if matches!(placement.fit, Fit::Unmatched | Fit::Misplaced) {
+                state = State::Misplaced;
+            }
+            (pool, evidence, by_hand) = (placement.pool.clone(), placement.evidence.clone(), placement.by_hand);
         }
     }
+    let ServiceKey { namespace, name } = placed.service.key();
+    let bare = |address: &IpAddr| bare(*address, state, namespace, name);
+    let address = |own| Address { pool: pool.clone(), evidence: evidence.clone(), by_hand, ..own };
+    placed.service.addresses().iter().map(bare).map(address).collect()
 }
 
 fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     Address { address, state, namespace, name, pool: None, evidence: None, by_hand: None }
-}
-
-fn has_address(placed: &PlacedService) -> bool {
-    placed.placement.is_ok() || !placed.service.addresses().is_empty()
 }
 
 /// Sorts by kind, then by pool in the order of the settings, then by namespace and name.
@@ -291,7 +264,6 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
     });
 }
 
-/// A note if Services could move and it is unknown whether the control plane calls them.
 fn unknown_callers<'f>(
     called: &ControlPlaneServices,
     findings: impl IntoIterator<Item = &'f Finding>,
@@ -303,15 +275,6 @@ fn unknown_callers<'f>(
     })
 }
 
-fn unknown_webhooks(called: &ControlPlaneServices) -> Option<String> {
-    let reason = called.unknown_webhooks()?;
-    Some(format!(
-        "it is unknown whether a webhook of another program also chooses addresses of Services: \
-         MutatingWebhookConfigurations can't be read: {reason}"
-    ))
-}
-
-/// One note for all Services whose addresses may have been set by hand.
 fn unknown_owners(placed: &[PlacedService]) -> Option<String> {
     let is_unknown =
         |placed: &&PlacedService| placed.placement.as_ref().as_ref().is_ok_and(|placement| placement.by_hand.is_none());

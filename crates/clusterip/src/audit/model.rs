@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use clap::ValueEnum;
 use clusterip_api::ReservationHolder;
+use clusterip_core::address::{WithheldSpan, Withholding};
+use clusterip_core::service_key::ServiceKey;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Serialize, Serializer};
@@ -12,22 +14,16 @@ use crate::usage::{self, Usage};
 
 /// The audit of a cluster at one moment. Pools and their ranges are in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Audit {
     pub pools: Vec<Pool>,
-    /// The addresses that pools keep for single Services, in the order of the settings; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<Reservation>,
-    /// The node pools; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
-    /// The pools of external addresses; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
-    /// The problems: by kind, then those of pools in the order of the settings, then those of Services by namespace
-    /// and name, or of Nodes by name.
+    /// By kind, then those of pools in the order of the settings, then by namespace and name.
     pub findings: Vec<Finding>,
-    /// The number of Services that have an address.
     pub services: usize,
     /// What could not be determined, as sentences.
     pub notes: Vec<String>,
@@ -41,7 +37,6 @@ pub struct Pool<R = Range> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Range {
     pub cidr: IpNet,
     #[serde(serialize_with = "usage::services_json")]
@@ -54,14 +49,26 @@ pub struct Range {
 
 /// Consecutive addresses that are not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Span {
-    pub first: IpAddr,
-    pub last: IpAddr,
-    pub why: WithheldReason,
+pub struct Span<A = IpAddr, W = WithheldReason> {
+    pub first: A,
+    pub last: A,
+    pub why: W,
 }
 
-/// Why an address is not assigned to every Service.
+/// Consecutive blocks that are never assigned.
+pub type BlockSpan = Span<IpNet, WithheldBlock>;
+
+impl From<WithheldSpan> for Span {
+    fn from(WithheldSpan { span, why }: WithheldSpan) -> Self {
+        let why = match why {
+            Withholding::ByHand => WithheldReason::Reserved,
+            Withholding::Excluded => WithheldReason::Excluded,
+            Withholding::ForService => WithheldReason::ForService,
+        };
+        Self { first: span.first(), last: span.last(), why }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WithheldReason {
@@ -73,7 +80,6 @@ pub enum WithheldReason {
     ForService,
 }
 
-/// An address that is used or in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Address {
@@ -81,17 +87,14 @@ pub struct Address {
     pub state: State,
     /// Namespace of the Service that has the address; empty if unknown.
     pub namespace: String,
-    /// Name of the Service that has the address; empty if unknown.
     pub name: String,
     /// The pool that the Service belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
-    /// The evidence about the Service's nodes, in words.
     pub evidence: Option<String>,
     /// Whether a person chose the address; `null` if unknown, because the Service has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
 }
 
-/// An address that a pool keeps for one Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reservation {
@@ -101,8 +104,7 @@ pub struct Reservation {
     pub name: String,
     #[serde(serialize_with = "reservation_state")]
     pub state: ReservationHolder,
-    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if no other Service has it, or if only an
-    /// `IPAddress` object shows that the address is used.
+    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if only an `IPAddress` object shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<String>,
     /// Since when the state has been observed; absent without a ServicePool object whose status says so.
@@ -118,11 +120,9 @@ fn reservation_state<S: Serializer>(holder: &ReservationHolder, serializer: S) -
     })
 }
 
-/// How an address or a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// By a Service or Node that belongs there.
     Used,
     /// By a Service or Node that belongs elsewhere, or that may not have it.
     Misplaced,
@@ -152,47 +152,31 @@ pub struct BlockRange {
     pub blocks: Vec<Block>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BlockSpan {
-    pub first: IpNet,
-    pub last: IpNet,
-    pub why: WithheldBlock,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WithheldBlock {
-    /// It has addresses of a Service range of the cluster.
     ServiceRange,
-    /// It has addresses of a pool of Services.
     ServicePool,
-    /// It has addresses that the pool's `exclude` lists.
     Excluded,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Block {
     pub block: IpNet,
-    /// `used` if the block is in place, otherwise `misplaced`.
     pub state: State,
     pub node: String,
-    /// The pool that the Node belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
     /// The labels that decide the pool, in words; without a pool, the reason why there is none.
     pub evidence: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct External {
     pub pools: Vec<Pool<ExternalRange>>,
     pub count: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalRange {
     /// The range as the settings write it: a CIDR, or its first and last address.
     pub range: String,
@@ -202,25 +186,21 @@ pub struct ExternalRange {
     pub around: IpNet,
     #[serde(serialize_with = "usage::external_json")]
     pub counts: Usage,
-    /// The addresses that are never assigned, in order, as few spans as possible.
     pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalAddress {
     pub address: IpAddr,
     pub state: State,
-    /// The Services that have the address; more than one is a problem.
     pub services: Vec<ExternalUse>,
     /// The node that holds the address according to its claim.
     pub holder: Option<Holder>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalUse {
     pub namespace: String,
     pub name: String,
@@ -228,16 +208,14 @@ pub struct ExternalUse {
     pub by: String,
 }
 
-/// A node that holds an external address according to its claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Holder {
     pub node: String,
     /// Whether the node's agent renews its heartbeat, as far as one look can tell.
     pub renewed: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     pub kind: Kind,
@@ -257,7 +235,6 @@ pub struct Finding {
     pub blocks: Vec<IpNet>,
     /// The pool with the problem, or the pool that the Service or Node belongs to.
     pub pool: Option<String>,
-    /// The evidence about the Service's nodes, in words.
     pub evidence: Option<String>,
     /// The problem in words, with the Service, Node or pool, the address, the range and the evidence.
     pub message: String,
@@ -266,31 +243,31 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that names no object.
     pub fn new(kind: Kind, message: String, remedy: &str) -> Self {
-        Self {
-            kind,
-            namespace: None,
-            name: None,
-            node: None,
-            webhook_configuration: None,
-            object: None,
-            addresses: Vec::new(),
-            blocks: Vec::new(),
-            pool: None,
-            evidence: None,
-            message,
-            remedy: remedy.to_owned(),
-        }
+        Self { kind, message, remedy: remedy.to_owned(), ..Self::default() }
+    }
+
+    pub(super) fn of_service(kind: Kind, id: &ServiceKey, message: &str, remedy: &str) -> Self {
+        let (namespace, name) = (Some(id.namespace.clone()), Some(id.name.clone()));
+        Self { namespace, name, ..Self::new(kind, format!("Service {id}: {message}"), remedy) }
+    }
+
+    pub(super) fn of_node(kind: Kind, node: &str, message: &str, remedy: &str) -> Self {
+        Self { node: Some(node.to_owned()), ..Self::new(kind, format!("Node {node}: {message}"), remedy) }
+    }
+
+    pub(super) fn of_pool(kind: Kind, pool: &str, message: String, remedy: &str) -> Self {
+        Self { pool: Some(pool.to_owned()), ..Self::new(kind, message, remedy) }
     }
 }
 
 /// The kinds of findings: first those of Services and their pools, then those of Nodes, then those of external
 /// addresses, each group with the worst first. The names are the values of `--fail-on`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A move of a Service has begun and has not ended
+    #[default]
     HalfMoved,
     /// A Service lies in another pool than its evidence names
     Misplaced,

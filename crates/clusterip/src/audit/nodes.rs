@@ -12,12 +12,7 @@ use ipnet::IpNet;
 use super::model::{Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock};
 use crate::nodes::blocks::{HeldBlocks, NodePlacement, PlacedBlock};
 use crate::text::joined;
-use crate::usage::Usage;
-
-struct PlacedNode<'s> {
-    name: String,
-    placement: NodePlacement<'s>,
-}
+use crate::usage::{self, Usage};
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools.
 pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: &mut Vec<Finding>) -> Option<Nodes> {
@@ -26,42 +21,41 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
     }
     let placed = place_all(settings, snapshot);
     let blocks: Vec<Block> = placed.iter().flat_map(blocks).collect();
-    let pools = settings.nodes.pools.iter();
-    let pools: Vec<Pool<BlockRange>> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
+    let pools = settings.nodes.pools.iter().map(|pool| {
+        let ranges = pool.cidrs.iter().filter_map(|cidr| range(settings, pool, *cidr, &blocks));
+        Pool { name: pool.name.clone(), ranges: ranges.collect() }
+    });
+    let pools: Vec<Pool<BlockRange>> = pools.collect();
     for node in &placed {
         of_node(node, findings);
     }
-    of_pools(settings, &pools, findings);
-    let with_blocks = placed.iter().filter(|node| !node.placement.blocks.is_empty()).count();
+    for (pool, used) in settings.nodes.pools.iter().zip(&pools) {
+        findings.extend(full(pool, used));
+    }
+    let with_blocks = placed.iter().filter(|node| !node.blocks.is_empty()).count();
     Some(Nodes { pools, count: placed.len(), with_blocks })
 }
 
-fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode<'s>> {
+fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<NodePlacement<'s>> {
     let nodes: Vec<Arc<StoredNode>> = Snapshot::read(snapshot).nodes().cloned().collect();
     let mut held = HeldBlocks::default();
     nodes.iter().for_each(|node| held.learn(&node.name, node.blocks.clone()));
     let placed = |node: &Arc<StoredNode>| {
         let unassigned = Node { name: node.name.clone(), labels: node.labels.clone(), blocks: Vec::new() };
-        let placement = NodePlacement::of(settings, &unassigned, &node.blocks, &held);
-        PlacedNode { name: unassigned.name, placement }
+        NodePlacement::of(settings, &unassigned, &node.blocks, &held)
     };
     nodes.iter().map(placed).collect()
 }
 
-fn blocks(node: &PlacedNode<'_>) -> impl Iterator<Item = Block> {
-    let NodePlacement { pool, evidence, reason, blocks } = &node.placement;
+fn blocks(node: &NodePlacement<'_>) -> impl Iterator<Item = Block> {
+    let NodePlacement { name, pool, evidence, reason, blocks } = node;
     blocks.iter().map(|placed| Block {
         block: placed.block,
         state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
-        node: node.name.clone(),
+        node: name.clone(),
         pool: pool.map(|pool| pool.name.clone()),
         evidence: evidence.clone().or_else(|| reason.clone()),
     })
-}
-
-fn pool(settings: &Settings, pool: &NodePool, blocks: &[Block]) -> Pool<BlockRange> {
-    let ranges = pool.cidrs.iter().filter_map(|cidr| range(settings, pool, *cidr, blocks));
-    Pool { name: pool.name.clone(), ranges: ranges.collect() }
 }
 
 /// The usage of a range; `None` if it can't be divided into blocks, which validated settings rule out.
@@ -78,8 +72,7 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
     })
 }
 
-/// The blocks of a range that are never handed out, ordered, and in as few spans as possible. If a block is withheld
-/// for several reasons, the first reason in the order of [`WithheldBlock`] counts.
+/// If a block is withheld for several reasons, the first reason in the order of [`WithheldBlock`] counts.
 fn withheld(settings: &Settings, pool: &NodePool, blocks: &Blocks) -> Vec<BlockSpan> {
     let mut spans: Vec<(RangeInclusive<u128>, WithheldBlock)> = Vec::new();
     let mut seen = Occupancy::default();
@@ -109,23 +102,29 @@ impl From<Withheld<'_>> for WithheldBlock {
     }
 }
 
-/// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
                     register it again";
 
-fn of_node(node: &PlacedNode<'_>, findings: &mut Vec<Finding>) {
-    let placement = &node.placement;
+fn of_node(placement: &NodePlacement<'_>, findings: &mut Vec<Finding>) {
     let own = placement.pool;
-    if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
-        let message = format!("it has no block, and it belongs to {}", belongs(node, own));
+    let finding = |kind, blocks, message: &str, remedy| Finding {
+        blocks,
+        pool: own.map(|pool| pool.name.clone()),
+        evidence: placement.evidence.clone(),
+        ..Finding::of_node(kind, &placement.name, message, remedy)
+    };
+    let belongs = || match own {
+        Some(own) => {
+            let evidence = placement.evidence.as_deref().unwrap_or("it takes all");
+            format!("it belongs to pool {} ({}): {evidence}", own.name, joined(&own.cidrs, ", "))
+        }
+        None => placement.reason.clone().unwrap_or_else(|| "no pool matches it".to_owned()),
+    };
+    if own.is_some() && placement.blocks.is_empty() {
         let remedy = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
-        findings.push(node_finding(Kind::NoBlock, node, Vec::new(), message, remedy));
+        findings.push(finding(Kind::NoBlock, Vec::new(), &format!("it has no block, and {}", belongs()), remedy));
     }
     for PlacedBlock { block, place, shared_with } in &placement.blocks {
-        let belongs = || match own {
-            Some(own) => format!("it belongs to {}", belongs(node, own)),
-            None => placement.reason.clone().unwrap_or_else(|| "no pool matches it".to_owned()),
-        };
         let (kind, message) = match *place {
             _ if !shared_with.is_empty() => {
                 (Kind::SharedBlock, format!("{block} has addresses of {}", shared(shared_with)))
@@ -143,56 +142,31 @@ fn of_node(node: &PlacedNode<'_>, findings: &mut Vec<Finding>) {
                 (Kind::WithheldBlock, format!("{block} has addresses of {}", why_withheld(range, why)))
             }
         };
-        findings.push(node_finding(kind, node, vec![*block], message, ANEW));
+        findings.push(finding(kind, vec![*block], &message, ANEW));
     }
 }
 
-fn of_pools(settings: &Settings, pools: &[Pool<BlockRange>], findings: &mut Vec<Finding>) {
-    for (pool, used) in settings.nodes.pools.iter().zip(pools) {
-        for family in pool.families() {
-            let ranges = used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
-            let ranges: Vec<&BlockRange> = ranges.collect();
-            if ranges.iter().any(|range| range.counts.free > 0) {
-                continue;
-            }
-            let sum = |count: fn(&BlockRange) -> u128| {
-                ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(count(range)))
-            };
-            let withheld = match sum(|range| range.counts.withheld) {
-                0 => String::new(),
-                count => format!(", {count} more are never handed out"),
-            };
-            let message = format!(
-                "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
-                pool.name,
-                joined(ranges.iter().map(|range| range.cidr), ", "),
-                sum(|range| range.counts.usable),
-                pool.block_size.of(family),
-            );
-            let remedy = "add a range to the pool, or delete Nodes that no longer exist";
-            let found = Finding::new(Kind::FullNodePool, message, remedy);
-            findings.push(Finding { pool: Some(pool.name.clone()), ..found });
-        }
-    }
+fn full(pool: &NodePool, used: &Pool<BlockRange>) -> Vec<Finding> {
+    let full = usage::full(used.ranges.iter().map(|range| (Family::of(range.cidr.addr()), range.counts)));
+    let finding = |(family, sum): (Family, &Usage)| {
+        let withheld = match sum.withheld {
+            0 => String::new(),
+            count => format!(", {count} more are never handed out"),
+        };
+        let cidrs = used.ranges.iter().map(|range| range.cidr).filter(|cidr| Family::of(cidr.addr()) == family);
+        let message = format!(
+            "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
+            pool.name,
+            joined(cidrs, ", "),
+            sum.usable,
+            pool.block_size.of(family),
+        );
+        let remedy = "add a range to the pool, or delete Nodes that no longer exist";
+        Finding::of_pool(Kind::FullNodePool, &pool.name, message, remedy)
+    };
+    pool.families().into_iter().filter_map(|family| Some((family, full.get(&family)?))).map(finding).collect()
 }
 
-fn node_finding(kind: Kind, node: &PlacedNode<'_>, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
-    Finding {
-        node: Some(node.name.clone()),
-        blocks,
-        pool: node.placement.pool.map(|pool| pool.name.clone()),
-        evidence: node.placement.evidence.clone(),
-        ..Finding::new(kind, format!("Node {}: {message}", node.name), remedy)
-    }
-}
-
-/// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
-fn belongs(node: &PlacedNode<'_>, own: &NodePool) -> String {
-    let evidence = node.placement.evidence.as_deref().unwrap_or("it takes all");
-    format!("pool {} ({}): {evidence}", own.name, joined(&own.cidrs, ", "))
-}
-
-/// Such as `lies in pool windows (172.20.128.0/17)`.
 fn lies(pool: &NodePool, block: IpNet) -> String {
     match pool.cidr_of(block) {
         Some(range) => format!("lies in pool {} ({range})", pool.name),
@@ -211,7 +185,6 @@ fn shared(others: &[(String, IpNet)]) -> String {
     words.join(", ")
 }
 
-/// Why the blocks of a range are never assigned, in words.
 fn why_withheld(range: IpNet, why: Withheld<'_>) -> String {
     match why {
         Withheld::ServiceRange => format!("the Service range {range}"),

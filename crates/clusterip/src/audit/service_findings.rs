@@ -2,23 +2,24 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::object::text;
 use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_moves::temporary::is_being_deleted;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use super::AuditInput;
 use super::model::{self, Finding, Kind};
 use super::services::PlacedService;
 use crate::service_placement::{Fit, Placement, Skip, fits, without_subject};
 use crate::text::joined;
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 
-/// What is wrong with the webhook of another program that also chooses addresses.
 pub(crate) const OTHER_WEBHOOK_PROBLEM: &str = "the webhook of K2s also gives addresses to Services, and it deletes \
                                                 Services of Windows workloads and creates them again";
 
@@ -26,93 +27,86 @@ pub(crate) const OTHER_WEBHOOK_REMEDY: &str = "if `clusterip` gives addresses to
                                                `kubectl apply --server-side --force-conflicts -k deploy/k2s`: the API \
                                                server then never calls that webhook";
 
-/// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
-pub(crate) fn of_service(
+/// The problems of one Service. `refused` is whether `clusterip move` refuses the settings.
+pub(super) fn of_service(
     settings: &Settings,
     placed: &PlacedService,
     called: &ControlPlaneServices,
     refused: bool,
-    findings: &mut Vec<Finding>,
-) {
+) -> Vec<Finding> {
     let placement = match placed.placement.as_ref() {
         Ok(placement) => placement,
-        Err(Skip::Unmanaged) => return,
-        Err(Skip::HalfMoved) => return findings.push(half_moved(placed, refused)),
+        Err(Skip::Unmanaged) => return Vec::new(),
+        Err(Skip::HalfMoved) => return vec![half_moved(placed, refused)],
     };
-    let misplaced = misplaced(settings, placed, (called, refused), placement);
+    let mut findings: Vec<Finding> = misplaced(settings, placed, (called, refused), placement).into_iter().collect();
     if is_being_deleted(&placed.service.value()) {
-        let remedy = "nothing moves it, because it is being deleted: find out why its finalizers stay".to_owned();
-        return findings.extend(misplaced.map(|found| Finding { remedy, ..found }));
+        let remedy = "nothing moves it, because it is being deleted: find out why its finalizers stay";
+        findings.iter_mut().for_each(|found| found.remedy = remedy.to_owned());
+        return findings;
     }
-    findings.extend(misplaced);
-    let about_service = |kind, message, remedy: &str| Finding {
+    let about_service = |kind, message: &str, remedy: &str| Finding {
         addresses: placement.addresses.clone(),
         pool: placement.pool.clone(),
         evidence: placement.evidence.clone(),
-        ..service_finding(kind, placed, message, remedy)
+        ..Finding::of_service(kind, placed.service.key(), message, remedy)
     };
     if let Some(reason) = placement.denial() {
-        let reason = without_subject(&placed.id, reason);
+        let reason = without_subject(placed.service.key(), reason);
         let message = format!("it would be denied if it were created now: {reason}");
         let remedy = "correct what the policy refuses before the Service is created again";
-        findings.push(about_service(Kind::Denied, message, remedy));
+        findings.push(about_service(Kind::Denied, &message, remedy));
     }
     if !placement.mixed.is_empty() {
         let remedy =
             format!("create a Service for each kind of nodes, or select one kind with the annotation {OS_ANNOTATION}");
-        findings.push(about_service(Kind::MixedNodes, placement.mixed.join("; "), &remedy));
+        findings.push(about_service(Kind::MixedNodes, &placement.mixed.join("; "), &remedy));
     }
+    findings
 }
 
-/// Adds the problems of the pools and their settings. `ranges` are the cluster's Service ranges, empty if unknown.
-/// `kubernetes` are the addresses of `default/kubernetes`. `ledger` is whether a ledger of the addresses in flight
-/// exists.
-pub(crate) fn of_pools(
-    settings: &Settings,
-    pools: &[model::Pool],
-    ranges: &[IpNet],
-    kubernetes: &[IpAddr],
-    ledger: bool,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn of_pools(input: &AuditInput<'_>, pools: &[model::Pool], findings: &mut Vec<Finding>) {
+    let settings = &input.settings.settings;
+    let ranges = input.cluster.ranges.nets();
+    let kubernetes =
+        Snapshot::read(&input.cluster.snapshot).service(&ServiceKey::new("default", "kubernetes")).cloned();
+    let kubernetes = kubernetes.iter().flat_map(|service| service.addresses());
     for (pool, used) in settings.pools.iter().zip(pools) {
-        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-            findings.extend(full(settings, pool, family, used));
-        }
-        let outside: Vec<&IpNet> = pool.cidrs.iter().filter(|cidr| is_outside_service_ranges(**cidr, ranges)).collect();
+        let ranges_of_pool = used.ranges.iter().map(|range| (Family::of(range.cidr.addr()), range.counts));
+        findings.extend(usage::full(ranges_of_pool).iter().map(|(family, sum)| full(settings, pool, *family, sum)));
+        let outside: Vec<&IpNet> =
+            pool.cidrs.iter().filter(|cidr| is_outside_service_ranges(**cidr, &ranges)).collect();
         if !outside.is_empty() {
             let message = format!(
                 "pool {}: {} {} outside of the cluster's Service ranges ({}): the API server refuses its addresses",
                 pool.name,
                 joined(&outside, ", "),
                 if outside.len() == 1 { "lies" } else { "lie" },
-                joined(ranges, ", ")
+                joined(&ranges, ", ")
             );
             let remedy = if settings.pools == Settings::default().pools {
                 "these are the default pools, those of K2s: `clusterip init` prints settings that fit the cluster"
             } else {
                 "create a ServiceCIDR for the range, or remove the range from the pool"
             };
-            findings.push(pool_finding(Kind::OutsideRanges, pool, message, remedy));
+            findings.push(Finding::of_pool(Kind::OutsideRanges, &pool.name, message, remedy));
         }
-        for address in kubernetes {
-            let candidates = settings.candidates(pool, Family::of(*address));
-            if candidates.contains(*address) {
-                let message = format!(
-                    "pool {}: {address}, the address of default/kubernetes, lies in {} and is neither reserved nor \
-                     excluded: while that Service is being created, another Service could get it",
-                    pool.name,
-                    range_of(pool, *address)
-                );
-                let remedy = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
-                               the address from the pool";
-                let found = pool_finding(Kind::OverKubernetes, pool, message, remedy);
-                findings.push(Finding { addresses: vec![*address], ..found });
-            }
+        let is_candidate = |address: &&IpAddr| settings.candidates(pool, Family::of(**address)).contains(**address);
+        for address in kubernetes.clone().filter(is_candidate) {
+            let message = format!(
+                "pool {}: {address}, the address of default/kubernetes, lies in {} and is neither reserved nor \
+                 excluded: while that Service is being created, another Service could get it",
+                pool.name,
+                range_of(pool, *address)
+            );
+            let remedy = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude the \
+                           address from the pool";
+            let found = Finding::of_pool(Kind::OverKubernetes, &pool.name, message, remedy);
+            findings.push(Finding { addresses: vec![*address], ..found });
         }
     }
     findings.extend(settings.unusable_service_cidrs.iter().map(|range| unusable(settings, range)));
-    if settings.order == Order::Lowest && !ledger {
+    if settings.order == Order::Lowest && !input.ledger {
         let message = "services.order is lowest: in Kubewarden, all requests at the same moment pick the same \
                        address, and the API server refuses all but one";
         let remedy = "set services.order: spread, or use `clusterip serve`, which knows the addresses in flight";
@@ -126,14 +120,14 @@ fn misplaced(
     (called, refused): (&ControlPlaneServices, bool),
     placement: &Placement,
 ) -> Option<Finding> {
-    let by_hand = placement.by_hand;
+    let (id, by_hand) = (placed.service.key(), placement.by_hand);
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.fit, pool) {
         (Fit::InPlace | Fit::NotWhereAssumed, _) | (Fit::Misplaced, None) => None,
         (Fit::Unmatched, _) => {
             let wrong: Vec<IpAddr> =
                 placement.addresses.iter().copied().filter(|address| settings.pool_of(*address).is_some()).collect();
-            let why = placement.why(&placed.id);
+            let why = placement.why(id);
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
             let last = if placement.verdict.is_allocated() && by_hand != Some(true) {
@@ -147,7 +141,7 @@ fn misplaced(
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..service_finding(Kind::Unmatched, placed, message, &remedy)
+                ..Finding::of_service(Kind::Unmatched, id, &message, &remedy)
             })
         }
         (Fit::Misplaced, Some(pool)) => {
@@ -164,7 +158,7 @@ fn misplaced(
             // Whether the control plane calls the Service matters only for a Service that could move.
             let callers = match by_hand {
                 Some(true) => Vec::new(),
-                _ => called.known_callers(&placed.id.namespace, &placed.id.name),
+                _ => called.known_callers(&id.namespace, &id.name),
             };
             let called = if callers.is_empty() { String::new() } else { format!("; it is {}", called_by(&callers)) };
             let message = format!(
@@ -179,7 +173,7 @@ fn misplaced(
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..service_finding(kind, placed, message, &remedy)
+                ..Finding::of_service(kind, id, &message, &remedy)
             })
         }
     }
@@ -188,9 +182,8 @@ fn misplaced(
 const REFUSED: &str = "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the \
                        Service ranges of the cluster";
 
-/// The remedy for a misplaced Service. `called` is whether the control plane calls it, and `refused` whether
-/// `clusterip move` refuses the settings.
-pub(crate) fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: bool) -> String {
+/// `called` is whether the control plane calls the Service.
+fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: bool) -> String {
     if by_hand == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"
@@ -221,8 +214,7 @@ pub(crate) fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refus
 }
 
 fn half_moved(placed: &PlacedService, refused: bool) -> Finding {
-    let service = placed.service.value();
-    let message = "it looks as if a move has begun and has not ended".to_owned();
+    let message = "it looks as if a move has begun and has not ended";
     let finish = if refused {
         format!("{REFUSED}; then they finish a recorded move")
     } else {
@@ -232,10 +224,10 @@ fn half_moved(placed: &PlacedService, refused: bool) -> Finding {
         "{finish}; if the move has no record, remove the annotation \
          {MOVING_ANNOTATION}, and set spec.type back if it is ExternalName"
     );
-    Finding { addresses: addresses(&service), ..service_finding(Kind::HalfMoved, placed, message, &remedy) }
+    let found = Finding::of_service(Kind::HalfMoved, placed.service.key(), message, &remedy);
+    Finding { addresses: addresses(&placed.service.value()), ..found }
 }
 
-/// The finding for a range whose addresses the API server refuses.
 fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let pools: Vec<(&Pool, IpNet)> = settings
         .pools
@@ -253,65 +245,40 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), remedy) }
 }
 
-/// The findings for webhooks of other programs that choose addresses of Services, too.
-pub(crate) fn of_other_webhooks(called: &ControlPlaneServices) -> Vec<Finding> {
+pub(super) fn of_other_webhooks(called: &ControlPlaneServices) -> Vec<Finding> {
     let names = called.other_webhooks().borrow().clone();
     let finding = |name: String| {
-        let message = format!("MutatingWebhookConfiguration {name}: {}", OTHER_WEBHOOK_PROBLEM);
+        let message = format!("MutatingWebhookConfiguration {name}: {OTHER_WEBHOOK_PROBLEM}");
         let found = Finding::new(Kind::OtherWebhook, message, OTHER_WEBHOOK_REMEDY);
         Finding { webhook_configuration: Some(name), ..found }
     };
     names.into_iter().map(finding).collect()
 }
 
-/// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if
-/// that address is in use, as `is_used` tells.
-pub(crate) fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option<Finding> {
+/// The finding for a pool that may assign the usual address of the cluster's DNS, unless it is in use.
+pub(super) fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option<Finding> {
     let dns = settings.unused_dns_address(is_used)?;
-    let found = Finding::new(Kind::OverDns, dns.problem(), DnsAddress::REMEDY);
-    Some(Finding { pool: Some(dns.pool), addresses: vec![dns.address], ..found })
+    let found = Finding::of_pool(Kind::OverDns, &dns.pool, dns.problem(), DnsAddress::REMEDY);
+    Some(Finding { addresses: vec![dns.address], ..found })
 }
 
-fn full(settings: &Settings, pool: &Pool, family: Family, used: &model::Pool) -> Option<Finding> {
-    let ranges = || used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
-    if ranges().any(|range| range.counts.free > 0) {
-        return None;
-    }
-    let sum = |count: fn(&Usage) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
-    let (usable, in_flight) = (sum(|counts| counts.usable), sum(|counts| counts.in_flight));
+fn full(settings: &Settings, pool: &Pool, family: Family, sum: &Usage) -> Finding {
+    let (name, ranges) = (&pool.name, pool.ranges(family));
     let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
-    if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {
-        let message = format!(
-            "pool {} ({}) has no address to hand out: the API server refuses all of them",
-            pool.name,
-            pool.ranges(family)
-        );
-        return Some(pool_finding(Kind::Full, pool, message, "add a range to the pool that the API server accepts"));
+    if sum.usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {
+        let message = format!("pool {name} ({ranges}) has no address to hand out: the API server refuses all of them");
+        return Finding::of_pool(Kind::Full, name, message, "add a range to the pool that the API server accepts");
     }
-    let in_flight = if in_flight > 0 { format!(", {in_flight} of them in flight") } else { String::new() };
+    let in_flight = if sum.in_flight > 0 { format!(", {} of them in flight", sum.in_flight) } else { String::new() };
     let message = format!(
-        "pool {} ({}) is full: all {usable} addresses are used{in_flight}, {} more are reserved",
-        pool.name,
-        pool.ranges(family),
-        sum(|counts| counts.withheld)
+        "pool {name} ({ranges}) is full: all {} addresses are used{in_flight}, {} more are reserved",
+        sum.usable, sum.withheld
     );
-    Some(pool_finding(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
+    let remedy = "add a range to the pool, or delete Services that are not needed";
+    Finding::of_pool(Kind::Full, name, message, remedy)
 }
 
-fn service_finding(kind: Kind, placed: &PlacedService, message: String, remedy: &str) -> Finding {
-    Finding {
-        namespace: Some(placed.id.namespace.clone()),
-        name: Some(placed.id.name.clone()),
-        ..Finding::new(kind, format!("Service {}: {message}", placed.id), remedy)
-    }
-}
-
-fn pool_finding(kind: Kind, pool: &Pool, message: String, remedy: &str) -> Finding {
-    Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, remedy) }
-}
-
-/// For each address, such as `172.21.0.5 lies in pool linux (172.21.0.0/24)`.
-pub(crate) fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
+fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
     let place = |address: &IpAddr| match settings.pool_of(*address) {
         Some(pool) => format!("{address} lies in pool {} ({})", pool.name, range_of(pool, *address)),
         None => format!("{address} lies in no pool"),
@@ -319,7 +286,6 @@ pub(crate) fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
     joined(addresses.iter().map(place), ", ")
 }
 
-/// The ranges of a pool for the families of these addresses.
 fn ranges(pool: &Pool, addresses: &[IpAddr]) -> String {
     let mut families: Vec<Family> = addresses.iter().map(|address| Family::of(*address)).collect();
     families.dedup();

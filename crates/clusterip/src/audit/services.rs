@@ -19,12 +19,12 @@ use clusterip_moves::temporary::looks_temporary;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::model::{Address, Range, Span, State, WithheldReason};
+use super::model::{Address, Range, Span, State};
 use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 use crate::usage::Usage;
 
+#[derive(Clone)]
 pub(crate) struct PlacedService {
-    pub id: ServiceKey,
     pub service: Arc<StoredService>,
     pub placement: Arc<Result<Placement, Skip>>,
 }
@@ -33,17 +33,10 @@ pub(crate) struct PlacedService {
 #[derive(Default)]
 pub(crate) struct AuditCache {
     settings: String,
-    services: HashMap<ServiceKey, CachedPlacement>,
+    /// With the revision of the objects in the Service's namespace.
+    services: HashMap<ServiceKey, ((u64, u64), PlacedService)>,
 }
 
-struct CachedPlacement {
-    service: Arc<StoredService>,
-    /// The revision of the objects in the Service's namespace.
-    revision: (u64, u64),
-    placement: Arc<Result<Placement, Skip>>,
-}
-
-/// Places every Service, ordered by namespace and name. A decision in `cache` that still holds is not made again.
 pub(super) fn place_all(
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
@@ -53,19 +46,17 @@ pub(super) fn place_all(
         *cache = AuditCache { settings: settings.hash.clone(), ..AuditCache::default() };
     }
     // The decisions follow, so they are at least as new as these revisions.
-    let services: Vec<(ServiceKey, Arc<StoredService>, (u64, u64))> = {
+    let services: Vec<(Arc<StoredService>, (u64, u64))> = {
         let snapshot = Snapshot::read(snapshot);
-        let listed = |service: &Arc<StoredService>| {
-            let key = service.key();
-            (key.clone(), Arc::clone(service), snapshot.revision(&key.namespace))
-        };
+        let listed = |service: &Arc<StoredService>| (Arc::clone(service), snapshot.revision(&service.key().namespace));
         snapshot.each_service(None).map(listed).collect()
     };
     let before = std::mem::take(&mut cache.services);
-    let place_one = |(id, service, revision): &(ServiceKey, Arc<StoredService>, (u64, u64))| {
-        let cached = before.get(id).filter(|cached| cached.revision == *revision && cached.service == *service);
+    let place_one = |(service, revision): &(Arc<StoredService>, (u64, u64))| {
+        let cached = before.get(service.key());
+        let cached = cached.filter(|(at, cached)| at == revision && cached.service == *service);
         let now = || Arc::new(place(&settings.settings, snapshot, &service.value()));
-        cached.map_or_else(now, |cached| Arc::clone(&cached.placement))
+        cached.map_or_else(now, |(_, cached)| Arc::clone(&cached.placement))
     };
     let threads = available_parallelism().map_or(1, NonZero::get);
     let placements: Vec<Arc<Result<Placement, Skip>>> = scope(|scope| {
@@ -76,10 +67,10 @@ pub(super) fn place_all(
         let joined = placed.into_iter().map(|chunk| chunk.join().unwrap_or_else(|cause| resume_unwind(cause)));
         joined.flatten().collect()
     });
-    let placed = services.into_iter().zip(placements).map(|((id, service, revision), placement)| {
-        let cached = CachedPlacement { service: service.clone(), revision, placement: Arc::clone(&placement) };
-        cache.services.insert(id.clone(), cached);
-        PlacedService { id, service, placement }
+    let placed = services.into_iter().zip(placements).map(|((service, revision), placement)| {
+        let placed = PlacedService { service, placement };
+        cache.services.insert(placed.service.key().clone(), (revision, placed.clone()));
+        placed
     });
     placed.collect()
 }
@@ -98,7 +89,6 @@ pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, servi
     Ok(Placement::of(settings, service, &decision, &cluster))
 }
 
-/// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub(super) fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
     let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
     let candidates = settings.candidates(&alone, Family::of(cidr.addr()));
@@ -110,21 +100,7 @@ pub(super) fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeM
     let is_reserved = |withheld: &&WithheldSpan| withheld.why != Withholding::Excluded;
     let reserved = withheld.iter().filter(is_reserved).map(|withheld| withheld.span.count()).sum();
     let counts = Usage { withheld: reserved, ..usage };
-    Range { cidr, counts, withheld: withheld.into_iter().map(span).collect(), addresses }
-}
-
-/// The spans of a range that are not assigned to every Service, in order.
-pub(super) fn withheld(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
-    settings.withheld_spans(pool, cidr).into_iter().map(span).collect()
-}
-
-fn span(WithheldSpan { span, why }: WithheldSpan) -> Span {
-    let why = match why {
-        Withholding::ByHand => WithheldReason::Reserved,
-        Withholding::Excluded => WithheldReason::Excluded,
-        Withholding::ForService => WithheldReason::ForService,
-    };
-    Span { first: span.first(), last: span.last(), why }
+    Range { cidr, counts, withheld: withheld.into_iter().map(Span::from).collect(), addresses }
 }
 
 #[cfg(test)]
@@ -133,6 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::audit::model::WithheldReason;
 
     #[test]
     fn addresses_of_a_range_are_counted_by_state() {

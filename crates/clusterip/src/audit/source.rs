@@ -39,16 +39,12 @@ use crate::text::joined;
 
 pub(crate) struct AuditedCluster {
     pub snapshot: Arc<RwLock<Snapshot>>,
-    /// The cluster's Service ranges; empty if unknown.
     pub ranges: ServiceRanges,
     /// The addresses in flight that replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
-    /// What the status of ServicePools says about reservations.
     pub reservations: BTreeMap<IpAddr, ReservationStatus>,
-    /// Which node holds which external address, or why that is unknown.
     pub holders: Result<HolderSnapshot, String>,
     pub called: ControlPlaneServices,
-    /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -64,13 +60,11 @@ pub struct LeaseNamespaces {
 }
 
 impl LeaseNamespaces {
-    /// These namespaces, and others where there is none.
     pub fn or(&self, other: &Self) -> Self {
         let or = |given: &Option<String>, other: &Option<String>| given.clone().or_else(|| other.clone());
         Self { server: or(&self.server, &other.server), agents: or(&self.agents, &other.agents) }
     }
 
-    /// The claims of servers, and the Leases of agents, read page by page.
     pub async fn leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
         let mut all = Vec::new();
         let of_agents = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
@@ -85,7 +79,6 @@ impl LeaseNamespaces {
 
 #[derive(Default)]
 struct Collector {
-    /// The kinds of the objects that are kept.
     asked: Vec<Kind>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
@@ -107,8 +100,7 @@ impl Collector {
         }
     }
 
-    /// Adds a Lease of an agent, or a claim of a server, if it is in their namespace. A claim for a Service whose name is
-    /// yet to be generated contains no name.
+    /// Adds a Lease of an agent, or a claim of a server. A claim for a Service that has no name yet contains none.
     fn add_lease(&mut self, lease: &Lease) {
         let is_in = |namespace: &Option<String>| namespace.is_some() && lease.metadata.namespace == *namespace;
         if is_in(&self.namespaces.agents) {
@@ -128,8 +120,7 @@ impl Collector {
         self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse::<IpAddr>().ok()?, status))));
     }
 
-    /// Adds what the status of all ServicePools says about reservations. A cluster need not have pool objects. Returns
-    /// notes about what is unknown, and about fences that nothing enforces.
+    /// Adds what the status of pools says about reservations. Returns notes about this, and about fences.
     async fn add_pool_objects(&mut self, client: &Client, settings: &Settings) -> Vec<String> {
         let mut notes = Vec::new();
         for kind in [PoolKind::ServicePool, PoolKind::ExternalPool] {
@@ -167,6 +158,15 @@ impl Collector {
         Ok(())
     }
 
+    /// Adds what is not watched. Returns notes about what is unknown, and whether the API server does not answer.
+    async fn add_others(&mut self, client: &Client, settings: &Settings) -> (Vec<String>, bool) {
+        let failure = self.add_leases(client).await.err();
+        let is_unreachable = failure.as_ref().is_some_and(|failure| failure.unreachable().is_some());
+        let mut notes: Vec<String> = failure.iter().map(note_about_leases).collect();
+        notes.extend(self.add_pool_objects(client, settings).await);
+        (notes, is_unreachable)
+    }
+
     fn end(mut self, notes: Vec<String>) -> AuditedCluster {
         let holders =
             self.holders.ok_or_else(|| "no Leases were read in the namespace of --agents-namespace".to_owned());
@@ -178,8 +178,7 @@ impl Collector {
     }
 }
 
-/// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
-/// no settings. [`of_text`] reports mistakes of the text.
+/// The settings objects of a snapshot and the ServiceCIDRs that they may select. [`of_text`] reports mistakes.
 pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     if !text.text.contains(GROUP) {
         return Vec::new();
@@ -187,7 +186,6 @@ pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     objects_in(text, |object| is_settings_object(object) || is_service_cidr(object))
 }
 
-/// The ServiceCIDRs in the text of a snapshot. [`of_text`] reports mistakes of the text.
 pub(crate) fn service_cidrs(text: &ManifestText) -> Vec<Value> {
     objects_in(text, is_service_cidr)
 }
@@ -211,8 +209,7 @@ fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Valu
     found
 }
 
-/// Reads the cluster from the text of a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it.
-/// What the file lacks is in the notes.
+/// Reads a file of `clusterip snapshot` or `kubectl get -A -o yaml`. What it lacks is in the notes.
 pub(crate) fn of_text(
     text: &ManifestText,
     settings: &Settings,
@@ -287,7 +284,6 @@ pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Val
     Ok(())
 }
 
-/// Reads a live cluster, with the Leases in `namespaces`.
 pub(crate) async fn of_cluster(
     client: &Client,
     settings: &Settings,
@@ -303,9 +299,8 @@ pub(crate) async fn of_cluster(
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }
     }
-    let failure = collector.add_leases(client).await.err();
-    let of_pools = collector.add_pool_objects(client, settings).await;
-    Ok(collector.end(failure.iter().map(note_about_leases).chain(of_pools).collect()))
+    let (notes, _) = collector.add_others(client, settings).await;
+    Ok(collector.end(notes))
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
@@ -316,20 +311,19 @@ pub(crate) async fn of_stores(
     namespaces: &LeaseNamespaces,
 ) -> AuditedCluster {
     let mut collector = Collector::new(settings, namespaces);
-    let failure = collector.add_leases(client).await.err();
-    let of_pools = collector.add_pool_objects(client, settings).await;
-    let mut watches = failing(stores);
+    let (mut notes, is_unreachable) = collector.add_others(client, settings).await;
+    let watches = failing(stores);
     // Watches report no error while the API server hangs.
-    if watches.is_empty() && failure.as_ref().is_some_and(|failure| failure.unreachable().is_some()) {
-        watches.push("the API server does not answer, so the watched objects may have changed".to_owned());
+    if watches.is_empty() && is_unreachable {
+        notes.push("the API server does not answer, so the watched objects may have changed".to_owned());
     }
-    let source = collector.end(failure.iter().map(note_about_leases).chain(of_pools).chain(watches).collect());
+    notes.extend(watches);
+    let source = collector.end(notes);
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
     AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
 }
 
-/// The Leases of servers and agents with these labels, read page by page.
 pub(crate) async fn list_leases(leases: &Api<Lease>, labels: &str) -> Result<Vec<Lease>, kube::Error> {
     let mut all = Vec::new();
     let list = |page| async move { leases.list(&page).await };
@@ -356,14 +350,14 @@ fn failing(stores: &Stores) -> Vec<String> {
     stores.states().iter().filter_map(failing).collect()
 }
 
-/// Which pools have a fence that nothing enforces, or for which that is unknown, as sentences. Of `objects`, only pools
-/// count.
+/// Which pools among these objects have a fence that nothing enforces, or for which that is unknown.
 pub(crate) async fn unenforced_fences(client: &Client, objects: &[Value]) -> Vec<String> {
     let mut fenced: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for object in objects {
-        let kind = match ObjectKey::of(object) {
-            Some(ObjectKey { kind: PoolKind::ServicePool, .. }) => "service",
-            Some(ObjectKey { kind: PoolKind::ExternalPool, .. }) => "external",
+        let Some(key) = ObjectKey::of(object) else { continue };
+        let kind = match key.kind {
+            PoolKind::ServicePool => "service",
+            PoolKind::ExternalPool => "external",
             _ => continue,
         };
         let suffix = match object.pointer("/spec/fence").and_then(Value::as_str) {
@@ -371,8 +365,8 @@ pub(crate) async fn unenforced_fences(client: &Client, objects: &[Value]) -> Vec
             Some("Warn") => "-warning",
             _ => continue,
         };
-        let pool = ObjectKey::of(object).map(|key| key.to_string()).unwrap_or_default();
-        fenced.entry(format!("{kind}-fence{suffix}.clusterip-policy.io")).or_default().push(pool);
+        let binding = format!("{kind}-fence{suffix}.clusterip-policy.io");
+        fenced.entry(binding).or_default().push(key.to_string());
     }
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let mut notes = Vec::new();

@@ -1,5 +1,4 @@
-//! The arguments that several commands share: which Services, by namespace and labels as kubectl selects them, and what
-//! seamless moves depend on.
+//! The arguments that several commands share: which Services, and what seamless moves depend on.
 
 use std::str::FromStr;
 
@@ -18,7 +17,6 @@ use crate::service_selector::ServiceSelector;
 use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
 use clusterip_moves::journal::SeamlessOptions;
 
-/// The notice of a command whose `--selector` matches no Service.
 pub const NO_SUCH_LABELS: &str = "no Service has these labels";
 
 #[derive(Clone, Debug, Default, Args)]
@@ -43,8 +41,7 @@ impl Scope {
         self.namespace.clone().or_else(|| cluster.namespace())
     }
 
-    /// Prints the namespace of the command if it is that of the context. `service` is the argument `--service`, which
-    /// may name a namespace itself.
+    /// Prints the namespace of the command if it is that of the context.
     pub fn announce_namespace(&self, cluster: &ClusterArguments, service: Option<&ServiceName>) {
         let is_given = self.namespace.is_some() || service.is_some_and(|service| service.namespace.is_some());
         if !is_given && let Some(namespace) = self.namespace(cluster) {
@@ -52,7 +49,6 @@ impl Scope {
         }
     }
 
-    /// The option that names the namespace of the command, or the context, for errors.
     pub fn named_by(&self, service: Option<&ServiceName>) -> &'static str {
         match (&self.namespace, service.and_then(|service| service.namespace.as_ref())) {
             (Some(_), _) => "--namespace",
@@ -61,12 +57,22 @@ impl Scope {
         }
     }
 
-    /// Prints a notice if no Service of the namespace, or of all namespaces, has the labels of `--selector`.
-    pub fn tell_if_no_service_matches(&self, snapshot: &Snapshot, namespace: Option<&str>) {
-        let Some(selector) = &self.selector else { return };
-        if !snapshot.each_service(namespace).any(|service| selector.matches(&service.value())) {
+    /// Checks that the namespace exists, and tells if none of its Services has the labels of `--selector`.
+    pub fn check(
+        &self,
+        snapshot: &Snapshot,
+        namespace: Option<&str>,
+        service: Option<&ServiceName>,
+    ) -> anyhow::Result<()> {
+        if let Some(namespace) = namespace {
+            check_namespace(snapshot, namespace, self.named_by(service))?;
+        }
+        if let Some(selector) = &self.selector
+            && !snapshot.each_service(namespace).any(|service| selector.matches(&service.value()))
+        {
             notice(NO_SUCH_LABELS);
         }
+        Ok(())
     }
 }
 
@@ -107,7 +113,6 @@ impl ServiceName {
     }
 }
 
-/// Checks that a namespace exists. `named_by` is the option that names it.
 pub fn check_namespace(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
     // A snapshot file may have no Namespaces.
     if snapshot.namespace(namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
@@ -116,7 +121,6 @@ pub fn check_namespace(snapshot: &Snapshot, namespace: &str, named_by: &str) -> 
     Ok(())
 }
 
-/// Checks that the Namespace that an option names exists in the cluster, if the option is given.
 pub async fn check_namespace_in_cluster(client: &Client, namespace: Option<&str>, option: &str) -> anyhow::Result<()> {
     let Some(namespace) = namespace else { return Ok(()) };
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
@@ -151,7 +155,6 @@ pub struct DnsArguments {
 }
 
 impl DnsArguments {
-    /// The options of seamless moves; `None` if Services are not moved seamlessly.
     pub async fn options(&self, client: &Client, is_seamless: bool) -> Option<SeamlessOptions> {
         if !is_seamless {
             return None;

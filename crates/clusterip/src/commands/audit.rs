@@ -1,11 +1,11 @@
 //! `clusterip audit`
 
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::LazyLock;
 
-use anyhow::Context;
-use clap::builder::PossibleValue;
+use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
@@ -30,9 +30,10 @@ use crate::audit::model::{Audit, Kind};
 use crate::audit::services::AuditCache;
 use crate::audit::source::{self, AuditedCluster, LeaseNamespaces};
 use crate::audit::{AuditInput, explain};
+use crate::report::audit_parts::{self, value_name};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{self, audit_parts, audit_table, map, pipeline_reports};
+use crate::report::{self, audit_table, map, pipeline_reports};
 
 const HELP: &str = "\
 Examples:
@@ -83,8 +84,8 @@ pub struct AuditArguments {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// Exit with 1 if there is a finding of one of these kinds
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
-    fail_on: Vec<FailOn>,
+    #[arg(long, value_parser = fail_on(), value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
+    fail_on: Vec<String>,
     /// Explain the address of this Service, instead of auditing the cluster. With --namespace, or a context that has a
     /// namespace, its name is enough
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["all_namespaces", "selector"])]
@@ -96,38 +97,10 @@ pub struct AuditArguments {
     terminal: TerminalOptions,
 }
 
-/// A value of `--fail-on`: which findings let the command fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FailOn {
-    Any,
-    Kind(Kind),
-}
-
-impl FailOn {
-    /// Whether an audit has a finding that this value selects.
-    fn is_met(self, audit: &Audit) -> bool {
-        audit.findings.iter().any(|finding| match self {
-            Self::Any => true,
-            Self::Kind(kind) => finding.kind == kind,
-        })
-    }
-}
-
-impl ValueEnum for FailOn {
-    fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<FailOn>> = LazyLock::new(|| {
-            let kinds = Kind::value_variants().iter().map(|kind| FailOn::Kind(*kind));
-            std::iter::once(FailOn::Any).chain(kinds).collect()
-        });
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::Any => Some(PossibleValue::new("any").help("Any finding")),
-            Self::Kind(kind) => kind.to_possible_value(),
-        }
-    }
+fn fail_on() -> PossibleValuesParser {
+    let any = PossibleValue::new("any").help("Any finding");
+    let kinds = Kind::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    iter::once(any).chain(kinds).collect::<Vec<_>>().into()
 }
 
 struct Connection {
@@ -152,12 +125,6 @@ pub enum Output {
     Junit,
     /// For pipeline summaries and comments
     Markdown,
-}
-
-impl Output {
-    fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
 }
 
 impl AuditArguments {
@@ -191,7 +158,7 @@ impl AuditArguments {
             }
             None => super::runtime()?.block_on(self.read_cluster())?,
         };
-        let (live, refused) = self.settings_in_force(&settings, &cluster.ranges)?;
+        let (live, refused) = self.in_force(&settings, &cluster.ranges)?;
         let objects = settings.objects.unwrap_or_default();
         let input = AuditInput { settings: &live, objects, cluster: &cluster, ledger: false, refused };
         let layout = Layout::of_stdout(self.no_headers);
@@ -200,27 +167,19 @@ impl AuditArguments {
         }
         match &self.service {
             Some(service) => {
-                let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
-                let why = explain::of(&input, (&namespace, &name));
-                let why = why.ok_or_else(|| anyhow::anyhow!("there is no Service {namespace}/{name}"))?;
+                let key = service.key(&self.scope, || self.namespace())?;
+                let why = explain::of(&input, &key).with_context(|| format!("there is no Service {key}"))?;
                 let text = match self.output {
                     Output::Table | Output::Wide => audit_table::why(&why, layout),
                     Output::Json => report::json(&why)?,
-                    other => anyhow::bail!("--service can't be printed as {}: use -o table or -o json", other.name()),
+                    other => bail!("--service can't be printed as {}: use -o table or -o json", value_name(&other)),
                 };
                 super::output(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
             }
             None => {
                 let namespace = self.namespace();
-                if let Some(namespace) = &namespace {
-                    arguments::check_namespace(
-                        &Snapshot::read(&cluster.snapshot),
-                        namespace,
-                        self.scope.named_by(None),
-                    )?;
-                }
-                self.scope.tell_if_no_service_matches(&Snapshot::read(&cluster.snapshot), namespace.as_deref());
+                self.scope.check(&Snapshot::read(&cluster.snapshot), namespace.as_deref(), None)?;
                 let audit = input.audit(&mut AuditCache::default());
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
                 super::output((announced + &self.render(&audit, about)?).as_bytes())?;
@@ -243,7 +202,10 @@ impl AuditArguments {
     }
 
     fn status(&self, audit: &Audit) -> ExitCode {
-        let fails = self.fail_on.iter().any(|kind| kind.is_met(audit));
+        let is_any = self.fail_on.iter().any(|name| name == "any");
+        let is_wanted = |kind: &Kind| is_any || self.fail_on.contains(&value_name(kind));
+        let wanted: Vec<Kind> = Kind::value_variants().iter().copied().filter(is_wanted).collect();
+        let fails = audit.findings.iter().any(|finding| wanted.contains(&finding.kind));
         if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
@@ -270,7 +232,6 @@ impl AuditArguments {
         Ok(Connection { client, settings, namespaces })
     }
 
-    /// What an audit with these settings reads, besides the settings themselves.
     fn reads(&self, settings: &Settings, namespaces: &LeaseNamespaces) -> Reads {
         let mut more = may_list_leases(namespaces);
         if self.settings.is_none() {
@@ -301,19 +262,13 @@ impl AuditArguments {
         }
     }
 
-    /// The settings as a server would have them in force, and whether a server and `clusterip move` refuse them because
-    /// of the cluster's ranges. The audit of such settings uses them as they are written, and reports that.
-    fn settings_in_force(
-        &self,
-        written: &WrittenSettings,
-        ranges: &ServiceRanges,
-    ) -> anyhow::Result<(LiveSettings, bool)> {
+    /// The settings as a server would have them, and whether it refuses them. Then the audit uses them as written.
+    fn in_force(&self, written: &WrittenSettings, ranges: &ServiceRanges) -> anyhow::Result<(LiveSettings, bool)> {
         let (live, refused) = match check_settings(written.clone(), ranges) {
             Ok(live) => (live, false),
             Err(_) => {
                 let live = self.check_settings(written, &ServiceRanges::default())?;
-                let service_cidrs = ranges.nets();
-                let unusable_service_cidrs = ranges.unusable.clone();
+                let (service_cidrs, unusable_service_cidrs) = (ranges.nets(), ranges.unusable.clone());
                 let settings = Settings { service_cidrs, unusable_service_cidrs, ..live.settings };
                 (LiveSettings { settings, ..live }, true)
             }
@@ -334,8 +289,7 @@ impl AuditArguments {
     }
 }
 
-/// The document of settings for an audit of this snapshot. Pools may select ServiceCIDRs of the snapshot. The audit
-/// itself compares the pools with its Service ranges.
+/// Pools may select ServiceCIDRs of the snapshot. The audit itself compares the pools with its Service ranges.
 fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::Result<WrittenSettings> {
     if !given.selects_service_cidrs() {
         return given.document(&ServiceRanges::default());
@@ -343,8 +297,7 @@ fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::R
     given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())
 }
 
-/// Checks that the default pools, those of K2s, fit the Service ranges of a snapshot. If the snapshot does not show the
-/// ranges, the pools must fit the address of its Service `default/kubernetes`.
+/// Checks that the pools of K2s fit the Service ranges, or else the address of `default/kubernetes`.
 fn check_default_pools(source: &AuditedCluster) -> anyhow::Result<()> {
     if !source.ranges.all.is_empty() {
         return given_settings::check(json!({}), &source.ranges, &given_settings::name_of(None)).map(|_| ());

@@ -106,14 +106,16 @@ pub enum Output {
 
 enum Policy {
     Core,
-    /// A module that the user has given, and its name in messages.
     Module(WasmModule, String),
 }
 
-enum LookupSource {
-    Snapshot(Arc<CompleteObjects>),
-    Session(Arc<Replay>),
-    Cluster(Arc<ApiServerLookups>),
+struct Source {
+    calls: Arc<dyn HostCalls>,
+    replay: Option<Arc<Replay>>,
+    /// The ServiceCIDRs of a live cluster, or all objects of a snapshot.
+    cluster: Vec<Value>,
+    /// The settings of the pool objects, with their name in messages, unless the user has given settings.
+    settings: Option<(WrittenSettings, String)>,
 }
 
 impl EvaluateArguments {
@@ -130,8 +132,11 @@ impl EvaluateArguments {
         let policy = self.policy()?;
         // Mistakes are reported before the cluster is read.
         policy.check(given.document_without_cluster()?, &given.name)?;
-        let (source, cluster) = self.source()?;
-        let (written, name) = self.settings_in_use(&given, &source, &cluster)?;
+        let Source { calls, replay, cluster, settings } = self.source()?;
+        let (written, name) = match settings {
+            Some(found) => found,
+            None => (given.document(&ServiceRanges::of(&cluster).only_labels())?, given.name),
+        };
         for warning in policy.check(written.clone(), &name)? {
             warn(&format!("{name}: {}", harmless(&warning)));
         }
@@ -142,7 +147,7 @@ impl EvaluateArguments {
             warn_about_unset_ranges(&settings, &cluster, &name);
         }
 
-        let recorder = Arc::new(Recorder::new(source.calls()));
+        let recorder = Arc::new(Recorder::new(calls));
         let answer = policy.evaluate(Arc::clone(&recorder) as Arc<dyn HostCalls>, &request, &written, &name);
         let exchanges = recorder.exchanges();
         if let Some(file) = &self.record {
@@ -150,8 +155,8 @@ impl EvaluateArguments {
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
         }
-        if let LookupSource::Session(replay) = &source {
-            self.fits(replay)?;
+        if let Some(replay) = replay {
+            self.fits(&replay)?;
         }
         let response = AdmissionResponse::new(&request, answer?)?;
         let text = match self.output {
@@ -175,47 +180,29 @@ impl EvaluateArguments {
         request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 
-    /// The settings of the evaluation: the given ones, or the pool objects of the cluster or of the snapshot, or those
-    /// of K2s; with their name in messages. `cluster` are the objects of [`Self::source`].
-    fn settings_in_use(
-        &self,
-        given: &GivenSettings,
-        source: &LookupSource,
-        cluster: &[Value],
-    ) -> anyhow::Result<(WrittenSettings, String)> {
-        let found = match source {
-            _ if self.settings.is_some() => None,
-            LookupSource::Cluster(lookups) => given_settings::of_cluster(lookups.run(compile_cluster))?,
-            LookupSource::Snapshot(_) => given_settings::of_snapshot(cluster),
-            LookupSource::Session(_) => None,
-        };
-        if let Some(found) = found {
-            return Ok(found);
-        }
-        if self.settings.is_none() && matches!(source, LookupSource::Cluster(_)) {
-            given_settings::announce_default_pools(false);
-        }
-        Ok((given.document(&ServiceRanges::of(cluster).only_labels())?, given.name.clone()))
-    }
-
-    /// Where look-ups are answered from, and the objects of the cluster as far as the settings depend on them: the
-    /// ServiceCIDRs of a live cluster, or all objects of a snapshot.
-    fn source(&self) -> anyhow::Result<(LookupSource, Vec<Value>)> {
+    fn source(&self) -> anyhow::Result<Source> {
+        let is_given = self.settings.is_some();
         if let Some(file) = &self.session {
             let text = manifests::read_large_file(file).context("session")?.text;
             let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
-            return Ok((LookupSource::Session(Arc::new(Replay::new(exchanges))), Vec::new()));
+            let replay = Arc::new(Replay::new(exchanges));
+            return Ok(Source { calls: replay.clone(), replay: Some(replay), cluster: Vec::new(), settings: None });
         }
         if self.cluster || self.connection.name_a_cluster() {
             let lookups = ApiServerLookups::new(&self.connection)?;
-            let service_cidrs = lookups.service_cidrs();
-            return Ok((LookupSource::Cluster(Arc::new(lookups)), service_cidrs));
+            let cluster = lookups.service_cidrs();
+            let settings = if is_given { None } else { given_settings::of_cluster(lookups.run(compile_cluster))? };
+            if !is_given && settings.is_none() {
+                given_settings::announce_default_pools(false);
+            }
+            return Ok(Source { calls: Arc::new(lookups), replay: None, cluster, settings });
         }
-        let objects = self.snapshot.as_deref().map(super::read_snapshot).transpose()?.unwrap_or_default();
-        Ok((LookupSource::Snapshot(Arc::new(objects.iter().cloned().collect())), objects))
+        let cluster = self.snapshot.as_deref().map(super::read_snapshot).transpose()?.unwrap_or_default();
+        let settings = if is_given { None } else { given_settings::of_snapshot(&cluster) };
+        let objects: CompleteObjects = cluster.iter().cloned().collect();
+        Ok(Source { calls: Arc::new(objects), replay: None, cluster, settings })
     }
 
-    /// Checks that the policy asked for what was recorded.
     fn fits(&self, replay: &Replay) -> anyhow::Result<()> {
         let file = self.session.as_deref().unwrap_or(Path::new("-")).display();
         if let Some(mismatch) = replay.mismatch() {
@@ -232,8 +219,7 @@ impl EvaluateArguments {
     }
 }
 
-/// Warns if settings for Kubewarden don't name the Service ranges. The other commands then take the ranges from the
-/// cluster, and Kubewarden can't, so their answers may differ. `name` is the name of the settings.
+/// The other commands take the ranges from the cluster, and Kubewarden can't, so their answers may differ.
 fn warn_about_unset_ranges(settings: &Settings, cluster: &[Value], name: &str) {
     let ranges = ServiceRanges::of(cluster).all;
     if ranges.is_empty() || !settings.service_cidrs.is_empty() {
@@ -265,7 +251,6 @@ impl Policy {
         }
     }
 
-    /// The answer to the request, with look-ups that `calls` answer.
     fn evaluate(
         &self,
         calls: Arc<dyn HostCalls>,
@@ -294,17 +279,6 @@ impl Policy {
     }
 }
 
-impl LookupSource {
-    fn calls(&self) -> Arc<dyn HostCalls> {
-        match self {
-            Self::Snapshot(objects) => Arc::clone(objects) as Arc<dyn HostCalls>,
-            Self::Session(replay) => Arc::clone(replay) as Arc<dyn HostCalls>,
-            Self::Cluster(lookups) => Arc::clone(lookups) as Arc<dyn HostCalls>,
-        }
-    }
-}
-
-/// The response with its patch decoded to JSON.
 fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(response)?;
     if let Some(patch) = &response.patch {
@@ -313,7 +287,6 @@ fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-/// The look-ups in order, each with what was found, and the response.
 fn text(exchanges: &[Exchange], response: &AdmissionResponse) -> anyhow::Result<String> {
     let mut lines = vec![format!("{} look-ups", exchanges.len())];
     for (number, Exchange { call, answer }) in (1..).zip(exchanges) {

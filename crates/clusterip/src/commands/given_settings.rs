@@ -21,9 +21,7 @@ use serde_json::{Value, json};
 use super::terminal::{is_quiet, notice, warn};
 use crate::text::joined;
 
-/// The name of settings that come from the objects of a cluster, in messages.
 pub const OF_CLUSTER: &str = "the pools of the cluster";
-/// The name of settings that come from the objects of a snapshot, in messages.
 pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
 
 pub struct GivenSettings {
@@ -49,13 +47,11 @@ impl GivenSettings {
         Self { name: name.to_owned(), content: SettingsFile::Objects(objects) }
     }
 
-    /// The settings document in a cluster with these Service ranges.
     pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<WrittenSettings> {
         self.content.document(cluster).map_err(|error| unusable(&self.name, error))
     }
 
-    /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
-    /// ServiceCIDR objects.
+    /// The document without the pools whose ranges are those of ServiceCIDR objects.
     pub fn document_without_cluster(&self) -> anyhow::Result<WrittenSettings> {
         self.content.document_without_cluster().map_err(|error| unusable(&self.name, error))
     }
@@ -65,13 +61,11 @@ impl GivenSettings {
     }
 }
 
-/// The error of a command whose settings can't be used. `name` is the name of the settings.
 pub fn unusable(name: &str, mistakes: impl Display) -> Error {
     anyhow!("{}", in_lines(name, mistakes))
 }
 
-/// The settings that the objects of a snapshot stand for, as a server uses them, with their name in messages; `None` if
-/// the snapshot has no settings. Prints that they are used, and a warning for each object that can't be used.
+/// The settings of a snapshot's pool objects, with their name. Prints that they are used, and what is wrong.
 pub fn of_snapshot(objects: &[Value]) -> Option<(WrittenSettings, String)> {
     compiled_as_in_cluster(objects).map(|compiled| announced(OF_SNAPSHOT, compiled))
 }
@@ -101,8 +95,7 @@ fn announced(name: &str, compiled: Compilation) -> (WrittenSettings, String) {
     (compiled.into(), name.to_owned())
 }
 
-/// Says that a command uses the default pools, those of K2s: in the first line of a table, which is returned, or
-/// in a notice if the output is for programs.
+/// Says that a command uses the pools of K2s: in the first line of a table, which is returned, or in a notice.
 pub fn announce_default_pools(is_table: bool) -> String {
     let pools = Settings::default().pools;
     let pools = pools.iter().map(|pool| format!("{} {}", pool.name, joined(&pool.cidrs, ",")));
@@ -135,18 +128,15 @@ pub fn check_default_pools(kubernetes: IpAddr) -> anyhow::Result<()> {
     )
 }
 
-/// The permissions to read the objects of the API `clusterip-policy.io`.
 pub fn pool_needs() -> Vec<Need> {
     Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec()
 }
 
-/// Checks settings as `clusterip serve` does in a cluster with these Service ranges. `name` is the name of the settings
-/// in the error.
+/// Checks settings as `clusterip serve` does in a cluster with these Service ranges.
 pub fn check(written: impl Into<WrittenSettings>, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
     check_settings(written, ranges).map_err(|mistakes| unusable(name, mistakes))
 }
 
-/// The name of the settings of a file in messages; without a file, that of the default settings.
 pub fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }

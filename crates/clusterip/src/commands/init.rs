@@ -72,7 +72,6 @@ impl InitArguments {
         Ok(text)
     }
 
-    /// Reads the facts that the command line does not give.
     async fn read_cluster(
         &self,
         ranges: Option<Ranges>,

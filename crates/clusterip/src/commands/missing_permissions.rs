@@ -8,17 +8,14 @@ use kube::Client;
 
 use crate::audit::source::LeaseNamespaces;
 
-/// What a command reads from the API server.
 #[derive(Default)]
 pub struct Reads {
-    /// The kinds that the command lists in the whole cluster.
     pub kinds: Vec<Kind>,
     pub more: Vec<Need>,
 }
 
 impl Reads {
-    /// The result of requests of the command. If the API server has refused one of them, the error also lists all
-    /// permissions that the command needs and the user lacks, as `clusterip serve` lists its own.
+    /// If the API server has refused the request, the error also lists all permissions that the user lacks.
     pub async fn explain<T>(self, client: &Client, result: anyhow::Result<T>) -> anyhow::Result<T> {
         let error = match result {
             Err(error) if is_forbidden(&error) => error,
@@ -49,12 +46,10 @@ impl Reads {
     }
 }
 
-/// Whether an error was caused by a request for which the user lacks the permission.
 pub fn is_forbidden(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<RequestFailure>().is_some_and(RequestFailure::is_forbidden))
 }
 
-/// The permission to list the Leases in these namespaces.
 pub fn may_list_leases(namespaces: &LeaseNamespaces) -> Vec<Need> {
     let all = namespaces.server.iter().chain(&namespaces.agents);
     all.map(|namespace| Need::read("list", "coordination.k8s.io", "leases", Some(namespace))).collect()

@@ -27,13 +27,8 @@ use tokio::runtime::Runtime;
 
 use crate::snapshot_kinds::SnapshotKinds;
 
-/// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
-pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
-    output_to_reader(bytes).map(|_| ())
-}
-
-/// Writes to standard output as [`output`] does. Returns false if the reader has stopped reading.
-fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
+/// Writes to standard output. Returns false if the reader has stopped reading (`| head`), which is not an error.
+pub fn output(bytes: &[u8]) -> anyhow::Result<bool> {
     let written = anstream::stdout().lock().write_all(bytes).and_then(|()| io::stdout().flush());
     match written {
         Ok(()) => Ok(true),
@@ -45,7 +40,7 @@ fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
 fn output_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match file {
         Some(file) => fs::write(file, text).with_context(|| file.display().to_string()),
-        None => output(text.as_bytes()),
+        None => output(text.as_bytes()).map(|_| ()),
     }
 }
 
@@ -76,10 +71,10 @@ fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
         (manifests::parse(&[source], "default").context("snapshot")?, is_empty_list)
     };
     let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
-    let checked = SnapshotKinds::of(&objects).check_not_empty();
     // Such a text is written on purpose, unlike a file that a failed command left empty.
-    if checked.is_err() && !is_empty_list {
-        checked.with_context(|| format!("snapshot: {}", file.display()))?;
+    if !is_empty_list {
+        let kinds = SnapshotKinds::of(&objects);
+        kinds.check_not_empty().with_context(|| format!("snapshot: {}", file.display()))?;
     }
     Ok(objects)
 }

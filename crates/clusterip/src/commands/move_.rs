@@ -135,17 +135,7 @@ pub enum Output {
 /// Completes at SIGINT or SIGTERM. All clones complete.
 type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 
-/// The list of the misplaced Services, and everything that their moves need.
-struct Prepared {
-    run: Run,
-    rows: Vec<Row>,
-    jobs: Vec<Job>,
-    /// What the reconciler follows: the settings. The reconciler works as long as they exist.
-    followed: Follower,
-}
-
 impl MoveArguments {
-    /// Lists the misplaced Services, asks for confirmation, and moves them.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -168,11 +158,12 @@ impl MoveArguments {
             () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
             prepared = self.prepare() => prepared?,
         };
-        let Prepared { run, rows, jobs, followed: _followed } = prepared;
+        let (run, rows, jobs) = prepared;
         self.move_them(&run, &rows, jobs, interrupt).await
     }
 
-    async fn prepare(&self) -> anyhow::Result<Prepared> {
+    /// Everything that the moves need, and the list of the misplaced Services.
+    async fn prepare(&self) -> anyhow::Result<(Run<'_>, Vec<Row>, Vec<Job>)> {
         let of_scope = || self.scope.namespace(&self.cluster);
         self.scope.announce_namespace(&self.cluster, self.service.as_ref());
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
@@ -206,15 +197,15 @@ impl MoveArguments {
         if let Some(options) = &seamless {
             notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
         }
-        let run = Run { client, deployed, source, reconciler, seamless, large: Mutex::default() };
+        let large = Mutex::default();
+        let run = Run { command: self, client, deployed, source, reconciler, _followed: followed, seamless, large };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
         let (rows, jobs) = self.list(&run, namespace.as_deref(), named.as_ref()).await?;
-        Ok(Prepared { run, rows, jobs, followed })
+        Ok((run, rows, jobs))
     }
 
-    /// What the command does in the cluster, with the Lease and the records in `namespace`.
     fn duties(&self, namespace: &str) -> Duties {
         Duties {
             namespace: namespace.to_owned(),
@@ -226,8 +217,7 @@ impl MoveArguments {
         }
     }
 
-    /// All permissions that the command needs, with the Lease and the records in `namespace`. The kinds in the settings
-    /// are not known yet, so they are those of the default settings.
+    /// The kinds in the settings are not known yet, so they are those of the default settings.
     async fn reads(&self, client: &Client, namespace: &str) -> Reads {
         let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
         let mut more = permissions::needs(&workloads.served, &self.duties(namespace));
@@ -263,7 +253,7 @@ impl MoveArguments {
 
     async fn move_them(
         &self,
-        run: &Run,
+        run: &Run<'_>,
         rows: &[Row],
         jobs: Vec<Job>,
         interrupt: Interrupt,
@@ -297,7 +287,7 @@ impl MoveArguments {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        let ended = run.carry_out(self, jobs, interrupt).await?;
+        let ended = run.carry_out(jobs, interrupt).await?;
         let failed: Vec<(&ServiceKey, &NotMoved)> =
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
@@ -315,21 +305,18 @@ impl MoveArguments {
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Prints a text, unless the output is JSON.
     fn print(&self, text: String) -> anyhow::Result<()> {
-        if self.output == Output::Table { super::output(text.as_bytes()) } else { Ok(()) }
+        if self.output == Output::Table { super::output(text.as_bytes()).map(|_| ()) } else { Ok(()) }
     }
 
-    /// Prints the Services and the results of their moves, if the output is JSON.
     fn print_json(&self, rows: &[Row], ended: &Ended) -> anyhow::Result<()> {
         if self.output == Output::Table {
             return Ok(());
         }
-        super::output(moves::document(rows, ended, self.dry_run)?.as_bytes())
+        super::output(moves::document(rows, ended, self.dry_run)?.as_bytes()).map(|_| ())
     }
 }
 
-/// Reports a signal that arrived before the first move, and returns the exit status.
 fn interrupted_before_the_moves() -> ExitCode {
     print_error("interrupted: no Service was moved");
     ExitCode::FAILURE

@@ -135,22 +135,22 @@ impl PlanArguments {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let planner = Planner::new(live.settings.clone(), there).only(self.selector.clone());
+        let mut planner = Planner::new(live.settings.clone(), there);
+        planner.selector = self.selector.clone();
         let mut progress = Progress::new(planned, PROGRESS_DELAY, "{wide_bar} {pos} of {len}, {eta} to go");
         let mut plan = planner.plan(&manifests, |done| {
             progress.show();
             progress.bar.set_position(done);
         });
         progress.bar.finish_and_clear();
+        plan.misplaced = misplaced.services;
         for row in &mut plan.rows {
             row.message = row.message.take().map(|message| live.words(message));
         }
 
         let text = match self.output {
-            Output::Table => {
-                announced + &report::plan::table(&plan, &misplaced.services, Layout::of_stdout(self.no_headers))
-            }
-            Output::Json => report::plan::json(&plan, &misplaced.services)?,
+            Output::Table => announced + &report::plan::table(&plan, Layout::of_stdout(self.no_headers)),
+            Output::Json => report::plan::json(&plan)?,
             Output::Yaml => filled_manifests::manifests(&sources, &manifests, &plan)?,
         };
         super::output(text.as_bytes())?;

@@ -181,7 +181,6 @@ fn as_written(object: &Value) -> Value {
     })
 }
 
-/// The policy as it is deployed, with settings that are examples.
 const DEPLOYED: &str = include_str!("../../../../deploy/kubewarden/policy/policy.yaml");
 
 /// The ClusterAdmissionPolicy with this settings document. Without `module`, it names the module of the deployed

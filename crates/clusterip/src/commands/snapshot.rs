@@ -76,7 +76,6 @@ pub enum Output {
     Yaml,
 }
 
-/// The objects of a snapshot, and the kinds that were listed.
 #[derive(Default)]
 struct Contents {
     kinds: Vec<Kind>,
@@ -104,7 +103,7 @@ impl SnapshotArguments {
         let text = contents.render(self.output);
         match &self.output_file {
             Some(file) => write_private(file, &text).with_context(|| file.display().to_string())?,
-            None => super::output(text.as_bytes())?,
+            None => super::output_to(None, &text)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -147,11 +146,13 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
 
 /// The kinds that a decision may ask about, with these settings or with others that name no custom resource.
 fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
+    let mut all: Vec<Kind> = Vec::new();
     let workloads = WorkloadKind::known();
-    let mut all: Vec<Kind> = kinds::always().chain(workloads.iter().map(kinds::of_workload)).collect();
-    let further = settings.kinds.iter().map(kinds::of_workload);
-    let further: Vec<Kind> = further.filter(|kind| !all.contains(kind)).collect();
-    all.extend(further);
+    for kind in kinds::always().chain(workloads.iter().chain(&settings.kinds).map(kinds::of_workload)) {
+        if !all.contains(&kind) {
+            all.push(kind);
+        }
+    }
     all
 }
 
@@ -170,8 +171,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds the objects that make the control plane call Services: those of all kinds, or, if one can't be listed, of
-    /// none.
+    /// Adds the callers of Services: those of all kinds, or, if one can't be listed, of none.
     async fn add_callers(&mut self, client: &Client) -> anyhow::Result<()> {
         let mut found = Vec::new();
         for kind in kinds::callers() {
@@ -203,14 +203,12 @@ impl Contents {
     }
 }
 
-/// These fields of an object; `None` if the object has no name.
 fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
     let mut object = object.value(kind)?;
     fields.prune(&mut object);
     Some(object)
 }
 
-/// A Lease with only the fields that are read.
 fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
     let metadata = ["name", "namespace", "uid"].map(|field| format!("metadata.{field}"));
     let annotations = [ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION];

@@ -27,7 +27,6 @@ pub struct TerminalOptions {
 }
 
 impl TerminalOptions {
-    /// Applies the options to everything that this process prints from now on.
     pub fn apply(&self) {
         let choice = match self.color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
@@ -50,12 +49,9 @@ pub fn notice(text: &str) {
 }
 
 pub fn warn(text: &str) {
-    if !is_quiet() {
-        anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless(text));
-    }
+    warn_lines(&harmless(text));
 }
 
-/// Prints a warning of several lines to standard error.
 pub fn warn_lines(text: &str) {
     if !is_quiet() {
         anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless_lines(text));
@@ -82,7 +78,6 @@ impl Progress {
         Self { bar, begin: Instant::now(), delay, is_wanted, template }
     }
 
-    /// Shows the bar, if it is time.
     pub fn show(&mut self) {
         if self.is_wanted && self.begin.elapsed() >= self.delay {
             self.is_wanted = false;

@@ -27,11 +27,10 @@ use super::given_settings;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, print_error, warn};
 use crate::audit::misplaced_services::{MisplacedService, MisplacedServices};
-use crate::audit::model::Finding;
 use crate::audit::source;
 use crate::report::columns::paint;
 use crate::starter::facts;
-use crate::text::several;
+use crate::text::{joined, several};
 use crate::usage::reservation_holder;
 
 const HELP: &str = "\
@@ -88,21 +87,19 @@ impl ValidateArguments {
         super::check_standard_input(&[("FILE", &self.files)])?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
-        let (mut has_mistakes, mut is_unread) = (false, false);
+        // The worst of all files.
+        let mut status = 0;
         for file in &self.files {
-            match manifests::read_file(file) {
-                Ok(source) => has_mistakes |= !is_valid(&source, cluster.as_ref())?,
+            let of_file = match manifests::read_file(file) {
+                Ok(source) => u8::from(!is_valid(&source, cluster.as_ref())?),
                 Err(error) => {
-                    is_unread = true;
                     print_error(&error.to_string());
+                    UNREADABLE
                 }
-            }
+            };
+            status = status.max(of_file);
         }
-        Ok(match (is_unread, has_mistakes) {
-            (true, _) => ExitCode::from(UNREADABLE),
-            (false, true) => ExitCode::FAILURE,
-            (false, false) => ExitCode::SUCCESS,
-        })
+        Ok(ExitCode::from(status))
     }
 
     fn read_cluster(&self) -> anyhow::Result<Cluster> {
@@ -154,10 +151,10 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
         Ok(live) => {
             let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
             let dns = dns.map(|dns| live.warning((&dns).into()));
-            let of_services = cluster.map(|cluster| cluster.warnings_of_services(&live)).transpose()?;
+            let of_services = cluster.map(|cluster| cluster.warnings_of_services(&live)).unwrap_or_default();
             let warning = paint(style::WARNING, "warning:") + " ";
             live.warnings.iter().chain(&dns).for_each(|text| line(&warning, &text.to_string()));
-            of_services.iter().flatten().chain(&unenforced).for_each(|text| line(&warning, text));
+            of_services.iter().chain(&unenforced).for_each(|text| line(&warning, text));
             line("", "valid");
         }
     }
@@ -183,11 +180,10 @@ impl Cluster {
         })
     }
 
-    /// What these settings would mean for the Services of the cluster.
-    fn warnings_of_services(&self, live: &LiveSettings) -> anyhow::Result<Vec<String>> {
+    fn warnings_of_services(&self, live: &LiveSettings) -> Vec<String> {
         let objects = match self.runtime.block_on(api_server_lists::objects(&self.client, &live.settings)) {
             Ok(objects) => objects,
-            Err(error) => return Ok(vec![format!("the Services of the cluster are not checked: {error}")]),
+            Err(error) => return vec![format!("the Services of the cluster are not checked: {error}")],
         };
         let mut snapshot = Snapshot::default();
         for object in &objects {
@@ -206,24 +202,22 @@ impl Cluster {
         }
         let snapshot = Arc::new(RwLock::new(snapshot));
         let misplaced = MisplacedServices::find(live, &snapshot, &ControlPlaneServices::default(), None);
-        warnings.extend(misplaced_warning(&misplaced));
-        Ok(warnings)
+        warnings.extend(misplaced_warning(&misplaced.services));
+        warnings
     }
 }
 
-fn misplaced_warning(misplaced: &MisplacedServices) -> Option<String> {
-    let services = &misplaced.services;
-    let name = |service: &MisplacedService| {
-        let Finding { namespace, name, .. } = &service.finding;
-        format!("{}/{}", namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+fn misplaced_warning(services: &[MisplacedService]) -> Option<String> {
+    let name = |MisplacedService { finding, .. }: &MisplacedService| {
+        joined(finding.namespace.iter().chain(&finding.name), "/")
     };
-    let names: Vec<String> = services.iter().take(SHOWN).map(name).collect();
+    let names = joined(services.iter().take(SHOWN).map(name), ", ");
     let more = if services.len() > SHOWN { format!(" and {} more", services.len() - SHOWN) } else { String::new() };
     let are = several(services.len(), "Service");
     (!services.is_empty()).then(|| {
         format!(
-            "{are} of the cluster would be misplaced: {}{more}; `clusterip move --settings FILE --dry-run` lists them",
-            names.join(", ")
+            "{are} of the cluster would be misplaced: {names}{more}; `clusterip move --settings FILE --dry-run` lists \
+             them"
         )
     })
 }

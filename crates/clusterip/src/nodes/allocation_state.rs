@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clusterip_cluster::backoff::pause_after;
 use clusterip_core::settings::NodeSettings;
+use clusterip_core::{Decision, Verdict};
 use ipnet::IpNet;
 use tokio::time::Instant;
 
@@ -27,7 +28,6 @@ pub(super) enum Stage {
     Asked,
     Patching,
     Later(Instant),
-    /// The pool with this name has no free block for the Node.
     Full(String),
     NoMatchingPool,
 }
@@ -111,21 +111,7 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
     Ask(Box<WatchedNode>),
-    /// Write these blocks, which were assigned to the Node before.
     Write(Box<BlockWrite>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    Blocks(Vec<IpNet>),
-    Full {
-        pool: String,
-        /// The range that is full, and what to do about it.
-        message: String,
-    },
-    NoMatchingPool(String),
-    /// The policy failed, or its answer can't be carried out. Contains the error.
-    Failed(String),
 }
 
 impl AllocationState {
@@ -174,14 +160,12 @@ impl AllocationState {
         }
     }
 
-    /// Removes a deleted Node, unless a new Node has the same name.
     pub fn delete(&mut self, name: &str, uid: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
             self.remove(name);
         }
     }
 
-    /// Removes all Nodes except for those of a complete list.
     pub fn retain_listed(&mut self, listed: &BTreeSet<String>) {
         let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
@@ -207,7 +191,6 @@ impl AllocationState {
         self.misplaced.retain(|name, _| self.unchecked.contains(name));
     }
 
-    /// When the next pause of a Node ends; `None` if no Node is in a pause.
     pub fn due(&self) -> Option<Instant> {
         self.later.first().map(|(due, _)| *due)
     }
@@ -250,7 +233,6 @@ impl AllocationState {
         })
     }
 
-    /// Records the policy's decision about a Node. Returns the blocks to write, if there are any.
     pub fn decided(
         &mut self,
         name: &str,
@@ -259,14 +241,15 @@ impl AllocationState {
         now: Instant,
     ) -> Option<Box<BlockWrite>> {
         let entry = self.nodes.get_mut(name)?;
-        match decision {
-            Decision::Blocks(blocks) => {
+        match (&decision.verdict, &decision.pool) {
+            (Verdict::Assigned(blocks), _) => {
                 let write = BlockWrite { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
                 self.held.hand_out(name, blocks.clone(), settings);
                 self.set(name, Stage::Patching);
                 return Some(Box::new(write));
             }
-            Decision::Full { pool, .. } => {
+            // The pool is full.
+            (Verdict::Denied(_), Some(pool)) => {
                 if entry.since == 0 {
                     self.turns += 1;
                     entry.since = self.turns;
@@ -274,8 +257,8 @@ impl AllocationState {
                 self.open.remove(pool);
                 self.set(name, Stage::Full(pool.clone()));
             }
-            Decision::NoMatchingPool(_) => self.set(name, Stage::NoMatchingPool),
-            Decision::Failed(_) => self.pause(name, now),
+            (Verdict::Denied(_), None) => self.pause(name, now),
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => self.set(name, Stage::NoMatchingPool),
         }
         None
     }
@@ -366,9 +349,7 @@ impl AllocationState {
         self.nodes.remove(name);
         self.misplaced.remove(name);
     }
-}
 
-impl AllocationState {
     /// The next Node whose blocks have to be compared with its pool. Report the result with
     /// [`Self::set_misplaced`].
     pub fn next_to_check(&mut self) -> Option<WatchedNode> {
@@ -381,7 +362,6 @@ impl AllocationState {
         }
     }
 
-    /// Whether there are Nodes whose blocks have to be compared with their pools.
     pub fn has_unchecked(&self) -> bool {
         !self.unchecked.is_empty()
     }

@@ -22,7 +22,6 @@ use super::node_metrics::Misplaced;
 pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
     occupied: BTreeMap<Family, Occupancy>,
-    /// The last assigned block, by its range.
     last: BTreeMap<IpNet, IpNet>,
 }
 
@@ -73,7 +72,6 @@ impl HeldBlocks {
         occupied.is_none_or(|occupied| occupied.gaps(numbers.clone()).next() == Some(numbers))
     }
 
-    /// All Nodes that have blocks, ordered by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &[IpNet])> {
         self.nodes.iter().map(|(name, blocks)| (name.as_str(), blocks.as_slice()))
     }
@@ -119,14 +117,11 @@ fn numbers(block: IpNet) -> RangeInclusive<u128> {
     Span::from(block).numbers()
 }
 
-/// The pool of a Node, and where the blocks of the Node lie.
 #[derive(Clone, Debug)]
 pub struct NodePlacement<'s> {
-    /// The pool that the Node belongs to; `None` if no pool matches the Node.
+    pub name: String,
     pub pool: Option<&'s NodePool>,
-    /// Why the Node belongs there: its labels, as text.
     pub evidence: Option<String>,
-    /// The reason, if the Node would get no blocks.
     pub reason: Option<String>,
     pub blocks: Vec<PlacedBlock<'s>>,
 }
@@ -137,7 +132,6 @@ pub struct NodePlacement<'s> {
 pub struct PlacedBlock<'s> {
     pub block: IpNet,
     pub place: BlockPlace<'s>,
-    /// The other Nodes that have the same block or overlapping blocks.
     pub shared_with: Vec<(String, IpNet)>,
 }
 
@@ -165,6 +159,7 @@ impl<'s> NodePlacement<'s> {
             shared_with: held.sharing(&node.name, *block),
         };
         Self {
+            name: node.name.clone(),
             pool,
             evidence: decision.evidence.as_ref().map(Report::describe),
             reason: decision.verdict.reason().map(str::to_owned),

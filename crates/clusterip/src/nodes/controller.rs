@@ -17,7 +17,7 @@ use std::{io, thread};
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
-use clusterip_core::Verdict;
+use clusterip_core::{Decision, Verdict};
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use super::allocation_state::{AllocationState, Decision, Task};
+use super::allocation_state::{AllocationState, Task};
 use super::blocks::{NodePlacement, PlacedBlock, decide_blocks};
 use super::node_metrics::{Assignment, Misplaced, NodeMetrics};
 use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
@@ -40,7 +40,6 @@ const MAX_WAITING: usize = 1000;
 struct EventQueue(mpsc::Sender<(WatchedNode, &'static str, String)>);
 
 impl EventQueue {
-    /// Starts a task that writes Events with `client`. It ends when the queue is dropped and all Events are written.
     fn start(client: Client) -> Self {
         let (sender, mut queue) = mpsc::channel::<(WatchedNode, &str, String)>(MAX_WAITING);
         tokio::spawn(async move {
@@ -92,7 +91,6 @@ impl Controller {
         Ok(ended)
     }
 
-    /// Runs until `shutdown` completes, then waits for the writes in flight.
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -188,7 +186,6 @@ impl Controller {
     }
 }
 
-/// Reduces an event to what the controller needs; `None` for a Node without a name.
 fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     Some(match event {
         Event::Init => Event::Init,
@@ -207,9 +204,7 @@ struct Term {
     allocation_state: AllocationState,
     /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
-    /// Whether a complete list of Nodes was received.
     complete: bool,
-    /// The numbers of waiting and misplaced Nodes that were last written to the metrics.
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
     events: EventQueue,
@@ -217,19 +212,18 @@ struct Term {
 }
 
 impl Term {
-    /// Decides about the next Node. Returns the blocks to write, if there are any.
     fn next_write(&mut self, settings: &LiveSettings) -> Option<Box<BlockWrite>> {
         let node = match self.allocation_state.next_task()? {
             Task::Write(write) => return Some(write),
             Task::Ask(node) => node,
         };
-        let decision = self.ask(&node, settings);
-        let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held.is_free(*block)) => {
-                Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
-            }
-            decision => decision,
-        };
+        let held = &self.allocation_state.held;
+        let mut decision = decide_blocks(&node.unassigned, &settings.settings, &held.allocation());
+        if let Some(blocks) = decision.assigned()
+            && !blocks.iter().all(|block| held.is_free(*block))
+        {
+            decision = Decision::denied(500, format!("the policy gives blocks that are held: {blocks:?}"));
+        }
         let write = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
         self.report_decision(&node, &decision);
         write
@@ -241,17 +235,6 @@ impl Term {
         let placement = NodePlacement::of(&settings.settings, &seen.unassigned, &seen.blocks, held);
         let misplaced = placement.blocks.iter().filter_map(PlacedBlock::problem).collect();
         self.allocation_state.set_misplaced(&seen.name, misplaced);
-    }
-
-    fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
-        let decision = decide_blocks(&node.unassigned, &settings.settings, &self.allocation_state.held.allocation());
-        let reason = || decision.verdict.reason().unwrap_or_default().to_owned();
-        match (&decision.verdict, &decision.pool) {
-            (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
-            (Verdict::Denied(_), Some(pool)) => Decision::Full { pool: pool.clone(), message: reason() },
-            (Verdict::Denied(_), None) => Decision::Failed(reason()),
-            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => Decision::NoMatchingPool(reason()),
-        }
     }
 
     fn handle_event(&mut self, event: Event<WatchedNode>) {
@@ -276,56 +259,53 @@ impl Term {
     /// Reports the decision about a Node. A full pool and a missing pool are reported only once for each Node.
     fn report_decision(&mut self, node: &WatchedNode, decision: &Decision) {
         let name = node.name.as_str();
-        match decision {
-            Decision::Blocks(_) => {}
-            Decision::Full { message, .. } => {
-                if self.allocation_state.is_news(name, message) {
+        let reason = decision.verdict.reason().unwrap_or_default();
+        match (&decision.verdict, &decision.pool) {
+            (Verdict::Assigned(_), _) => {}
+            (Verdict::Denied(_), Some(_)) => {
+                if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::Full);
-                    tracing::warn!(node = name, reason = message, "no pod CIDR");
-                    self.events.tell(node, "CIDRNotAvailable", message);
+                    tracing::warn!(node = name, reason, "no pod CIDR");
+                    self.events.tell(node, "CIDRNotAvailable", reason);
                 }
             }
-            Decision::NoMatchingPool(reason) => {
+            (Verdict::Denied(_), None) => {
+                self.metrics.assigned(Assignment::Failed);
+                tracing::error!(node = name, reason, "no pod CIDR");
+            }
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => {
                 if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod CIDR");
                 }
-            }
-            Decision::Failed(reason) => {
-                self.metrics.assigned(Assignment::Failed);
-                tracing::error!(node = name, reason, "no pod CIDR");
             }
         }
     }
 
     fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
         let name = write.node.name.as_str();
-        let blocks = || joined(&write.blocks, ", ");
+        let blocks = joined(&write.blocks, ", ");
         match &outcome {
             WriteOutcome::Written => {
                 self.metrics.assigned(Assignment::Assigned);
-                tracing::info!(node = name, blocks = blocks(), "assigned");
+                tracing::info!(node = name, blocks, "assigned");
             }
             WriteOutcome::Changed(_) => {
                 self.metrics.assigned(Assignment::Conflict);
-                tracing::info!(
-                    node = name,
-                    blocks = blocks(),
-                    "another program changed the Node meanwhile: not assigned"
-                );
+                tracing::info!(node = name, blocks, "another program changed the Node meanwhile: not assigned");
             }
-            WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "deleted meanwhile: not assigned"),
+            WriteOutcome::Gone => tracing::info!(node = name, blocks, "deleted meanwhile: not assigned"),
             WriteOutcome::Refused(reason) => {
                 self.metrics.assigned(Assignment::Failed);
-                let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
-                tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
+                tracing::warn!(node = name, blocks, reason, "refused: trying again");
                 if self.allocation_state.is_news(name, reason) {
+                    let note = format!("pod CIDRs {blocks} could not be assigned: {reason}; it is tried again");
                     self.events.tell(&write.node, "CIDRAssignmentFailed", &note);
                 }
             }
             WriteOutcome::Unclear { reason, .. } => {
                 self.metrics.assigned(Assignment::Failed);
-                tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
+                tracing::warn!(node = name, blocks, reason, "may not be assigned: trying again");
             }
             WriteOutcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }

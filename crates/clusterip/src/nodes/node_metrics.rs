@@ -82,7 +82,6 @@ impl NodeMetrics {
         Self { lock, ..Self::default() }
     }
 
-    /// Sets the usage of all pools. Pools that are not in the list are removed.
     pub fn blocks(&self, pools: &[PoolUsage]) {
         let _lock = self.lock.hold();
         self.blocks.clear();
@@ -98,7 +97,6 @@ impl NodeMetrics {
         self.assignments.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Sets the number of Nodes with wrong blocks by reason. Reasons that are not in the list become zero.
     pub fn misplaced(&self, nodes: &BTreeMap<Misplaced, u64>) {
         let _lock = self.lock.hold();
         for &reason in Misplaced::ALL {

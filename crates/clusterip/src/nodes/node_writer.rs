@@ -32,7 +32,6 @@ pub struct WatchedNode {
     /// The `resourceVersion`, which changes with every change of the Node.
     pub version: String,
     pub deleting: bool,
-    /// The blocks of the Node; empty if it has none yet.
     pub blocks: Vec<IpNet>,
     /// The fields that a decision reads, without blocks.
     pub unassigned: Node,
@@ -134,14 +133,12 @@ impl Writer {
                 }
             };
             let found = match timeout(MAX_REQUEST_TIME, self.nodes.get_opt(&node.name)).await {
-                Ok(Ok(found)) => found.as_ref().and_then(WatchedNode::of),
-                Ok(Err(error)) => {
-                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| error_message(&error)) };
-                }
-                Err(_) => {
-                    let reason = failure.unwrap_or_else(|| format!("no answer within {MAX_REQUEST_TIME:?}"));
-                    return WriteOutcome::Unclear { doubt, reason };
-                }
+                Ok(found) => found.map_err(|error| error_message(&error)),
+                Err(_) => Err(format!("no answer within {MAX_REQUEST_TIME:?}")),
+            };
+            let found = match found {
+                Ok(found) => found.as_ref().and_then(WatchedNode::of),
+                Err(reason) => return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or(reason) },
             };
             let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return WriteOutcome::Gone };
             if seen.blocks == *blocks {

@@ -12,6 +12,8 @@ use clusterip_core::settings::{Settings, is_dns_label};
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::text::joined;
+
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 /// The Namespaces that the API server creates if they don't exist.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -20,16 +22,13 @@ const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 /// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
 pub struct ApiServerRules {
-    /// The Service that has an address, and a description of it.
     taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
-    /// The Namespaces of the cluster and of the manifests, and those of their objects in the cluster.
     namespaces: BTreeSet<String>,
     /// Whether the objects of the cluster include Namespaces. Otherwise it is unknown which ones exist.
     knows_namespaces: bool,
 }
 
 impl ApiServerRules {
-    /// Adds the addresses of an object of the cluster, and its namespace.
     pub fn add_existing(&mut self, object: &Value) {
         let namespace = object::namespace(object);
         if !namespace.is_empty() && !self.namespaces.contains(namespace) {
@@ -84,35 +83,31 @@ impl ApiServerRules {
     ) -> Option<String> {
         let mut reasons: Vec<String> = self.missing_namespace(service).into_iter().collect();
         reasons.extend(invalid_names(service).chain(invalid_type(service)));
-        if is_external_name(service) {
-            return (!reasons.is_empty()).then(|| reasons.join("; "));
-        }
-        reasons.extend(invalid(service));
-        let old = old.filter(|old| !is_external_name(old));
-        if reasons.is_empty() {
-            reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
-        }
-        if reasons.is_empty() {
-            let had = old.map(addresses).unwrap_or_default();
-            let new = addresses(service).into_iter().filter(|address| !had.contains(address));
-            reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
+        if !is_external_name(service) {
+            reasons.extend(invalid(service));
+            let old = old.filter(|old| !is_external_name(old));
+            if reasons.is_empty() {
+                reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
+            }
+            if reasons.is_empty() {
+                let had = old.map(addresses).unwrap_or_default();
+                let new = addresses(service).into_iter().filter(|address| !had.contains(address));
+                reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
+            }
         }
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// The error of the API server if the Namespace of this Service does not exist.
     fn missing_namespace(&self, service: &Value) -> Option<String> {
         let namespace = object::namespace(service);
         let exists = SYSTEM_NAMESPACES.contains(&namespace) || self.namespaces.contains(namespace);
         (self.knows_namespaces && !exists).then(|| format!("namespaces \"{namespace}\" not found"))
     }
 
-    /// Why the API server does not allocate this address to this Service.
     fn unavailable(&self, settings: &Settings, owner: &ServiceKey, address: IpAddr) -> Option<String> {
         let ranges = &settings.service_cidrs;
         if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
-            let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-            return Some(format!("{address} can't be allocated from the Service ranges ({})", ranges.join(", ")));
+            return Some(format!("{address} can't be allocated from the Service ranges ({})", joined(ranges, ", ")));
         }
         if let Some(range) = settings.unusable_range_of(address) {
             return Some(format!("{address}: {}", range.why));
@@ -126,8 +121,7 @@ impl ApiServerRules {
     }
 }
 
-/// Whether the API server allocates this address of a range: every one except the network address and, for IPv4, the
-/// broadcast address.
+/// Every address of a range except the network address and, for IPv4, the broadcast address.
 fn allocates(range: &IpNet, address: IpAddr) -> bool {
     let is_broadcast = address.is_ipv4() && address == range.broadcast();
     range.contains(&address) && address != range.network() && !is_broadcast
@@ -150,8 +144,7 @@ fn invalid_type(service: &Value) -> Option<String> {
     (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
 }
 
-/// Warnings about fields of a Service that the API server does not know, and that differ from the fields for addresses
-/// only by case.
+/// Warnings about unknown fields that differ from those for addresses only by case.
 pub fn misspelled_fields(service: &Value) -> impl Iterator<Item = String> {
     let fields = service.get("spec").and_then(Value::as_object).into_iter().flat_map(|spec| spec.keys());
     fields.filter_map(|field| {
@@ -173,7 +166,6 @@ fn values(service: &Value) -> Vec<(String, &Value)> {
     primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
 }
 
-/// The values that are neither an IP address nor `None`.
 fn invalid(service: &Value) -> Vec<String> {
     let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
     let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));

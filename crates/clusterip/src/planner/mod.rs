@@ -1,6 +1,4 @@
-//! Plans a list of manifests: assigns addresses to their Services one after the other, as if they were created now,
-//! gives them external addresses if the settings have pools of them, and gives blocks to their Nodes if there are
-//! pools for Nodes.
+//! Plans manifests: Services and their external addresses, one after the other, as if created now, and then Nodes.
 
 pub(crate) mod api_server_rules;
 pub(crate) mod nodes;
@@ -23,32 +21,44 @@ use clusterip_core::request::Request;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, Denial, InUse, Verdict};
+use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use self::api_server_rules::{ApiServerRules, misspelled_fields};
-use self::nodes::{NodePlan, NodePlanner};
+use self::nodes::RangeUsage;
+use crate::audit::misplaced_services::MisplacedService;
 use crate::external::plan_state::PlanState;
 use crate::service_selector::ServiceSelector;
 use crate::usage::{self, PoolUsage};
 
+/// A plan, as `-o json` prints it.
+#[derive(Serialize)]
 pub struct Plan {
-    /// A row for each Service, in the order of the manifests.
+    #[serde(rename = "services")]
     pub rows: Vec<Row>,
-    /// For each row: the index of its manifest.
-    pub manifests: Vec<usize>,
-    /// How full each pool is after the plan.
-    pub pools: Vec<PoolUsage>,
-    /// How full each pool of external addresses is after the plan; `None` if the settings have no such pools.
+    /// A row for each Node; `None` if the settings have no pools for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<Row>>,
+    /// The existing Services that are misplaced with the settings of the plan.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) misplaced: Vec<MisplacedService>,
+    pub pools: PlannedPools,
+}
+
+/// How full the pools are after the plan; `None` if the settings have no such pools.
+#[derive(Serialize)]
+pub struct PlannedPools {
+    pub services: Vec<PoolUsage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<Vec<PoolUsage>>,
-    /// The planned results for Nodes; `None` if the settings have no pools for them.
-    pub nodes: Option<NodePlan>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<RangeUsage>>,
 }
 
 impl Plan {
     pub fn has_denied(&self) -> bool {
-        let nodes = self.nodes.iter().flat_map(|nodes| &nodes.rows).map(|row| &row.decision);
-        self.rows.iter().map(|row| &row.decision).chain(nodes).any(Verdict::is_denied)
+        self.rows.iter().chain(self.nodes.iter().flatten()).any(|row| row.decision.is_denied())
     }
 }
 
@@ -57,21 +67,30 @@ pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
     existing: BTreeMap<ServiceKey, Existing>,
-    /// The Nodes of the cluster: they keep the blocks that they have.
+    /// The Nodes that exist already, by name. They keep the blocks that they have.
     existing_nodes: BTreeMap<String, Existing>,
-    /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
-    /// Which Services of the manifests are planned; `None` for all.
-    selector: Option<ServiceSelector>,
+    /// Which Services of the manifests are planned. The addresses that the others name count as used.
+    pub(crate) selector: Option<ServiceSelector>,
 }
 
-/// A Service or Node that exists already.
 struct Existing {
     object: Packed,
     /// The manifest that it comes from; `None` for the cluster.
     origin: Option<Origin>,
+}
+
+impl Existing {
+    fn in_cluster(object: &Value) -> Self {
+        Self { object: Packed::new(object), origin: None }
+    }
+
+    fn planned(object: &Value, manifest: &Manifest, existed: Option<Self>) -> Self {
+        let origin = existed.map_or_else(|| Some(manifest.origin.clone()), |existed| existed.origin);
+        Self { object: Packed::new(object), origin }
+    }
 }
 
 impl Planner {
@@ -90,20 +109,13 @@ impl Planner {
                 if let Some(external) = &mut external {
                     external.add_existing(&key.to_string(), &object);
                 }
-                existing.insert(key, Existing { object: Packed::new(&object), origin: None });
+                existing.insert(key, Existing::in_cluster(&object));
             } else if object::is_node(&object) {
-                let name = object::name(&object).to_owned();
-                existing_nodes.insert(name, Existing { object: Packed::new(&object), origin: None });
+                existing_nodes.insert(object::name(&object).to_owned(), Existing::in_cluster(&object));
             }
         }
         let snapshot = Arc::new(RwLock::new(snapshot));
         Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
-    }
-
-    /// Plans only the Services of the manifests that match. The addresses that the others name count as used.
-    #[must_use]
-    pub fn only(self, selector: Option<ServiceSelector>) -> Self {
-        Self { selector, ..self }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
@@ -113,7 +125,10 @@ impl Planner {
         each_object(manifests, |manifest, object| {
             self.api_server.add_namespace(object);
             // A Service that exists keeps its address, whatever its manifest says about it.
-            if !manifest.is_service() || !self.has(object) {
+            let exists = |id: ServiceKey| {
+                self.existing.contains_key(&id) || Snapshot::read(&self.snapshot).service(&id).is_some()
+            };
+            if !manifest.is_service() || !exists(ServiceKey::of(object)) {
                 Snapshot::insert_in(&self.snapshot, object);
             }
         });
@@ -127,30 +142,24 @@ impl Planner {
         let selector = self.selector.take();
         let is_selected =
             |manifest: &Manifest| selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()));
-        let selected: Vec<(usize, &Manifest)> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
-        let mut rows = Vec::with_capacity(selected.len());
-        for &(index, manifest) in &selected {
+        let mut rows = Vec::new();
+        for (index, manifest) in services().filter(|(_, manifest)| is_selected(manifest)) {
             rows.push(self.plan_service(index, manifest));
             progress(rows.len() as u64);
         }
-        let Self { settings, snapshot, existing_nodes, external, .. } = self;
-        let used: Vec<IpAddr> = Snapshot::read(&snapshot).addresses().collect();
+        let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         let mut done = rows.len() as u64;
-        let nodes = (!settings.nodes.pools.is_empty()).then(|| {
-            let mut nodes = NodePlanner::new(&settings, &snapshot, existing_nodes);
-            nodes.learn(manifests);
-            nodes.plan(manifests, || {
+        let nodes = (!self.settings.nodes.pools.is_empty()).then(|| {
+            self.plan_nodes(manifests, || {
                 done += 1;
                 progress(done);
             })
         });
-        Plan {
-            rows,
-            manifests: selected.iter().map(|(index, _)| *index).collect(),
-            pools: usage::of_services(&settings, &used),
-            external: external.map(|external| usage::of_external(&settings.external, &external.used(), None)),
-            nodes,
-        }
+        let (nodes, blocks) = nodes.unzip();
+        let external =
+            self.external.map(|external| usage::of_external(&self.settings.external, &external.used(), None));
+        let pools = PlannedPools { services: usage::of_services(&self.settings, &used), external, nodes: blocks };
+        Plan { rows, nodes, misplaced: Vec::new(), pools }
     }
 
     /// Plans the Service of a manifest in the present state of the plan, and adds it to that state.
@@ -167,13 +176,22 @@ impl Planner {
         }
         warnings.extend(misspelled_fields(&object));
         let decision = self.decide(index, &object, old.as_ref());
-        let mut row = Row::new(&object, old.as_ref(), &decision, warnings);
+        let given = match &decision.verdict {
+            Verdict::Denied(_) => Vec::new(),
+            Verdict::Allocated(addresses) => addresses.clone(),
+            Verdict::Unchanged(_) | Verdict::Assigned(_) => addresses(&object),
+        };
+        let external = decision.external.clone().map(|external| ExternalRow::new(external, &object, old.as_ref()));
+        let mut row = Row { external, ..Row::new(index, &object, &decision, Given::ClusterIps(given), warnings) };
         let key = planned_key(&object, index);
         decision.carry_out(&mut object);
         let mut placed = decision.denial().is_none().then_some(object);
         let refusal = |placed: &Value| self.api_server.refusal(&self.settings, &key, placed, old.as_ref());
         if let Some(reason) = placed.as_ref().and_then(refusal) {
-            (row, placed) = (row.refused(&reason), None);
+            let message = format!("Service {}/{}: the API server refuses it: {reason}", key.namespace, row.name);
+            row.decision = Verdict::Denied(Denial { code: 422, message: message.clone() });
+            row = Row { given: Given::ClusterIps(Vec::new()), external: None, message: Some(message), ..row };
+            placed = None;
         }
         if let Some(external) = &mut self.external {
             external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
@@ -184,10 +202,8 @@ impl Planner {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                let object = Packed::new(&placed);
-                let first = self.existing.remove(&id).map(|existing| existing.origin);
-                let origin = first.unwrap_or_else(|| Some(manifest.origin.clone()));
-                self.existing.insert(id, Existing { object, origin });
+                let planned = Existing::planned(&placed, manifest, self.existing.remove(&id));
+                self.existing.insert(id, planned);
             }
             Snapshot::insert_in(&self.snapshot, &placed);
         }
@@ -205,11 +221,6 @@ impl Planner {
         let holder_of = external.map(|external| external.holder_of(object));
         let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
-    }
-
-    fn has(&self, service: &Value) -> bool {
-        let id = ServiceKey::of(service);
-        self.existing.contains_key(&id) || Snapshot::read(&self.snapshot).service(&id).is_some()
     }
 }
 
@@ -249,47 +260,63 @@ fn each_object(manifests: &[Manifest], mut visit: impl FnMut(&Manifest, &Value))
     });
 }
 
-/// The key of a planned Service. If its name is yet to be generated, the key contains a text that can't be the name of
-/// a Service.
 fn planned_key(service: &Value, index: usize) -> ServiceKey {
-    let id = ServiceKey::of(service);
-    if id.name.is_empty() { ServiceKey::new(id.namespace, format!("{}/{index}", shown_name(service))) } else { id }
+    ServiceKey::new(object::namespace(service), planned_name(service, index))
+}
+
+/// The name of a planned object. If it is yet to be generated, a text that can't be the name of an object.
+fn planned_name(object: &Value, index: usize) -> String {
+    let name = object::name(object);
+    if name.is_empty() { format!("{}/{index}", shown_name(object)) } else { name.to_owned() }
 }
 
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Row {
-    pub namespace: String,
-    /// The name of the Service. If the name is yet to be generated, `generateName` with an ellipsis.
+    #[serde(skip)]
+    pub manifest: usize,
+    /// `None` for a Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
     pub decision: Verdict,
-    /// The pool of the Service; `None` if no pool matches it.
     pub pool: Option<String>,
-    /// Why the Service belongs to its pool: the labels of the nodes of its Pods, or conditions such as its namespace.
+    /// Why the object belongs to its pool: node labels, or conditions such as its namespace.
     pub evidence: Option<Report>,
-    /// The addresses of the Service after the plan.
-    #[serde(rename = "clusterIPs")]
-    pub cluster_ips: Vec<IpAddr>,
+    #[serde(flatten)]
+    pub given: Given,
     pub warnings: Vec<String>,
-    /// Why the Service stays unchanged or is denied.
     pub message: Option<String>,
     /// The planned result for its external addresses; `None` if the request is not about any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalRow>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Given {
+    #[serde(rename = "clusterIPs")]
+    ClusterIps(Vec<IpAddr>),
+    #[serde(rename = "podCIDRs")]
+    PodCidrs(Vec<IpNet>),
+}
+
+impl Given {
+    pub fn texts(&self) -> Vec<String> {
+        match self {
+            Self::ClusterIps(addresses) => addresses.iter().map(ToString::to_string).collect(),
+            Self::PodCidrs(blocks) => blocks.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ExternalRow {
     /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
     #[serde(serialize_with = "by_name")]
     pub decision: RecordChange,
     pub pool: Option<String>,
-    /// The external addresses of the Service after the plan.
     pub addresses: Vec<IpAddr>,
-    /// Why the Service gets these addresses; `None` if it gets none.
     pub source: Option<AddressSource>,
-    /// Why nothing happens, or why addresses are taken away.
     pub message: Option<String>,
 }
 
@@ -297,57 +324,45 @@ pub struct ExternalRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AddressSource {
-    /// The Service asks for one of them.
     Asked,
-    /// The Service has had one of them before.
     Kept,
-    /// The addresses are free.
     Free,
 }
 
 impl Row {
-    /// The result of a decision about `object`, which is an update of `old`.
-    fn new(object: &Value, old: Option<&Value>, decision: &Decision, mut warnings: Vec<String>) -> Self {
+    fn new(manifest: usize, object: &Value, decision: &Decision, given: Given, mut warnings: Vec<String>) -> Self {
         warnings.extend(decision.cut_warnings());
         Self {
-            namespace: object::namespace(object).to_owned(),
+            manifest,
+            namespace: matches!(given, Given::ClusterIps(_)).then(|| object::namespace(object).to_owned()),
             name: shown_name(object),
             decision: decision.verdict.clone(),
             pool: decision.pool.clone(),
-            external: decision.external.clone().map(|external| ExternalRow::new(external, object, old)),
             evidence: decision.evidence.clone(),
-            cluster_ips: match &decision.verdict {
-                Verdict::Denied(_) => Vec::new(),
-                Verdict::Allocated(addresses) => addresses.clone(),
-                Verdict::Unchanged(_) | Verdict::Assigned(_) => addresses(object),
-            },
+            given,
             warnings,
             message: decision.verdict.reason().map(str::to_owned),
+            external: None,
         }
-    }
-
-    /// The same Service, refused by the API server for this reason.
-    fn refused(self, reason: &str) -> Self {
-        let message = format!("Service {}/{}: the API server refuses it: {reason}", self.namespace, self.name);
-        let decision = Verdict::Denied(Denial { code: 422, message: message.clone() });
-        Self { decision, cluster_ips: Vec::new(), external: None, message: Some(message), ..self }
     }
 }
 
-impl AddressSource {
-    fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
+impl ExternalRow {
+    /// The result of a decision about `object`, which is an update of `old`.
+    fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
         let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
         let service = stored::read(object);
         let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
-        if addresses.is_empty() {
+        let source = if addresses.is_empty() {
             None
         } else if are_among(&stored::requested(&service)) {
-            Some(Self::Asked)
+            Some(AddressSource::Asked)
         } else if are_among(&stored::recorded(&service)) || had_before() {
-            Some(Self::Kept)
+            Some(AddressSource::Kept)
         } else {
-            Some(Self::Free)
-        }
+            Some(AddressSource::Free)
+        };
+        Self { decision: outcome, pool, addresses, source, message: reason }
     }
 }
 
@@ -355,14 +370,6 @@ fn by_name<S: Serializer>(outcome: &RecordChange, serializer: S) -> Result<S::Ok
     serializer.serialize_str(outcome.name())
 }
 
-impl ExternalRow {
-    fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
-        let source = AddressSource::of(&addresses, object, old);
-        Self { decision: outcome, pool, addresses, source, message: reason }
-    }
-}
-
-/// The name of a Service or Node as a row shows it.
 fn shown_name(object: &Value) -> String {
     match object::name(object) {
         "" => format!("{}…", object::text(object, &["metadata", "generateName"])),

@@ -1,41 +1,19 @@
-//! Plans blocks for the Nodes of manifests, one Node after the other, as a controller that starts now would assign
-//! them.
-
-use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+//! Plans blocks for Nodes, one after the other, as a controller that starts now would assign them.
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::Manifest;
-use clusterip_cluster::object::{self, Packed, blocks_of};
+use clusterip_cluster::object::blocks_of;
 use clusterip_cluster::policy::own_requests::node_request;
-use clusterip_core::decision::Report;
 use clusterip_core::settings::{NodePool, Settings};
-use clusterip_core::{Decision, InUse, Verdict, decide_value};
+use clusterip_core::{InUse, decide_value};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Existing, shown_name};
+use super::{Existing, Given, Planner, Row, planned_name};
 use crate::nodes::blocks::{HeldBlocks, fields_of};
 use crate::usage::{self, Usage};
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeRow {
-    /// The name of the Node. If the name is yet to be generated, `generateName` with an ellipsis.
-    pub name: String,
-    pub decision: Verdict,
-    /// The pool of the Node; `None` if no pool matches it.
-    pub pool: Option<String>,
-    /// The labels by which the Node belongs to the pool.
-    pub evidence: Option<Report>,
-    /// The blocks of the Node after the plan.
-    #[serde(rename = "podCIDRs")]
-    pub pod_cidrs: Vec<IpNet>,
-    pub warnings: Vec<String>,
-    pub message: Option<String>,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RangeUsage {
@@ -46,118 +24,77 @@ pub struct RangeUsage {
     pub usage: Usage,
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct NodePlan {
-    /// A row for each Node, in the order of the manifests.
-    pub rows: Vec<NodeRow>,
-    /// For each row: the index of its manifest.
-    pub manifests: Vec<usize>,
-    pub ranges: Vec<RangeUsage>,
-}
-
-pub(super) struct NodePlanner<'m> {
-    settings: &'m Settings,
-    snapshot: &'m Arc<RwLock<Snapshot>>,
-    held: HeldBlocks,
-    /// The Nodes that exist already, by name.
-    there: BTreeMap<String, Existing>,
-}
-
-impl<'m> NodePlanner<'m> {
-    /// A planner for a cluster with these Nodes. `snapshot` contains the planned ones, too.
-    pub(super) fn new(
-        settings: &'m Settings,
-        snapshot: &'m Arc<RwLock<Snapshot>>,
-        there: BTreeMap<String, Existing>,
-    ) -> Self {
+impl Planner {
+    /// Plans the Nodes among `manifests`, and counts how full the ranges are then. All blocks that Nodes have are
+    /// occupied before the first block is handed out. `progress` is called after each Node.
+    pub(super) fn plan_nodes(
+        &mut self,
+        manifests: &[Manifest],
+        mut progress: impl FnMut(),
+    ) -> (Vec<Row>, Vec<RangeUsage>) {
         let mut held = HeldBlocks::default();
-        there.iter().for_each(|(name, node)| held.learn(name, blocks_of(&node.object.value())));
-        Self { settings, snapshot, held, there }
-    }
-
-    /// Learns the Nodes among `manifests`, with the blocks that they have. All these blocks are occupied before the
-    /// first block is handed out.
-    pub(super) fn learn(&mut self, manifests: &[Manifest]) {
-        for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
+        self.existing_nodes.iter().for_each(|(name, node)| held.learn(name, blocks_of(&node.object.value())));
+        let nodes = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node());
+        for (index, manifest) in nodes() {
             let mut node = manifest.object.value();
-            let name = key(&node, index);
-            if let Some(there) = self.there.get(&name) {
+            let name = planned_name(&node, index);
+            if let Some(there) = self.existing_nodes.get(&name) {
                 keep_blocks(&mut node, &there.object.value());
             }
             // A second manifest of the same Node may have no blocks.
             let blocks = blocks_of(&node);
             if !blocks.is_empty() {
-                self.held.learn(&name, blocks);
+                held.learn(&name, blocks);
             }
-            self.insert(&name, node);
+            node["metadata"]["name"] = name.into();
+            Snapshot::insert_in(&self.snapshot, &node);
         }
-    }
-
-    /// Plans the Nodes among `manifests`. `progress` is called after each Node.
-    pub(super) fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut()) -> NodePlan {
-        let mut plan = NodePlan::default();
-        for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
-            plan.rows.push(self.plan_node(index, manifest));
-            plan.manifests.push(index);
+        let mut rows = Vec::new();
+        for (index, manifest) in nodes() {
+            rows.push(self.plan_node(index, manifest, &mut held));
             progress();
         }
-        plan.ranges = self.ranges();
-        plan
+        (rows, ranges(&self.settings, &held))
     }
 
-    fn plan_node(&mut self, index: usize, manifest: &Manifest) -> NodeRow {
-        let mut node = manifest.object.value();
-        let name = key(&node, index);
+    fn plan_node(&mut self, index: usize, manifest: &Manifest, held: &mut HeldBlocks) -> Row {
+        let object = manifest.object.value();
+        let (mut node, name) = (object.clone(), planned_name(&object, index));
         // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.
         node["metadata"]["name"] = name.as_str().into();
-        let (mut old, mut warnings) = (None, Vec::new());
-        if let Some(there) = self.there.get(&name) {
-            let before = there.object.value();
-            keep_blocks(&mut node, &before);
-            warnings.extend(there.origin.as_ref().map(|first| format!("the same Node as in {first}")));
-            old = Some(before);
-        }
-        let request = node_request(&node, old.as_ref());
-        let allocation = blocks_of(&node).is_empty().then(|| self.held.allocation());
+        let existing = self.existing_nodes.remove(&name);
+        let old = existing.as_ref().map(|existing| existing.object.value());
+        old.iter().for_each(|old| keep_blocks(&mut node, old));
+        let first = existing.as_ref().and_then(|existing| existing.origin.as_ref());
+        let warnings = first.map(|first| format!("the same Node as in {first}")).into_iter().collect();
+        let allocation = blocks_of(&node).is_empty().then(|| held.allocation());
         let in_use = InUse { blocks: allocation.as_ref(), external: None };
-        let cluster = StoredCluster::new(self.snapshot, &node);
-        let decision = decide_value(&request, self.settings, in_use, &cluster);
-        let row = row(&manifest.object.value(), &node, &decision, warnings);
-        if decision.denial().is_none() {
-            if decision.assigned().is_some() {
-                decision.carry_out(&mut node);
-                self.held.hand_out(&name, blocks_of(&node), &self.settings.nodes);
-            }
-            self.insert(&name, node.clone());
-            let origin = self.there.remove(&name).map_or_else(|| Some(manifest.origin.clone()), |there| there.origin);
-            self.there.insert(name, Existing { object: Packed::new(&node), origin });
+        let cluster = StoredCluster::new(&self.snapshot, &node);
+        let decision = decide_value(&node_request(&node, old.as_ref()), &self.settings, in_use, &cluster);
+        if decision.denial().is_some() {
+            self.existing_nodes.extend(existing.map(|existing| (name, existing)));
+            return Row::new(index, &object, &decision, Given::PodCidrs(Vec::new()), warnings);
         }
-        row
-    }
-
-    /// Inserts a Node into the snapshot, under the name that this planner uses for it.
-    fn insert(&self, name: &str, mut node: Value) {
-        node["metadata"]["name"] = name.into();
-        Snapshot::insert_in(self.snapshot, &node);
-    }
-
-    fn ranges(&self) -> Vec<RangeUsage> {
-        let held = || self.held.nodes().flat_map(|(_, blocks)| blocks.iter().copied());
-        let range = |pool: &NodePool, cidr: IpNet| {
-            // Checked settings have no range that can't be cut into blocks.
-            let blocks = pool.blocks(cidr).ok()?;
-            let usage = Usage::of_blocks(self.settings, pool, &blocks, held());
-            Some(RangeUsage { pool: pool.name.clone(), cidr, usage })
-        };
-        let pools = self.settings.nodes.pools.iter();
-        pools.flat_map(|pool| pool.cidrs.iter().filter_map(move |cidr| range(pool, *cidr))).collect()
+        if decision.assigned().is_some() {
+            decision.carry_out(&mut node);
+            held.hand_out(&name, blocks_of(&node), &self.settings.nodes);
+        }
+        Snapshot::insert_in(&self.snapshot, &node);
+        self.existing_nodes.insert(name, Existing::planned(&node, manifest, existing));
+        Row::new(index, &object, &decision, Given::PodCidrs(blocks_of(&node)), warnings)
     }
 }
 
-/// The key of a Node: its name. If the name is yet to be generated, a text that can't be the name of a Node.
-fn key(node: &Value, index: usize) -> String {
-    let name = object::name(node);
-    if name.is_empty() { format!("{}/{index}", shown_name(node)) } else { name.to_owned() }
+fn ranges(settings: &Settings, held: &HeldBlocks) -> Vec<RangeUsage> {
+    let held = || held.nodes().flat_map(|(_, blocks)| blocks.iter().copied());
+    let range = |pool: &NodePool, cidr: IpNet| {
+        // Checked settings have no range that can't be cut into blocks.
+        let blocks = pool.blocks(cidr).ok()?;
+        let usage = Usage::of_blocks(settings, pool, &blocks, held());
+        Some(RangeUsage { pool: pool.name.clone(), cidr, usage })
+    };
+    let pools = settings.nodes.pools.iter();
+    pools.flat_map(|pool| pool.cidrs.iter().filter_map(move |cidr| range(pool, *cidr))).collect()
 }
 
 /// Keeps the blocks in an update that does not mention them, as `kubectl apply` does.
@@ -174,21 +111,4 @@ fn keep_blocks(node: &mut Value, old: &Value) {
     // The policy refuses a `spec` that is not an object.
     let Some(spec) = spec.as_object_mut() else { return };
     spec.extend(fields_of(&kept));
-}
-
-fn row(manifest: &Value, node: &Value, decision: &Decision, mut warnings: Vec<String>) -> NodeRow {
-    warnings.extend(decision.cut_warnings());
-    NodeRow {
-        name: shown_name(manifest),
-        decision: decision.verdict.clone(),
-        pool: decision.pool.clone(),
-        evidence: decision.evidence.clone(),
-        pod_cidrs: match (decision.denial(), decision.assigned()) {
-            (Some(_), _) => Vec::new(),
-            (None, Some(blocks)) => blocks.to_vec(),
-            (None, None) => blocks_of(node),
-        },
-        warnings,
-        message: decision.verdict.reason().map(str::to_owned),
-    }
 }

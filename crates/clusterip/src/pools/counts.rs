@@ -11,7 +11,6 @@ use clusterip_core::settings::Pool;
 
 use crate::usage::{self, PoolUsage};
 
-/// How full the pools are, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolCounts {
     pub(super) services: BTreeMap<String, PoolAddresses>,
@@ -19,7 +18,6 @@ pub(super) struct PoolCounts {
     pub(super) nodes: BTreeMap<String, Blocks>,
     /// Who has the addresses that a pool keeps for single Services, in the order of the settings.
     pub(super) reservations: BTreeMap<String, Vec<(IpAddr, ReservationHolder)>>,
-    /// The Services with an address that lies in no pool.
     pub(super) outside: BTreeSet<ServiceKey>,
 }
 
@@ -80,8 +78,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     }
 }
 
-/// The counts of each pool. `in_flight` has the same pools, with the addresses in flight as the used ones. `misplaced`
-/// are addresses of any pool.
+/// `in_flight` has the same pools, with the addresses in flight as the used ones.
 fn by_name<'s>(
     pools: &[PoolUsage],
     in_flight: &[PoolUsage],

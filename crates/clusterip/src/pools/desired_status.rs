@@ -25,7 +25,6 @@ const HAS_WARNINGS: &str = "HasWarnings";
 /// The condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
 const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
-/// The status of each object. `before` is the status that the objects have now.
 pub(super) fn of(
     compilation: &Compilation,
     counts: &PoolCounts,
@@ -36,26 +35,33 @@ pub(super) fn of(
     let pools = compilation.in_use.keys().filter(|key| key.kind != Kind::ClusterIPPolicy).count();
     let status = |(key, state): (&ObjectKey, &ObjectState)| {
         let before = before.get(key);
-        let writer = ConditionWriter { generation: state.generation, before, now };
+        let write = |type_: &str, is_true: bool, reason: &str, message: String| {
+            let status = if is_true { "True" } else { "False" };
+            let before = before.and_then(|before| condition(before, type_));
+            let unchanged = before.filter(|before| before.status == status);
+            Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                observed_generation: state.generation,
+                last_transition_time: unchanged.map_or_else(|| now.clone(), |before| before.last_transition_time),
+            }
+        };
         let of_object = settings.warnings.iter().filter(|warning| warning.object.as_ref() == Some(key));
         let warnings = joined(of_object.map(|warning| &warning.mistake), "; ");
         let is_ready = state.reason == Reason::InUse;
-        let mut conditions = vec![writer.write(READY, is_ready, state.reason.as_str(), state.message.clone())];
+        let mut conditions = vec![write(READY, is_ready, state.reason.as_str(), state.message.clone())];
         if !is_ready {
             // Nothing changes until a user changes this object or another one, so it does not become ready by itself.
-            conditions.push(writer.write(STALLED, true, state.reason.as_str(), state.message.clone()));
+            conditions.push(write(STALLED, true, state.reason.as_str(), state.message.clone()));
         }
         if !warnings.is_empty() {
-            conditions.push(writer.write(HAS_WARNINGS, true, "ProbablyNotIntended", warnings));
+            conditions.push(write(HAS_WARNINGS, true, "ProbablyNotIntended", warnings));
         }
-        if key.kind == Kind::ClusterIPPolicy {
-            conditions.push(writer.addresses_in_pools(&counts.outside));
-        }
-        let mut status = json!({"observedGeneration": state.generation, "conditions": conditions});
+        let mut status = json!({"observedGeneration": state.generation});
         let used = compilation.in_use.get(key);
-        if state.reason != Reason::InUse
-            && let Some(used) = used
-        {
+        if let Some(used) = used.filter(|_| !is_ready) {
             status["inUse"] = used.clone();
         }
         if key.kind == Kind::ServicePool
@@ -64,6 +70,8 @@ pub(super) fn of(
             status["reservations"] = json!(reservations(holders, before, now));
         }
         if key.kind == Kind::ClusterIPPolicy {
+            let (is_true, reason, message) = addresses_in_pools(&counts.outside);
+            conditions.push(write(ADDRESSES_IN_POOLS, is_true, reason, message));
             status["settingsHash"] = json!(settings.hash);
             status["pools"] = json!(pools);
         } else {
@@ -77,13 +85,14 @@ pub(super) fn of(
             }
             status["for"] = json!(state.selects);
         }
-        let counts = match key.kind {
-            Kind::ServicePool => counts.services.get(&key.name).map(|counts| ("addresses", json!(counts))),
-            Kind::ExternalPool => counts.external.get(&key.name).map(|counts| ("addresses", json!(counts))),
-            Kind::NodeBlockPool => counts.nodes.get(&key.name).map(|counts| ("blocks", json!(counts))),
-            Kind::ClusterIPPolicy => None,
+        status["conditions"] = json!(conditions);
+        let (field, counts) = match key.kind {
+            Kind::ServicePool => ("addresses", json!(counts.services.get(&key.name))),
+            Kind::ExternalPool => ("addresses", json!(counts.external.get(&key.name))),
+            Kind::NodeBlockPool => ("blocks", json!(counts.nodes.get(&key.name))),
+            Kind::ClusterIPPolicy => ("", Value::Null),
         };
-        if let Some((field, counts)) = counts {
+        if !counts.is_null() {
             status[field] = counts;
         }
         status["checkedAt"] = json!(checked_at(&status, before, now));
@@ -92,48 +101,22 @@ pub(super) fn of(
     compilation.states.iter().map(status).collect()
 }
 
-/// Writes the conditions of an object. The time of the last transition is that of `before`, unless the status of the
-/// condition has changed.
-struct ConditionWriter<'s> {
-    generation: Option<i64>,
-    before: Option<&'s Value>,
-    now: &'s Time,
-}
-
-impl ConditionWriter<'_> {
-    fn write(&self, type_: &str, is_true: bool, reason: &str, message: String) -> Condition {
-        let status = if is_true { "True" } else { "False" };
-        let before = self.before.and_then(|before| condition(before, type_));
-        let unchanged = before.filter(|before| before.status == status);
-        Condition {
-            type_: type_.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            observed_generation: self.generation,
-            last_transition_time: unchanged.map_or(self.now.clone(), |before| before.last_transition_time),
-        }
+fn addresses_in_pools(outside: &BTreeSet<ServiceKey>) -> (bool, &'static str, String) {
+    /// More names than these make a condition hard to read, and change it often.
+    const SHOWN: usize = 3;
+    let count = outside.len();
+    if count == 0 {
+        return (true, "AllInPools", "the address of every Service lies in a pool".to_owned());
     }
-
-    /// `outside` are the Services with an address that lies in no pool.
-    fn addresses_in_pools(&self, outside: &BTreeSet<ServiceKey>) -> Condition {
-        /// More names than these make a condition hard to read, and change it often.
-        const SHOWN: usize = 3;
-        let count = outside.len();
-        if count == 0 {
-            let message = "the address of every Service lies in a pool".to_owned();
-            return self.write(ADDRESSES_IN_POOLS, true, "AllInPools", message);
-        }
-        let names = joined(outside.iter().take(SHOWN), ", ");
-        let others = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
-        let message = format!(
-            "{} {} an address that lies in no pool: {names}{others}; add a pool with this range, or run `clusterip move \
-             --seamless`, which moves the Services that a pool matches",
-            several(count, "Service"),
-            if count == 1 { "has" } else { "have" },
-        );
-        self.write(ADDRESSES_IN_POOLS, false, "OutsideOfPools", message)
-    }
+    let names = joined(outside.iter().take(SHOWN), ", ");
+    let others = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
+    let message = format!(
+        "{} {} an address that lies in no pool: {names}{others}; add a pool with this range, or run `clusterip move \
+         --seamless`, which moves the Services that a pool matches",
+        several(count, "Service"),
+        if count == 1 { "has" } else { "have" },
+    );
+    (false, "OutsideOfPools", message)
 }
 
 /// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is
@@ -166,9 +149,9 @@ fn condition(status: &Value, type_: &str) -> Option<Condition> {
 
 /// Who has the addresses of reservations. An unchanged holder keeps the time since when it has been observed.
 fn reservations(holders: &[(IpAddr, ReservationHolder)], before: Option<&Value>, now: &Time) -> Vec<ReservationStatus> {
-    let before = before.and_then(|before| before.get("reservations")).and_then(Value::as_array).into_iter().flatten();
+    let before = before.and_then(|before| before.get("reservations")).cloned();
     let before: Vec<ReservationStatus> =
-        before.filter_map(|reservation| serde_json::from_value(reservation.clone()).ok()).collect();
+        before.and_then(|before| serde_json::from_value(before).ok()).unwrap_or_default();
     let status = |(address, holder): &(IpAddr, ReservationHolder)| {
         let (address, holder) = (address.to_string(), *holder);
         let mut unchanged = before.iter().filter(|before| before.address == address && before.holder == holder);

@@ -30,23 +30,19 @@ use crate::leader::Gate;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::controller::reconcile::Reconciler;
 
-/// The time between two writes of the same status.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The time after which the leader reads all statuses again, to find those that another client has written.
 const READ_AGAIN: Duration = Duration::from_secs(60);
-/// How many objects are written at a time.
 const AT_ONCE: usize = 4;
 
 pub struct StatusWriter {
     pub client: Client,
-    /// Knows the cluster, the settings, and the misplaced Services.
     pub reconciler: Arc<Reconciler>,
     /// What the settings were compiled from; `None` if they do not come from objects.
     pub compilation: watch::Receiver<Option<Arc<Compilation>>>,
 }
 
 impl StatusWriter {
-    /// Writes while `gate` is open, until `shutdown`.
     pub(crate) async fn run(self, mut gate: Gate, shutdown: impl Future<Output = ()>) {
         let work = async {
             while gate.opened().await.is_some() {
@@ -80,7 +76,6 @@ impl StatusWriter {
         }
     }
 
-    /// Writes the status of each object that differs from `written`, and notes it there.
     async fn write(&self, compilation: &Compilation, written: &mut Written) {
         let reconciler = Arc::clone(&self.reconciler);
         let counted = background::run_long(move || {
@@ -124,7 +119,6 @@ impl StatusWriter {
         }
     }
 
-    /// Writes a status, and returns the UID of the object.
     async fn apply(&self, key: &ObjectKey, status: &Value) -> Result<Option<String>, KubeError> {
         let resource = key.kind.api_resource();
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -139,7 +133,6 @@ impl StatusWriter {
         Ok(object.metadata.uid)
     }
 
-    /// Writes an Event about an object for each of these conditions.
     async fn publish(&self, key: &ObjectKey, uid: Option<&str>, problems: Vec<Condition>) {
         let resource = key.kind.api_resource();
         for Condition { reason, message, .. } in problems {
@@ -167,11 +160,8 @@ impl StatusWriter {
                 }
             };
             if let Err(error) = visit_pages(ListParams::default(), list, visit).await {
-                tracing::warn!(
-                    kind = kind.as_str(),
-                    error = error_message(&error),
-                    "the status was not read, trying again"
-                );
+                let (kind, error) = (kind.as_str(), error_message(&error));
+                tracing::warn!(kind, error, "the status was not read, trying again");
                 return None;
             }
         }
@@ -179,7 +169,6 @@ impl StatusWriter {
     }
 }
 
-/// The status of the objects as this process has read or written it last.
 #[derive(Default)]
 struct Written {
     statuses: BTreeMap<ObjectKey, Value>,

@@ -1,5 +1,4 @@
-//! The parts of an audit that all reports show: the kind, the object and the severity of a finding, and the pools as
-//! rows.
+//! What all reports of an audit show: the kind, object and severity of a finding, and the pools as rows.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +9,7 @@ use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::address::{Blocks, Occupancy};
 
-use crate::audit::model::{Audit, BlockRange, External, Finding, Kind, Nodes, Pool, State};
+use crate::audit::model::{Audit, BlockRange, Finding, Kind, Pool, State};
 use crate::usage::Usage;
 
 /// What a finding is about. Its text is the kind and name of an object, such as `service/shop/web`.
@@ -22,8 +21,7 @@ pub enum Subject<'f> {
     },
     Node(&'f str),
     Pool {
-        /// `pool`, `node-pool` or `external-pool`, because pools of different kinds may have the same name.
-        sort: &'static str,
+        sort: Sort,
         name: &'f str,
     },
     WebhookConfiguration(&'f str),
@@ -38,7 +36,7 @@ impl<'f> Subject<'f> {
             (Some(namespace), Some(name), ..) => Self::Service { namespace, name },
             (_, _, Some(node), _) => Self::Node(node),
             _ if finding.object.is_some() => Self::Object(finding.object.as_deref().unwrap_or_default()),
-            (_, _, _, Some(name)) => Self::Pool { sort: sort(finding.kind), name },
+            (_, _, _, Some(name)) => Self::Pool { sort: Sort::of(finding.kind), name },
             _ => finding.webhook_configuration.as_deref().map_or(Self::Settings, Self::WebhookConfiguration),
         }
     }
@@ -49,7 +47,7 @@ impl fmt::Display for Subject<'_> {
         match self {
             Self::Service { namespace, name } => write!(f, "service/{namespace}/{name}"),
             Self::Node(name) => write!(f, "node/{name}"),
-            Self::Pool { sort, name } => write!(f, "{sort}/{name}"),
+            Self::Pool { sort, name } => write!(f, "{}/{name}", sort.name()),
             Self::WebhookConfiguration(name) => write!(f, "mutatingwebhookconfiguration/{name}"),
             Self::Object(object) => f.write_str(&object.to_lowercase().replace(' ', "/")),
             Self::Settings => f.write_str("settings"),
@@ -57,46 +55,27 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// Something does not work, or an address or a block lies in the wrong pool.
-    Error,
-    /// Something works, but needs attention.
-    Warning,
-}
-
-impl Severity {
-    /// The severity of all findings of a kind.
-    pub fn of(kind: Kind) -> Self {
-        match kind {
-            Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
-                Self::Error
-            }
-            Kind::UnusableRange | Kind::NotReady => Self::Error,
-            Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => Self::Warning,
-            Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => Self::Warning,
-            Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => Self::Error,
-            Kind::WrongNodePool | Kind::OutsideNodePool => Self::Warning,
-            Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => Self::Error,
-            Kind::FullExternalPool => Self::Error,
-            Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => Self::Warning,
-        }
-    }
-
-    pub fn style(self) -> Style {
-        match self {
-            Self::Error => style::ERROR,
-            Self::Warning => style::WARNING,
-        }
+/// The colour of findings of a kind: that of errors if something does not work, or lies in the wrong pool, and that of
+/// warnings if something works, but needs attention.
+pub fn colour(kind: Kind) -> Style {
+    match kind {
+        Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full => style::ERROR,
+        Kind::OutsideRanges | Kind::UnusableRange | Kind::NotReady => style::ERROR,
+        Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
+        Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => style::WARNING,
+        Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
+        Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
+        Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => style::ERROR,
+        Kind::FullExternalPool => style::ERROR,
+        Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => style::WARNING,
     }
 }
 
-/// The name of a kind, such as `half-moved`.
-pub fn kind_name(kind: Kind) -> String {
-    kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+/// The name of a value on the command line, such as `half-moved`.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// What findings of a kind are about, as a sentence.
 pub fn kind_help(kind: Kind) -> String {
     let value = kind.to_possible_value();
     value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string).unwrap_or_default()
@@ -104,10 +83,10 @@ pub fn kind_help(kind: Kind) -> String {
 
 /// The kinds that this audit looked for: those of Nodes and of external addresses only if the settings have such pools.
 pub fn examined(audit: &Audit) -> impl Iterator<Item = Kind> {
-    let looked_for = move |kind: &Kind| match sort(*kind) {
-        "node-pool" => audit.nodes.is_some(),
-        "external-pool" => audit.external.is_some(),
-        _ => true,
+    let looked_for = |kind: &Kind| match Sort::of(*kind) {
+        Sort::Services => true,
+        Sort::Nodes => audit.nodes.is_some(),
+        Sort::External => audit.external.is_some(),
     };
     Kind::value_variants().iter().copied().filter(looked_for)
 }
@@ -140,83 +119,110 @@ pub fn belongs_to(finding: &Finding) -> Option<&str> {
     finding.pool.as_deref().filter(|_| about_belonging)
 }
 
-/// The sort of pool that findings of a kind are about. The kinds are in the order Services, Nodes, external addresses.
-fn sort(kind: Kind) -> &'static str {
-    if kind < Kind::SharedBlock {
-        "pool"
-    } else if kind < Kind::SharedExternal {
-        "node-pool"
-    } else {
-        "external-pool"
-    }
-}
-
 /// A line for each object that a finding is about, such as `service/shop/web`, in the order of the first findings.
 pub fn names(audit: &Audit) -> String {
     let mut printed: HashSet<String> = HashSet::new();
-    let mut text = String::new();
-    for finding in &audit.findings {
-        let name = harmless(&Subject::of(finding).to_string());
-        if !printed.contains(&name) {
-            text.push_str(&name);
-            text.push('\n');
-            printed.insert(name);
-        }
-    }
-    text
+    let names = audit.findings.iter().map(|finding| harmless(&Subject::of(finding).to_string()) + "\n");
+    names.filter(|name| printed.insert(name.clone())).collect()
 }
 
-pub(super) struct PoolRows<'a> {
-    pub(super) name: &'a str,
-    pub(super) ranges: Vec<RangeRow>,
+/// The sorts of pools. Pools of different sorts may have the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    Services,
+    Nodes,
+    External,
+}
+
+impl Sort {
+    pub const ALL: [Self; 3] = [Self::Services, Self::Nodes, Self::External];
+
+    /// The sort of pool that findings of a kind are about. The kinds are in the order of the sorts.
+    fn of(kind: Kind) -> Self {
+        match kind {
+            _ if kind < Kind::SharedBlock => Self::Services,
+            _ if kind < Kind::SharedExternal => Self::Nodes,
+            _ => Self::External,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        ["pool", "node-pool", "external-pool"][self as usize]
+    }
+
+    pub fn title(self) -> &'static str {
+        ["Pools", "Pools of Nodes", "Pools of external addresses"][self as usize]
+    }
+
+    /// Whether the ranges are divided into blocks. A block is never in flight.
+    pub fn has_blocks(self) -> bool {
+        self == Self::Nodes
+    }
+
+    /// The columns of numbers, as a table for people shows them.
+    pub(super) fn columns(self) -> Vec<Column> {
+        match self {
+            Self::Services => vec![USABLE, USED, IN_FLIGHT, FREE, withheld("Reserved"), USED_ANYWAY],
+            Self::Nodes => vec![USABLE, USED, FREE, withheld("Withheld"), USED_ANYWAY],
+            Self::External => vec![USABLE, USED, HELD, IN_FLIGHT, FREE, withheld("Excluded"), USED_ANYWAY],
+        }
+    }
+
+    /// The ranges of each pool, in the order of the settings; `None` if the settings have no such pools.
+    pub(super) fn pools(self, audit: &Audit) -> Option<Vec<(&str, Vec<RangeRow>)>> {
+        let row = |range, block_length, usage, misplaced| RangeRow { range, block_length, usage, misplaced };
+        Some(match self {
+            Self::Services => rows(&audit.pools, |range| {
+                let states = range.addresses.iter().map(|address| address.state);
+                row(range.cidr.to_string(), None, range.counts, misplaced(states))
+            }),
+            Self::Nodes => rows(&audit.nodes.as_ref()?.pools, |range| {
+                row(range.cidr.to_string(), Some(range.block_length), range.counts, misplaced_blocks(range))
+            }),
+            Self::External => rows(&audit.external.as_ref()?.pools, |range| {
+                let states = range.addresses.iter().map(|address| address.state);
+                row(range.range.clone(), None, range.counts, misplaced(states))
+            }),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    /// The number of a range; `None` if it is unknown.
+    pub(super) count: fn(&Usage) -> Option<u128>,
+    pub(super) zero: Style,
+}
+
+const PLAIN: Style = Style::new();
+const USABLE: Column = Column { title: "Usable", count: |usage| Some(usage.usable), zero: PLAIN };
+const USED: Column = Column { title: "Used", count: |usage| Some(usage.used), zero: PLAIN };
+pub(super) const HELD: Column = Column { title: "Held", count: |usage| usage.held, zero: PLAIN };
+const IN_FLIGHT: Column = Column { title: "In flight", count: |usage| Some(usage.in_flight), zero: style::FAINT };
+const FREE: Column = Column { title: "Free", count: |usage| Some(usage.free), zero: style::ERROR };
+const USED_ANYWAY: Column = Column { title: "Used anyway", count: |usage| Some(usage.used_anyway), zero: style::FAINT };
+
+const fn withheld(title: &'static str) -> Column {
+    Column { title, count: |usage| Some(usage.withheld), zero: style::FAINT }
 }
 
 pub(super) struct RangeRow {
     pub(super) range: String,
-    /// Prefix length of the blocks of a range of a pool of Nodes.
     pub(super) block_length: Option<u8>,
     pub(super) usage: Usage,
-    /// How many addresses or blocks are misplaced.
     pub(super) misplaced: u128,
 }
 
-pub(super) fn of_services(audit: &Audit) -> Vec<PoolRows<'_>> {
-    pool_rows(&audit.pools, |range| RangeRow {
-        range: range.cidr.to_string(),
-        block_length: None,
-        usage: range.counts,
-        misplaced: misplaced(range.addresses.iter().map(|address| address.state)),
-    })
-}
-
-pub(super) fn of_nodes(nodes: &Nodes) -> Vec<PoolRows<'_>> {
-    pool_rows(&nodes.pools, |range| RangeRow {
-        range: range.cidr.to_string(),
-        block_length: Some(range.block_length),
-        usage: range.counts,
-        misplaced: misplaced_blocks(range),
-    })
-}
-
-pub(super) fn of_external(external: &External) -> Vec<PoolRows<'_>> {
-    pool_rows(&external.pools, |range| RangeRow {
-        range: range.range.clone(),
-        block_length: None,
-        usage: range.counts,
-        misplaced: misplaced(range.addresses.iter().map(|address| address.state)),
-    })
-}
-
-fn pool_rows<R>(pools: &[Pool<R>], row: impl Fn(&R) -> RangeRow) -> Vec<PoolRows<'_>> {
-    pools.iter().map(|pool| PoolRows { name: &pool.name, ranges: pool.ranges.iter().map(&row).collect() }).collect()
+fn rows<R>(pools: &[Pool<R>], row: impl Fn(&R) -> RangeRow) -> Vec<(&str, Vec<RangeRow>)> {
+    pools.iter().map(|pool| (pool.name.as_str(), pool.ranges.iter().map(&row).collect())).collect()
 }
 
 fn misplaced(states: impl Iterator<Item = State>) -> u128 {
     states.filter(|state| *state == State::Misplaced).count() as u128
 }
 
-/// The number of blocks of the range's own block length of which a misplaced block has addresses: several Nodes may
-/// have the same block.
+/// The blocks, of the range's own length, that misplaced ones overlap: several Nodes may have the same block.
 fn misplaced_blocks(range: &BlockRange) -> u128 {
     let Ok(blocks) = Blocks::new(range.cidr, range.block_length) else { return 0 };
     let mut found = Occupancy::default();

@@ -6,27 +6,19 @@ use clap::ValueEnum;
 use clusterip_api::ReservationHolder;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
-use clusterip_core::decision::Report;
 
-use super::audit_parts::{
-    PoolRows, RangeRow, Severity, Subject, belongs_to, kind_help, kind_name, of_external, of_nodes, of_services,
-    places, problem,
-};
+use super::audit_parts::{Column, RangeRow, Sort, Subject, belongs_to, colour, kind_help, places, problem, value_name};
 use super::columns::{self, Layout, paint};
+use super::plan;
 use crate::audit::explain::{AddressLocation, Explanation};
 use crate::audit::model::{Audit, ExternalAddress, Finding, Holder, Kind, Reservation, WithheldReason};
 use crate::text::{rounded, several};
 use crate::usage::Usage;
 
-/// The length of a fill bar, in characters, if there is room for it.
 const BAR: usize = 20;
-/// The title of the column that only external addresses have.
-const HELD: &str = "HELD";
-/// The percentage from which a pool counts as nearly full.
 const NEARLY_FULL: u128 = 90;
 
-/// The pools with their fill, then the findings by kind, then the notes, and finally the totals. The text has
-/// colours; the printer strips them where they don't belong.
+/// The pools with their fill, the findings by kind, the notes and the totals. The printer strips colours.
 pub fn audit(audit: &Audit, layout: Layout) -> String {
     let mut table = pools(audit, layout);
     put_findings(&mut table, &audit.findings, layout);
@@ -35,12 +27,10 @@ pub fn audit(audit: &Audit, layout: Layout) -> String {
 }
 
 /// Adds findings, which are sorted by kind: a group for each kind.
-pub(super) fn put_findings(table: &mut String, mut findings: &[Finding], layout: Layout) {
-    while let Some(first) = findings.first() {
-        let (group, rest) = findings.split_at(findings.partition_point(|finding| finding.kind <= first.kind));
+pub(super) fn put_findings(table: &mut String, findings: &[Finding], layout: Layout) {
+    for group in findings.chunk_by(|one, next| one.kind == next.kind) {
         separate(table);
-        table.push_str(&self::group(first.kind, group, layout));
-        findings = rest;
+        put_group(table, group, layout);
     }
 }
 
@@ -64,8 +54,7 @@ fn pools(audit: &Audit, layout: Layout) -> String {
     let mut table = String::new();
     // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
-        let titles = ["POOL", "RANGE", "USABLE", "USED", "IN FLIGHT", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
-        put_pools(&mut table, &titles, &of_services(audit), layout);
+        put_pools(&mut table, audit, Sort::Services, layout);
     }
     if !audit.reservations.is_empty() {
         separate(&mut table);
@@ -75,15 +64,8 @@ fn pools(audit: &Audit, layout: Layout) -> String {
         let rows = audit.reservations.iter().map(|reservation| reservation_cells(reservation, with_time));
         put_lines(&mut table, columns::lines(head.into_iter().chain(rows), 0, layout));
     }
-    if let Some(nodes) = &audit.nodes {
-        let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "USED ANYWAY", "FILL"];
-        put_pools(&mut table, &titles, &of_nodes(nodes), layout);
-    }
-    if let Some(external) = &audit.external {
-        const TITLES: [&str; 10] =
-            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", HELD, "IN FLIGHT", "FREE", "EXCLUDED", "USED ANYWAY", "FILL"];
-        put_pools(&mut table, &TITLES, &of_external(external), layout);
-    }
+    put_pools(&mut table, audit, Sort::Nodes, layout);
+    put_pools(&mut table, audit, Sort::External, layout);
     table
 }
 
@@ -99,14 +81,29 @@ fn end(table: &mut String, audit: &Audit, layout: Layout) {
     put_lines(table, [columns::paragraph(&totals(audit), 0, 2, layout)]);
 }
 
-/// Adds a table of pools, whose last column is a bar.
-fn put_pools(table: &mut String, titles: &[&str], pools: &[PoolRows<'_>], layout: Layout) {
+fn put_pools(table: &mut String, audit: &Audit, sort: Sort, layout: Layout) {
+    let Some(pools) = sort.pools(audit) else { return };
     separate(table);
-    let with_held = titles.contains(&HELD);
-    let rows = |bar: usize| -> Vec<Vec<String>> {
-        let ranges = pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool.name, range)));
-        let rows = ranges.map(|(pool, range)| cells(pool, range, with_held, bar));
-        layout.head(titles).into_iter().chain(rows).collect()
+    let columns = sort.columns();
+    let titles = [sort.name().replace('-', " "), "Range".to_owned()].into_iter();
+    let titles = titles.chain(sort.has_blocks().then(|| "Blocks".to_owned()));
+    let titles = titles.chain(columns.iter().map(|column| column.title.to_owned())).chain(["Fill".to_owned()]);
+    let titles: Vec<String> = titles.map(|title| title.to_uppercase()).collect();
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    let count = |column: &Column, usage: &Usage| match (column.count)(usage) {
+        Some(0) => paint(column.zero, "0"),
+        Some(count) => rounded(count),
+        // An unknown number is not zero.
+        None => paint(style::FAINT, "?"),
+    };
+    let cells = |pool: &str, RangeRow { range, block_length, usage, .. }: &RangeRow, bar: usize| {
+        let blocks = block_length.map(|length| format!("/{length}"));
+        let counts = columns.iter().map(|column| count(column, usage)).chain([fill(usage, bar)]);
+        [harmless(pool), range.clone()].into_iter().chain(blocks).chain(counts).collect()
+    };
+    let rows = |bar| {
+        let ranges = pools.iter().flat_map(|(pool, ranges)| ranges.iter().map(move |range| (pool, range)));
+        layout.head(&titles).into_iter().chain(ranges.map(|(pool, range)| cells(pool, range, bar))).collect()
     };
     put_lines(table, columns::lines_with_bar(rows, BAR, layout));
 }
@@ -118,7 +115,6 @@ fn put_lines(table: &mut String, lines: impl IntoIterator<Item = String>) {
     }
 }
 
-/// Adds an empty line, except at the beginning.
 fn separate(table: &mut String) {
     if !table.is_empty() {
         table.push('\n');
@@ -140,7 +136,6 @@ fn reservation_cells(reservation: &Reservation, with_time: bool) -> Vec<String> 
     cells
 }
 
-/// Who has a reserved address, in words.
 pub(super) fn reservation_state(reservation: &Reservation) -> String {
     match (reservation.state, &reservation.taken_by) {
         (ReservationHolder::Owner, _) => "held".to_owned(),
@@ -150,29 +145,11 @@ pub(super) fn reservation_state(reservation: &Reservation) -> String {
     }
 }
 
-fn quiet(number: u128) -> String {
-    if number == 0 { paint(style::FAINT, "0") } else { rounded(number) }
-}
-
-fn cells(pool: &str, row: &RangeRow, with_held: bool, bar: usize) -> Vec<String> {
-    let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = row.usage;
-    let mut cells = vec![harmless(pool), row.range.clone()];
-    cells.extend(row.block_length.map(|length| format!("/{length}")));
-    cells.extend([rounded(usable), rounded(used)]);
-    // An unknown number is not zero.
-    cells.extend(with_held.then(|| held.map_or_else(|| paint(style::FAINT, "?"), rounded)));
-    // A block is never in flight.
-    cells.extend(row.block_length.is_none().then(|| quiet(in_flight)));
-    let left = if free == 0 { paint(style::ERROR, "0") } else { rounded(free) };
-    let taken = used.saturating_add(in_flight);
-    cells.extend([left, quiet(withheld), quiet(used_anyway), fill(taken, free, usable, bar)]);
-    cells
-}
-
 /// A bar of this length such as `######..............  31 %`: the used and in-flight share of the usable addresses.
 /// The bar is empty only if no address is taken, and complete only if no address is free. A bar without length leaves
 /// the number alone.
-fn fill(taken: u128, free: u128, usable: u128, bar: usize) -> String {
+fn fill(&Usage { usable, used, in_flight, free, .. }: &Usage, bar: usize) -> String {
+    let taken = used.saturating_add(in_flight);
     let part = |whole: u128| match taken.checked_mul(whole) {
         Some(product) => product.checked_div(usable).unwrap_or(whole),
         None => taken / (usable / whole).max(1),
@@ -191,34 +168,31 @@ fn fill(taken: u128, free: u128, usable: u128, bar: usize) -> String {
 }
 
 /// The findings of one kind; findings with the same remedy stand together, and the remedy below them.
-fn group(kind: Kind, findings: &[Finding], layout: Layout) -> String {
-    let title = paint(Severity::of(kind).style(), &format!("{} ({}):", kind_name(kind), findings.len()));
-    let mut text = columns::paragraph(&format!("{title} {}", kind_help(kind)), 0, 2, layout);
-    text.push('\n');
-    let mut ways: Vec<&str> = Vec::new();
+fn put_group(text: &mut String, findings: &[Finding], layout: Layout) {
+    let Some(Finding { kind, .. }) = findings.first() else { return };
+    let title = paint(colour(*kind), &format!("{} ({}):", value_name(kind), findings.len()));
+    put_lines(text, [columns::paragraph(&format!("{title} {}", kind_help(*kind)), 0, 2, layout)]);
+    let mut ways: Vec<(&str, Vec<Vec<String>>)> = Vec::new();
     for finding in findings {
-        if !ways.contains(&finding.remedy.as_str()) {
-            ways.push(&finding.remedy);
+        match ways.iter_mut().find(|(way, _)| *way == finding.remedy) {
+            Some((_, rows)) => rows.push(row(finding)),
+            None => ways.push((&finding.remedy, vec![row(finding)])),
         }
     }
-    let of_way =
-        |way: &'_ str| findings.iter().filter(move |finding| finding.remedy == way).map(row).collect::<Vec<_>>();
     // All findings of the kind share the same columns.
-    let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
-    let mut lines = columns::lines(rows.iter().flatten().cloned(), 2, layout).into_iter();
-    for (way, rows) in ways.iter().zip(&rows) {
-        put_lines(&mut text, lines.by_ref().take(rows.len()));
+    let rows = ways.iter().flat_map(|(_, rows)| rows).cloned();
+    let mut lines = columns::lines(rows, 2, layout).into_iter();
+    for (way, rows) in &ways {
+        put_lines(text, lines.by_ref().take(rows.len()));
         let way = paint(style::FAINT, &format!("=> {}", harmless(way)));
-        put_lines(&mut text, [columns::paragraph(&way, 2, 5, layout)]);
+        put_lines(text, [columns::paragraph(&way, 2, 5, layout)]);
     }
-    text
 }
 
-/// The cells of a finding on a line of its own.
 fn wide_row(finding: &Finding) -> Vec<String> {
     let faint = || paint(style::FAINT, "-");
     let places = places(finding);
-    let kind = paint(Severity::of(finding.kind).style(), &kind_name(finding.kind));
+    let kind = paint(colour(finding.kind), &value_name(&finding.kind));
     let problem = row(finding).pop().unwrap_or_default();
     vec![
         kind,
@@ -230,8 +204,7 @@ fn wide_row(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// The cells of a finding: the Service or Node, its addresses or blocks, and the problem; for a finding about a
-/// pool, a pool object or a webhook configuration only the message, which names it.
+/// The object, its addresses or blocks, and the problem. A message about another object names it.
 fn row(finding: &Finding) -> Vec<String> {
     let object = match Subject::of(finding) {
         Subject::Service { namespace, name } => format!("{namespace}/{name}"),
@@ -262,7 +235,7 @@ fn totals(audit: &Audit) -> String {
         return format!("{services}, {}", paint(style::GOOD, "nothing found"));
     }
     let count = |kind: Kind| audit.findings.iter().filter(|finding| finding.kind == kind).count();
-    let kinds = Kind::value_variants().iter().map(|kind| (count(*kind), kind_name(*kind)));
+    let kinds = Kind::value_variants().iter().map(|kind| (count(*kind), value_name(kind)));
     let counts: Vec<String> =
         kinds.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
     format!("{services}, {}: {}", several(audit.findings.len(), "finding"), counts.join(", "))
@@ -282,7 +255,9 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     let decision = why.decision.name();
     let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
     rows.push(("decision", format!("{decision}{reason}")));
-    rows.push(("belongs to", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "no pool"), pool)));
+    let pool = why.pool.as_ref().map(|pool| format!("pool {}", harmless(pool)));
+    rows.push(("belongs to", pool.unwrap_or_else(|| paint(style::FAINT, "no pool"))));
+    let evidence = |report| harmless(&plan::evidence(report, str::to_owned));
     rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), evidence)));
     for asked in &why.asked {
         let found = if asked.found == 0 { paint(style::FAINT, "0 found") } else { format!("{} found", asked.found) };
@@ -314,10 +289,6 @@ fn set_by(by_hand: Option<bool>) -> &'static str {
     }
 }
 
-fn pool(name: &str) -> String {
-    format!("pool {}", harmless(name))
-}
-
 fn location(location: &AddressLocation) -> String {
     let withheld = match location.withheld {
         Some(WithheldReason::Reserved) => ", reserved",
@@ -331,7 +302,6 @@ fn location(location: &AddressLocation) -> String {
     }
 }
 
-/// An external address, with the node that holds it if known.
 fn external(ExternalAddress { address, holder, .. }: &ExternalAddress) -> String {
     match holder {
         None => address.to_string(),
@@ -340,13 +310,4 @@ fn external(ExternalAddress { address, holder, .. }: &ExternalAddress) -> String
             format!("{address}, held by node {}, whose agent does not renew its heartbeat", harmless(node))
         }
     }
-}
-
-fn evidence(report: &Report) -> String {
-    let labels: Vec<String> = report.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let text = match labels.is_empty() {
-        true => report.source.clone(),
-        false => format!("{} ({})", labels.join(", "), report.source),
-    };
-    harmless(&text)
 }

@@ -6,7 +6,6 @@ use anstyle::Style;
 use clusterip_cluster::style;
 use console::{Term, measure_text_width};
 
-/// The number of blanks between two columns.
 const GAP: usize = 2;
 /// The least width for folded text. If there is less room, the terminal breaks the line where it likes.
 const LEAST: usize = 20;
@@ -16,17 +15,14 @@ const LEAST: usize = 20;
 pub struct Layout {
     /// The number of characters that fit into a line; `None` if lines may have any length.
     pub width: Option<usize>,
-    /// Whether the line with titles is omitted.
     pub no_headers: bool,
 }
 
 impl Layout {
-    /// The layout for standard output: as wide as its terminal, and of any width if it is no terminal.
     pub fn of_stdout(no_headers: bool) -> Self {
         Self { width: Term::stdout().size_checked().map(|(_, columns)| usize::from(columns)), no_headers }
     }
 
-    /// The row of titles, unless it is omitted.
     pub fn head(self, titles: &[&str]) -> Option<Vec<String>> {
         (!self.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect())
     }
@@ -51,7 +47,6 @@ pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, 
     attempts.find(|lines| layout.holds(lines)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
 }
 
-/// Adds a table to a text: the titles, and for each row its line and the remarks below it.
 pub fn put_table(
     text: &mut String,
     titles: &[&str],
@@ -82,16 +77,12 @@ pub fn paint(style: Style, text: &str) -> String {
 fn aligned(rows: Vec<Vec<String>>, indent: usize, gap: usize, layout: Layout) -> Vec<String> {
     // The last cell of a row has no column to its right, so that its width does not matter.
     let before_last = |row: &[String]| row.len().saturating_sub(1);
-    let mut widths: Vec<usize> = Vec::new();
-    for row in &rows {
-        for (column, cell) in row.iter().enumerate().take(before_last(row)) {
-            let width = measure_text_width(cell);
-            match widths.get_mut(column) {
-                Some(widest) => *widest = width.max(*widest),
-                None => widths.push(width),
-            }
-        }
-    }
+    let columns = rows.iter().map(|row| before_last(row)).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column).filter(|_| column < before_last(row)));
+        cells.map(|cell| measure_text_width(cell)).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: Vec<String>| {
         let last = before_last(&row);
         let mut line = " ".repeat(indent);

@@ -10,7 +10,7 @@ use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::decision::RecordChange;
 use serde_json::{Map, Value};
 
-use crate::planner::Plan;
+use crate::planner::{Plan, Row};
 
 const EXTERNAL: &str = "external address";
 
@@ -37,7 +37,8 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
         if !values.is_empty() {
             let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
             let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
-            edits.extend(found.ok_or_else(|| no_place(manifest, value_of(manifest), reason))?);
+            let what = if manifest.is_node() { "block" } else { "address" };
+            edits.extend(found.ok_or_else(|| no_place(manifest, what, reason))?);
         }
         if let Some(record) = record {
             let reason = "an alias or merge key brings its metadata or annotations in; write them out";
@@ -58,32 +59,20 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
     Ok(stream.text)
 }
 
-/// What is filled into each manifest, by its index.
 fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
-    let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
-        let given = row.cluster_ips.iter().filter(|_| row.decision.is_allocated());
-        let values: Vec<String> = given.map(ToString::to_string).collect();
+    let filling = |row: &Row| {
+        let fields = if row.namespace.is_some() { Fields::ClusterIps } else { Fields::PodCidrs };
+        let values = if row.decision.is_allocated() { row.given.texts() } else { Vec::new() };
         let external = row.external.as_ref().filter(|external| external.decision == RecordChange::Recorded);
         let record = external.map(|external| in_record(&external.addresses));
         let changes = !values.is_empty() || record.is_some();
-        changes.then_some((*index, Filling { fields: Fields::ClusterIps, values, record }))
-    });
-    let nodes = plan.nodes.iter().flat_map(|nodes| nodes.rows.iter().zip(&nodes.manifests));
-    let nodes = nodes.filter(|(row, _)| row.decision.is_allocated()).map(|(row, index)| {
-        let values = row.pod_cidrs.iter().map(ToString::to_string).collect();
-        (*index, Filling { fields: Fields::PodCidrs, values, record: None })
-    });
-    services.chain(nodes).collect()
+        changes.then_some((row.manifest, Filling { fields, values, record }))
+    };
+    plan.rows.iter().chain(plan.nodes.iter().flatten()).filter_map(filling).collect()
 }
 
-/// The error about a manifest whose text has no place for an address or block.
 fn no_place(manifest: &Manifest, what: &str, reason: &str) -> anyhow::Error {
     anyhow!("{}: the {what} can't be filled in: {reason}", manifest.origin)
-}
-
-/// What is filled into the spec of a manifest.
-fn value_of(manifest: &Manifest) -> &'static str {
-    if manifest.is_node() { "block" } else { "address" }
 }
 
 /// Parses the filled text again: a text that came out wrong must not be printed.
@@ -107,7 +96,6 @@ fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize
     Err(no_place(manifest, what, &format!("the text around it is too unusual; set {by_hand} by hand")))
 }
 
-/// Whether the written manifest equals the original with its addresses or blocks filled in.
 fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> bool {
     if filling.is_none() && written.object == manifest.object {
         return true;

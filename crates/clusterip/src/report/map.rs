@@ -1,7 +1,7 @@
 //! The map of an audit: a single HTML page that loads no other file.
 
-use std::fmt;
 use std::sync::LazyLock;
+use std::{fmt, iter};
 
 use anyhow::Context;
 use askama::Template;
@@ -11,10 +11,9 @@ use clusterip_cluster::terminal::harmless_json;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::audit_parts::{PoolRows, RangeRow, of_external, of_nodes, of_services};
+use super::audit_parts::{RangeRow, Sort};
 use crate::audit::model::Audit;
-use crate::text::{grouped, thousandths};
-use crate::usage::Usage;
+use crate::text::{grouped, joined, thousandths};
 
 #[derive(Template)]
 #[template(path = "map/page.html")]
@@ -22,16 +21,13 @@ struct Page<'a> {
     policy: &'a str,
     style: &'a str,
     script: &'a str,
-    title: &'a str,
+    title: String,
     about: Option<&'a About>,
-    /// The states of the legend: the class of each in the style sheet, and its name for readers.
-    states: [(&'static str, &'static str); 6],
     tables: &'a [PoolTable<'a>],
     pools: Vec<&'a Pool<'a>>,
-    findings: usize,
-    findings_text: String,
-    notes: &'a [String],
-    audit: String,
+    findings: String,
+    audit: &'a Audit,
+    json: String,
 }
 
 /// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
@@ -40,40 +36,26 @@ struct Page<'a> {
 /// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same
 /// bytes.
 pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
-    let findings = audit.findings.len();
-    let with_nodes = audit.nodes.is_some();
     let tables = tables(audit);
+    let of_nodes = audit.nodes.as_ref().map(|_| "blocks of Nodes");
+    let of_external = audit.external.as_ref().map(|_| "external addresses");
     let page = Page {
         policy: content_security_policy(),
         style: STYLE,
         script: SCRIPT,
-        title: match (with_nodes, audit.external.is_some()) {
-            (false, false) => "Addresses of Services",
-            (true, false) => "Addresses of Services, blocks of Nodes",
-            (false, true) => "Addresses of Services, external addresses",
-            (true, true) => "Addresses of Services, blocks of Nodes, external addresses",
-        },
+        title: joined(iter::once("Addresses of Services").chain(of_nodes).chain(of_external), ", "),
         about: Some(about).filter(|about| !about.is_empty()),
-        states: [
-            ("free", "free"),
-            ("used", "used"),
-            ("misplaced", "misplaced"),
-            ("in-flight", "in flight"),
-            ("reserved", "reserved"),
-            ("excluded", if with_nodes { "excluded or withheld" } else { "excluded" }),
-        ],
         tables: &tables,
         pools: tables.iter().flat_map(|table| &table.pools).collect(),
-        findings,
-        findings_text: match findings {
+        findings: match audit.findings.len() {
+            0 => "There are none.".to_owned(),
             1 => "1 finding.".to_owned(),
             many => format!("{} findings.", grouped(many as u128)),
         },
-        notes: &audit.notes,
+        audit,
         // JSON that can't end the HTML element around it: in JSON, `<` occurs only in strings. Anyone who may create a
         // workload chooses text in it, such as labels and evidence.
-        audit: harmless_json(&serde_json::to_string(audit).context("the map can't be written")?)
-            .replace('<', "\\u003c"),
+        json: harmless_json(&serde_json::to_string(audit).context("the map can't be written")?).replace('<', "\\u003c"),
     };
     // A pipeline that prints the page may run commands after `##`. Style and script have none.
     Ok(page.render().context("the map can't be written")?.replace("##", "#&#35;"))
@@ -140,12 +122,7 @@ impl fmt::Display for About {
 
 /// The pools of one sort: a table of their ranges, and a section for each pool.
 struct PoolTable<'a> {
-    /// The id of the title.
-    id: &'static str,
-    title: &'static str,
-    /// Whether the ranges are divided into blocks. A block is never in flight.
-    has_blocks: bool,
-    /// The titles of the columns of numbers.
+    sort: Sort,
     columns: Vec<&'static str>,
     pools: Vec<Pool<'a>>,
 }
@@ -157,67 +134,41 @@ struct Pool<'a> {
     ranges: Vec<Range>,
 }
 
-/// A range, which is a row of the table.
 struct Range {
-    /// The index of the range among all ranges of all pools, by which the script finds it.
     number: usize,
     cidr: String,
-    /// Prefix length of the blocks of a range of a node pool.
     block_length: Option<u8>,
     fill: Fill,
     counts: Vec<String>,
 }
 
-/// A column of numbers: its title, and the number of a range.
-type Column = (&'static str, fn(&Usage) -> String);
-
-const USED: Column = ("Used", |usage| grouped(usage.used));
-const HELD: Column = ("Held", |usage| usage.held.map_or_else(|| "not known".to_owned(), grouped));
-const IN_FLIGHT: Column = ("In flight", |usage| grouped(usage.in_flight));
-const FREE: Column = ("Free", |usage| grouped(usage.free));
-const USABLE: Column = ("Usable", |usage| grouped(usage.usable));
-const RESERVED: Column = ("Reserved", |usage| grouped(usage.withheld));
-const WITHHELD: Column = ("Withheld", RESERVED.1);
-const EXCLUDED: Column = ("Excluded", RESERVED.1);
-const USED_ANYWAY: Column = ("Used anyway", |usage| grouped(usage.used_anyway));
-
-/// The tables of all pools; those of Nodes and of external addresses only if the settings have any.
 fn tables<'a>(audit: &'a Audit) -> Vec<PoolTable<'a>> {
     let mut numbers = 0..;
-    let mut tables = Vec::new();
-    // The title of a pool's section is its name with `section`.
-    let mut add = |(id, title, section), columns: &[Column], has_blocks, rows: Vec<PoolRows<'a>>| {
+    let mut table = |sort: Sort| {
+        let mut columns = sort.columns();
+        // The number of usable addresses stands behind that of free ones.
+        let behind = columns.len() - 2;
+        columns[..behind].rotate_left(1);
+        let count = |count: Option<u128>| count.map_or_else(|| "not known".to_owned(), grouped);
         let mut range = |RangeRow { range, block_length, usage, misplaced }: RangeRow| Range {
             number: numbers.next().unwrap_or_default(),
             cidr: range,
             block_length,
             fill: Fill::of(usage.used, usage.in_flight, usage.usable),
-            counts: columns.iter().map(|(_, count)| count(&usage)).chain([grouped(misplaced)]).collect(),
+            counts: columns.iter().map(|column| count((column.count)(&usage))).chain([grouped(misplaced)]).collect(),
         };
-        let pools = rows.into_iter().map(|pool| Pool {
-            name: pool.name,
-            title: format!("{}{section}", pool.name),
-            ranges: pool.ranges.into_iter().map(&mut range).collect(),
+        let pools = sort.pools(audit)?.into_iter().map(|(name, ranges)| Pool {
+            name,
+            title: format!("{name}{}", ["", ": blocks of Nodes", ": external addresses"][sort as usize]),
+            ranges: ranges.into_iter().map(&mut range).collect(),
         });
         let pools = pools.collect();
-        let columns = columns.iter().map(|(title, _)| *title).chain(["Misplaced"]).collect();
-        tables.push(PoolTable { id, title, has_blocks, columns, pools });
+        let columns = columns.iter().map(|column| column.title).chain(["Misplaced"]).collect();
+        Some(PoolTable { sort, columns, pools })
     };
-    let columns = [USED, IN_FLIGHT, FREE, USABLE, RESERVED, USED_ANYWAY];
-    add(("pools-title", "Pools", ""), &columns, false, of_services(audit));
-    if let Some(nodes) = &audit.nodes {
-        let columns = [USED, FREE, USABLE, WITHHELD, USED_ANYWAY];
-        add(("node-pools-title", "Pools of Nodes", ": blocks of Nodes"), &columns, true, of_nodes(nodes));
-    }
-    if let Some(external) = &audit.external {
-        let columns = [USED, HELD, IN_FLIGHT, FREE, USABLE, EXCLUDED, USED_ANYWAY];
-        let titles = ("external-pools-title", "Pools of external addresses", ": external addresses");
-        add(titles, &columns, false, of_external(external));
-    }
-    tables
+    Sort::ALL.into_iter().filter_map(&mut table).collect()
 }
 
-/// The widths of a bar in per cent, and its share in words.
 struct Fill {
     share: String,
     used: String,

@@ -14,28 +14,22 @@ use super::columns::{self, Layout, paint};
 use crate::text::joined;
 use clusterip_moves::method::Method;
 
-/// A misplaced Service, and what happens to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub namespace: String,
     pub name: String,
-    /// The current addresses of the Service.
     pub from: Vec<IpAddr>,
     /// The addresses that the Service moves to, empty if they are not known yet; `None` if it stays.
     pub to: Option<Vec<IpAddr>>,
-    /// Why the Service is misplaced or half moved.
     pub why: String,
-    /// How the Service moves; `None` if it stays, or if its move has begun.
     #[serde(flatten, serialize_with = "method_and_clients")]
     pub method: Option<Method>,
-    /// Why the Service stays; `None` if it moves.
     pub stays: Option<String>,
     /// Whether the Service stays because no address was found for it or it could not be read.
     #[serde(skip)]
     pub stuck: bool,
 }
 
-/// Writes how a Service moves as `seamless` or `plain`, and what its clients notice.
 fn method_and_clients<S: Serializer>(method: &Option<Method>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("method", &method.map(Method::as_str))?;
@@ -80,10 +74,8 @@ pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
 
 #[derive(Debug, Error)]
 pub enum NotMoved {
-    /// A signal ended the command before the move began.
     #[error("the command was interrupted before the move began")]
     Interrupted,
-    /// Another move failed before this one began, and the command was told to stop then.
     #[error("the command stopped before the move began, because another move failed")]
     Stopped,
     /// The move was tried. Contains its outcome, or what failed.
@@ -117,13 +109,12 @@ struct Summary {
     failed: usize,
 }
 
-/// The document for these Services, after the moves that have `ended`.
 pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Result<String> {
     let moved = ended.values().filter(|result| result.is_ok()).count();
     let stay = rows.iter().filter(|row| row.stays.is_some()).count();
     let summary = Summary { to_move: rows.len() - stay, stay, moved, failed: ended.len() - moved };
-    let document = Document { dry_run, services: rows.iter().map(|row| service(row, ended)).collect(), summary };
-    super::json(&document)
+    let services = rows.iter().map(|row| service(row, ended)).collect();
+    super::json(&Document { dry_run, services, summary })
 }
 
 fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {

@@ -1,23 +1,18 @@
-//! Prints an audit for pipelines: as a JUnit report, whose tests they show, and in Markdown, for the summary of a
-//! pipeline or a comment on a change.
+//! Prints an audit for pipelines: as a JUnit report, and in Markdown for summaries and comments.
 
 use std::fmt::Write as _;
 
 use askama::Template;
 use clusterip_cluster::terminal::harmless;
 
-use super::audit_parts::{
-    PoolRows, RangeRow, Subject, examined, kind_help, kind_name, of_external, of_nodes, of_services, problem,
-};
+use super::audit_parts::{HELD, Sort, Subject, examined, kind_help, problem, value_name};
 use super::audit_table::reservation_state;
 use crate::audit::model::{Audit, Finding};
 use crate::text::rounded;
-use crate::usage::Usage;
 
 #[derive(Template)]
 #[template(path = "junit.xml", escape = "none")]
 struct Junit<'a> {
-    /// The name of each kind, what its findings are about, and its findings.
     cases: Vec<(String, String, Vec<&'a Finding>)>,
     failures: usize,
     notes: &'a [String],
@@ -26,37 +21,22 @@ struct Junit<'a> {
 /// A test case for each kind of finding that the audit looked for. It fails if there is a finding of its kind.
 pub fn junit(audit: &Audit) -> Result<String, askama::Error> {
     let findings = |kind| audit.findings.iter().filter(|finding| finding.kind == kind).collect::<Vec<_>>();
-    let cases = examined(audit).map(|kind| (xml(&kind_name(kind)), xml(&kind_help(kind)), findings(kind)));
+    let cases = examined(audit).map(|kind| (xml(&value_name(&kind)), xml(&kind_help(kind)), findings(kind)));
     let cases: Vec<_> = cases.collect();
     let failures = cases.iter().filter(|(.., findings)| !findings.is_empty()).count();
     Junit { cases, failures, notes: &audit.notes }.render()
 }
 
-/// The text on one line as XML, for elements and attributes. XML can't contain most control characters, not even
-/// escaped, and no noncharacters.
+/// The text on one line. XML can't contain most control characters, not even escaped, and no noncharacters.
 fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in harmless(text).chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&apos;"),
-            '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    let escaped = harmless(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    escaped.replace('"', "&quot;").replace('\'', "&apos;").replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
-/// A table for each sort of pools, then one for each kind of finding, then the notes.
 pub fn markdown(audit: &Audit) -> String {
     let mut text = "# Audit of the cluster\n".to_owned();
     if !audit.pools.is_empty() {
-        let titles = ["Pool", "Range", "Usable", "Used", "In flight", "Free", "Reserved", "Used anyway"];
-        let rows = rows(of_services(audit), false);
-        table(&mut text, "Pools", &titles, 2, rows);
+        put_pools(&mut text, audit, Sort::Services);
     }
     if !audit.reservations.is_empty() {
         let rows = audit.reservations.iter().map(|reservation| {
@@ -69,23 +49,15 @@ pub fn markdown(audit: &Audit) -> String {
         });
         table(&mut text, "Reservations", &["Address", "Pool", "For", "State", "Since"], 5, rows);
     }
-    if let Some(nodes) = &audit.nodes {
-        let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];
-        let rows = rows(of_nodes(nodes), false);
-        table(&mut text, "Pools of Nodes", &titles, 3, rows);
-    }
-    if let Some(external) = &audit.external {
-        let titles = ["Pool", "Range", "Held", "Usable", "Used", "In flight", "Free", "Excluded", "Used anyway"];
-        let rows = rows(of_external(external), true);
-        table(&mut text, "Pools of external addresses", &titles, 2, rows);
-    }
+    put_pools(&mut text, audit, Sort::Nodes);
+    put_pools(&mut text, audit, Sort::External);
     if audit.findings.is_empty() {
         text.push_str("\n## Findings\n\nNothing was found.\n");
     }
     for group in audit.findings.chunk_by(|one, next| one.kind == next.kind) {
         let Some(first) = group.first() else { continue };
         // `write!` to a `String` never fails.
-        let title = format!("{} ({}): {}", kind_name(first.kind), group.len(), plain(&kind_help(first.kind)));
+        let title = format!("{} ({}): {}", value_name(&first.kind), group.len(), plain(&kind_help(first.kind)));
         table(&mut text, &title, &["Object", "Problem", "What to do"], 3, group.iter().map(row));
     }
     if !audit.notes.is_empty() {
@@ -106,20 +78,20 @@ fn table(text: &mut String, title: &str, titles: &[&str], left: usize, rows: imp
     }
 }
 
-/// A row for each range: the pool, the range, the length of its blocks, how many addresses are held, and the other
-/// counts.
-fn rows(pools: Vec<PoolRows<'_>>, with_held: bool) -> impl Iterator<Item = Vec<String>> {
-    let ranges = pools.into_iter().flat_map(|pool| pool.ranges.into_iter().map(move |range| (pool.name, range)));
-    ranges.map(move |(pool, RangeRow { range, block_length, usage, .. })| {
-        let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = usage;
-        let blocks = block_length.map(|length| format!("/{length}"));
-        let held = with_held.then(|| held.map_or_else(|| "not known".to_owned(), rounded));
-        let texts = [pool.to_owned(), range].into_iter().chain(blocks).chain(held).map(|text| plain(&text));
-        // A block is never in flight.
-        let in_flight = block_length.is_none().then_some(in_flight);
-        let counts = [usable, used].into_iter().chain(in_flight).chain([free, withheld, used_anyway]);
-        texts.chain(counts.map(rounded)).collect()
-    })
+fn put_pools(text: &mut String, audit: &Audit, sort: Sort) {
+    let Some(pools) = sort.pools(audit) else { return };
+    let ranges = pools.iter().flat_map(|(pool, ranges)| ranges.iter().map(move |range| (*pool, range)));
+    let mut columns = sort.columns();
+    columns.sort_by_key(|column| column.title != HELD.title);
+    let texts: &[&str] = if sort.has_blocks() { &["Pool", "Range", "Blocks"] } else { &["Pool", "Range"] };
+    let titles: Vec<&str> = texts.iter().copied().chain(columns.iter().map(|column| column.title)).collect();
+    let rows = ranges.map(|(pool, row)| {
+        let blocks = row.block_length.map(|length| format!("/{length}"));
+        let texts = [pool.to_owned(), row.range.clone()].into_iter().chain(blocks).map(|text| plain(&text));
+        let counts = columns.iter().map(|column| (column.count)(&row.usage));
+        texts.chain(counts.map(|count| count.map_or_else(|| "not known".to_owned(), rounded))).collect()
+    });
+    table(text, sort.title(), &titles, texts.len(), rows);
 }
 
 fn row(finding: &Finding) -> Vec<String> {
@@ -129,7 +101,6 @@ fn row(finding: &Finding) -> Vec<String> {
 /// A space of no width, which ends a mention, a reference or a URL that Markdown would make a link.
 const BREAK: &str = "&#8203;";
 
-/// The text on one line, without any markup, mentions or links.
 fn plain(text: &str) -> String {
     let text = harmless(text);
     let mut markdown = String::with_capacity(text.len());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use anyhow::{Error, anyhow};
+use anyhow::{Error, anyhow, ensure};
 use clap::ValueEnum;
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::lookups::api_server_lists;
@@ -17,6 +17,8 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::text::joined;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Os {
     /// Linux
@@ -26,12 +28,10 @@ pub enum Os {
 }
 
 impl Os {
-    /// The operating system of a value of the label `kubernetes.io/os`.
     pub fn of_label(value: &str) -> Option<Self> {
         Self::from_str(value, true).ok()
     }
 
-    /// The value of the label `kubernetes.io/os`.
     pub fn label(self) -> &'static str {
         match self {
             Self::Linux => "linux",
@@ -40,12 +40,10 @@ impl Os {
     }
 }
 
-/// Where Service ranges are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangesOrigin {
     /// From the ServiceCIDRs of the cluster. `clusterip serve` reads them, too.
     ServiceCidrs,
-    /// From the configuration that kubeadm stores in the cluster.
     Kubeadm,
     User,
 }
@@ -60,8 +58,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// The ranges of a cluster, of which the first usable one of each family is chosen. `minor` is the minor version of
-    /// Kubernetes, if it is known.
+    /// `minor` is the minor version of Kubernetes, if it is known.
     pub fn of(ranges: &ServiceRanges, origin: RangesOrigin, minor: Option<u32>) -> anyhow::Result<Self> {
         let all: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
         let mut chosen: Vec<IpNet> = Vec::new();
@@ -72,19 +69,16 @@ impl Ranges {
                 chosen.push(range);
             }
         }
-        if chosen.is_empty() {
-            let why: Vec<&str> = ranges.unusable.iter().map(|range| range.why.as_str()).collect();
-            return Err(anyhow!(
-                "the API server allocates addresses of no Service range at the moment: {}",
-                why.join("; ")
-            ));
-        }
+        ensure!(
+            !chosen.is_empty(),
+            "the API server allocates addresses of no Service range at the moment: {}",
+            joined(ranges.unusable.iter().map(|range| &range.why), "; ")
+        );
         Ok(Self { all, chosen, origin })
     }
 }
 
-/// The range of which the API server uses addresses. Before Kubernetes 1.34, these are only the first 65,536 addresses
-/// of an IPv6 range.
+/// Before Kubernetes 1.34, the API server uses only the first 65,536 addresses of an IPv6 range.
 fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
     const LONGEST: u8 = 112;
     let is_cut = Family::of(range.addr()) == Family::V6 && range.prefix_len() < LONGEST;
@@ -102,7 +96,6 @@ pub async fn service_cidrs(client: &Client) -> anyhow::Result<ServiceRanges> {
     Ok(ServiceRanges::of(objects))
 }
 
-/// Reads the Service ranges of a cluster, from its ServiceCIDRs or from the configuration of kubeadm.
 pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {
     let minor = minor_version(client).await;
     let ranges = service_cidrs(client).await?;
@@ -122,7 +115,6 @@ pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {
     Err(unknown_ranges(address))
 }
 
-/// The Service ranges in the ConfigMap of kubeadm.
 fn service_subnets(config: &ConfigMap) -> Vec<String> {
     let text = config.data.as_ref().and_then(|data| data.get("ClusterConfiguration"));
     let document = text.and_then(|text| yaml::single(text).ok()).unwrap_or_default();
@@ -131,7 +123,6 @@ fn service_subnets(config: &ConfigMap) -> Vec<String> {
     subnets.split(',').map(str::trim).filter(is_range).map(str::to_owned).collect()
 }
 
-/// The error if the API does not show the Service ranges.
 fn unknown_ranges(kubernetes: Option<IpAddr>) -> anyhow::Error {
     anyhow!(
         "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \

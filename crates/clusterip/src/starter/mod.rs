@@ -19,10 +19,8 @@ use crate::text::joined;
 #[derive(Template)]
 #[template(path = "starter.yml")]
 struct Document<'a> {
-    /// How many pools there are, and why.
     systems: &'static str,
     ranges: &'a Ranges,
-    /// Where the ranges are known from.
     known: &'static str,
     /// The ranges of the cluster that are in no pool.
     unused: Vec<IpNet>,
@@ -30,7 +28,6 @@ struct Document<'a> {
     pools: &'a [Pool],
 }
 
-/// The text of the settings with these pools, for a cluster whose Nodes have these operating systems.
 pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[Pool]) -> anyhow::Result<String> {
     let is_in_pools = |range: &IpNet| ranges.chosen.iter().any(|chosen| chosen.contains(range));
     let document = Document {
@@ -52,7 +49,6 @@ pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[Pool]) -> anyh
     Ok(document.render()?)
 }
 
-/// Why the first addresses of a pool are reserved.
 fn why_reserved(ranges: &Ranges, pool: &Pool) -> String {
     if pool.reserved == THROUGH_DNS {
         "up to the tenth one, which many installers give to the cluster's DNS".to_owned()
@@ -78,7 +74,6 @@ fn os(pool: &Pool) -> Option<&String> {
     pool.matches.node_labels.get(OS_LABEL)
 }
 
-/// A Service range that is too small to be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the Service range {range} has only {addresses} addresses: too few for {pools}; write the pools by hand")]
 pub struct TooSmall {
@@ -87,9 +82,7 @@ pub struct TooSmall {
     pub pools: &'static str,
 }
 
-/// The Service range of the K2s distribution.
 const K2S: &str = "172.21.0.0/16";
-/// The fewest addresses of a Service range.
 const FEWEST: u128 = 8;
 /// The fewest addresses of a Service range of which each half has a static band.
 const FEWEST_TO_DIVIDE: u128 = 64;
@@ -146,7 +139,6 @@ fn halves(ranges: &[IpNet]) -> (Vec<IpNet>, Vec<IpNet>) {
     ranges.iter().filter_map(pair).unzip()
 }
 
-/// Whether these are the Service ranges of the K2s distribution.
 pub fn is_k2s(ranges: &[IpNet]) -> bool {
     matches!(ranges, [range] if range.to_string() == K2S)
 }

@@ -24,18 +24,17 @@ use crate::audit::services::AuditCache;
 use crate::audit::{AuditInput, source};
 use crate::commands::arguments::check_namespace;
 use crate::commands::terminal::warn_lines;
+use crate::report::audit_parts::value_name;
 use crate::report::map::About;
 
 /// How long changes are collected before the next audit, so that a rollout is not reported in a hundred steps.
 const COLLECT: Duration = Duration::from_secs(1);
-/// How often the cluster is audited without a change of a watched object. Leases and settings are not watched, and a
-/// heartbeat becomes too old without any change.
+/// How often the cluster is audited without a change: Leases and settings are not watched, and heartbeats age.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// Prints the report, and again each time it changes, until SIGINT or SIGTERM. Returns the status of the last report.
 pub fn run(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     if !matches!(command.output, Output::Table | Output::Wide | Output::Name | Output::Json) {
-        bail!("--watch can't be printed as {}: use -o table, wide, name or json", command.output.name());
+        bail!("--watch can't be printed as {}: use -o table, wide, name or json", value_name(&command.output));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(watch(command));
@@ -58,11 +57,20 @@ async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {
             () = &mut shutdown => return Ok(status),
             audit = cluster.audit(namespace.as_deref()) => audit?,
         };
-        let text = report(command, &audit)?;
+        // In JSON each report is on a line of its own, for programs that read line by line.
+        let text = match command.output {
+            Output::Json => harmless_json(&serde_json::to_string(&audit)?) + "\n",
+            _ => command.render(&audit, About::default())?,
+        };
         status = command.status(&audit);
         if shown.as_ref() != Some(&text) {
-            let separator = if shown.is_some() { separator(command.output) } else { String::new() };
-            if !crate::commands::output_to_reader(format!("{separator}{text}").as_bytes())? {
+            let separator = match command.output {
+                Output::Json => String::new(),
+                _ if shown.is_none() => String::new(),
+                Output::Name => "\n".to_owned(),
+                _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
+            };
+            if !crate::commands::output(format!("{separator}{text}").as_bytes())? {
                 return Ok(status);
             }
             shown = Some(text);
@@ -83,23 +91,6 @@ async fn next_change(changes: &mut watch::Receiver<()>) {
     changes.mark_unchanged();
 }
 
-/// The report of an audit. In JSON each report is on a line of its own, for programs that read line by line.
-fn report(command: &AuditArguments, audit: &Audit) -> anyhow::Result<String> {
-    match command.output {
-        Output::Json => Ok(harmless_json(&serde_json::to_string(audit)?) + "\n"),
-        _ => command.render(audit, About::default()),
-    }
-}
-
-fn separator(output: Output) -> String {
-    match output {
-        Output::Json => String::new(),
-        Output::Name => "\n".to_owned(),
-        _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
-    }
-}
-
-/// The settings of an audit, and what they were made from.
 struct SettingsInForce {
     written: WrittenSettings,
     ranges: ServiceRanges,
@@ -118,7 +109,6 @@ struct WatchedCluster<'c> {
 }
 
 impl<'c> WatchedCluster<'c> {
-    /// Connects to the cluster, and waits until all objects are known.
     async fn start(command: &'c AuditArguments) -> anyhow::Result<(Self, watch::Receiver<()>)> {
         let connection = command.connect().await?;
         let metrics = ClusterMetrics::default();
@@ -148,24 +138,19 @@ impl<'c> WatchedCluster<'c> {
 
     /// Reads the settings again. If the new version can't be used, the one before stays in use, as in a server.
     async fn update_settings(&mut self) {
-        match self.changed_settings().await {
+        let problem = match self.changed_settings().await {
             Ok(changed) => {
-                self.problem = None;
-                if let Some(changed) = changed {
-                    self.settings = changed;
-                }
+                changed.into_iter().for_each(|changed| self.settings = changed);
+                None
             }
-            Err(error) => {
-                let problem = error_chain(&*error);
-                if self.problem.as_ref() != Some(&problem) {
-                    warn_lines(&format!("the audit keeps using the previous settings: {problem}"));
-                    self.problem = Some(problem);
-                }
-            }
+            Err(error) => Some(error_chain(&*error)),
+        };
+        if let Some(problem) = problem.as_ref().filter(|_| self.problem != problem) {
+            warn_lines(&format!("the audit keeps using the previous settings: {problem}"));
         }
+        self.problem = problem;
     }
 
-    /// The settings, if they or the Service ranges have changed.
     async fn changed_settings(&self) -> anyhow::Result<Option<SettingsInForce>> {
         let written = live_settings::written(&self.connection.settings, &self.connection.client).await?;
         let is_same_range = self.settings.ranges == *self.stores.service_cidrs().borrow();
@@ -176,7 +161,6 @@ impl<'c> WatchedCluster<'c> {
     }
 }
 
-/// Checks settings, and watches the kinds that they need until all objects are known.
 async fn prepare(
     command: &AuditArguments,
     connection: &Connection,
@@ -184,7 +168,7 @@ async fn prepare(
     written: WrittenSettings,
 ) -> anyhow::Result<SettingsInForce> {
     let ranges = stores.service_cidrs().borrow().clone();
-    let (live, refused) = command.settings_in_force(&written, &ranges)?;
+    let (live, refused) = command.in_force(&written, &ranges)?;
     // A watch that is not permitted would never be complete.
     let duties = Duties { namespace: connection.namespaces.server.clone().unwrap_or_default(), ..Duties::default() };
     permissions::check(&connection.client, &live.settings, &duties).await?;

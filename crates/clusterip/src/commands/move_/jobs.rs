@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluation;
-use clusterip_cluster::live_settings::SettingsSource;
+use clusterip_cluster::live_settings::{Follower, SettingsSource};
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
@@ -41,52 +41,36 @@ const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
 /// How many moves are waited for at once.
 const MAX_ENDS_AT_ONCE: usize = 16;
 
-pub(super) struct Run {
+pub(super) struct Run<'c> {
+    pub(super) command: &'c MoveArguments,
     pub(super) client: Client,
     pub(super) deployed: LeadingServer,
     pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
-    /// The options of seamless moves; `None` for plain moves.
+    /// The reconciler works as long as the settings that it follows exist.
+    pub(super) _followed: Follower,
     pub(super) seamless: Option<SeamlessOptions>,
     /// Whose turn it is among the large Services.
     pub(super) large: Mutex<()>,
 }
 
-/// A Service that is going to move.
-pub(super) enum Job {
-    /// Moves the Service to addresses that are reserved for it.
-    Move {
-        misplaced: Box<Misplaced>,
-        size: Size,
-        to: Vec<IpAddr>,
-        evaluation: Box<Evaluation>,
-    },
-    Finish {
-        id: ServiceKey,
-        uid: String,
-        from: Vec<IpAddr>,
-    },
+pub(super) struct Job {
+    pub(super) id: ServiceKey,
+    pub(super) uid: String,
+    pub(super) from: Vec<IpAddr>,
+    /// `None` if a move that has begun is finished.
+    pub(super) order: Option<Order>,
 }
 
-impl Job {
-    pub(super) fn id(&self) -> ServiceKey {
-        match self {
-            Self::Move { misplaced, .. } => misplaced.id.clone(),
-            Self::Finish { id, .. } => id.clone(),
-        }
-    }
-
-    fn uid(&self) -> &str {
-        match self {
-            Self::Move { misplaced, .. } => &misplaced.uid,
-            Self::Finish { uid, .. } => uid,
-        }
-    }
+pub(super) struct Order {
+    pub(super) misplaced: Box<Misplaced>,
+    pub(super) size: Size,
+    pub(super) to: Vec<IpAddr>,
+    pub(super) evaluation: Box<Evaluation>,
 }
 
-impl Run {
-    /// Checks that the server that leads uses the settings of this command. Without a server in its namespace, checks
-    /// that no server leads in another namespace.
+impl Run<'_> {
+    /// Checks that the server uses the settings of this command; without one, that none leads in another namespace.
     pub(super) async fn check(&self, by_server: bool) -> anyhow::Result<()> {
         if by_server {
             let version = self.reconciler.evaluator.settings().version.clone();
@@ -97,12 +81,7 @@ impl Run {
     }
 
     /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
-    pub(super) async fn carry_out(
-        &self,
-        command: &MoveArguments,
-        jobs: Vec<Job>,
-        interrupt: Interrupt,
-    ) -> anyhow::Result<Ended> {
+    pub(super) async fn carry_out(&self, jobs: Vec<Job>, interrupt: Interrupt) -> anyhow::Result<Ended> {
         let namespace = &self.deployed.namespace;
         let candidate = Candidate::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
         let mut candidate = candidate.temporary();
@@ -112,7 +91,7 @@ impl Run {
                 // The Lease may have been taken a moment ago.
                 candidate.run(future::ready(())).await;
                 // After a signal, no move begins.
-                return Ok(self.carry_out_all(command, jobs, false, interrupt).await);
+                return Ok(self.carry_out_all(jobs, false, interrupt).await);
             }
             acquisition = candidate.try_acquire() => acquisition?,
         };
@@ -142,16 +121,15 @@ impl Run {
                 checked = self.check(held.is_some()) => checked.map(|()| true),
             },
         };
-        let result = match may_begin {
-            Ok(may_begin) => {
-                if let Some(holder) = held.as_ref().filter(|_| may_begin) {
-                    notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
-                }
-                // After a signal, no move begins.
-                Ok(self.carry_out_all(command, jobs, held.is_some(), interrupt).await)
+        let work = async {
+            let may_begin = may_begin?;
+            if let Some(holder) = held.as_ref().filter(|_| may_begin) {
+                notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
             }
-            Err(error) => Err(error),
+            // After a signal, no move begins.
+            Ok(self.carry_out_all(jobs, held.is_some(), interrupt).await)
         };
+        let result = work.await;
         done.send_replace(true);
         if let Some(led) = led {
             let _ = led.await;
@@ -161,14 +139,8 @@ impl Run {
 
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
-    async fn carry_out_all(
-        &self,
-        command: &MoveArguments,
-        jobs: Vec<Job>,
-        by_server: bool,
-        interrupt: Interrupt,
-    ) -> Ended {
-        let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id(), job.uid().to_owned())).collect();
+    async fn carry_out_all(&self, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
+        let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id.clone(), job.uid.clone())).collect();
         let mut progress =
             Progress::new(jobs.len() as u64, Duration::ZERO, "{wide_bar} {pos} of {len} Services, {eta} left");
         progress.show();
@@ -178,11 +150,11 @@ impl Run {
         let moves = jobs.into_iter().map(|job| {
             let bar = bar.clone();
             async move {
-                let id = job.id();
-                if command.stop_on_failure && has_failed.load(Ordering::Relaxed) {
+                let id = job.id.clone();
+                if self.command.stop_on_failure && has_failed.load(Ordering::Relaxed) {
                     return (id, Err(NotMoved::Stopped));
                 }
-                let ended = if by_server { self.hand_over(command, job).await } else { self.move_it(job).await };
+                let ended = if by_server { self.hand_over(job).await } else { self.move_it(job).await };
                 let ended = ended.map_err(NotMoved::Tried);
                 has_failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                 if !is_quiet() {
@@ -193,7 +165,7 @@ impl Run {
             }
         });
         let moves = futures::stream::iter(moves).take_until(interrupt.clone());
-        let all = pin!(moves.buffer_unordered(usize::from(command.at_once)).collect::<Vec<_>>());
+        let all = pin!(moves.buffer_unordered(usize::from(self.command.at_once)).collect::<Vec<_>>());
         let ended = match future::select(all, interrupt).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), rest)) => {
@@ -206,24 +178,18 @@ impl Run {
         for (id, _) in &ids {
             ended.entry(id.clone()).or_insert_with(|| Err(NotMoved::Interrupted));
         }
-        self.end_seamless_moves(command, &ids, &mut ended, by_server).await;
+        self.end_seamless_moves(&ids, &mut ended, by_server).await;
         ended
     }
 
     /// Waits for the end of the moves. Without a server, the command always waits, because it ends them
     /// itself.
-    async fn end_seamless_moves(
-        &self,
-        command: &MoveArguments,
-        ids: &[(ServiceKey, String)],
-        ended: &mut Ended,
-        by_server: bool,
-    ) {
+    async fn end_seamless_moves(&self, ids: &[(ServiceKey, String)], ended: &mut Ended, by_server: bool) {
         let begun =
             |id: &ServiceKey| !matches!(ended.get(id), None | Some(Err(NotMoved::Interrupted | NotMoved::Stopped)));
         let begun: Vec<&(ServiceKey, String)> = ids.iter().filter(|(id, _)| begun(id)).collect();
         let waits = if by_server {
-            command.wait
+            self.command.wait
         } else {
             begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished().due(uid).is_some())
         };
@@ -260,28 +226,24 @@ impl Run {
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_over(&self, command: &MoveArguments, job: Job) -> Result<String, String> {
-        let id = job.id();
-        let (from, uid) = match &job {
-            Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
-            Job::Finish { uid, from, .. } => (from.clone(), uid.clone()),
-        };
+    async fn hand_over(&self, job: Job) -> Result<String, String> {
+        let Job { id, uid, from, order } = job;
         // Addresses that this process has reserved for the Service would get in the server's way.
-        drop(job);
-        let request = self.request(command, &id, &uid);
+        drop(order);
+        let request = self.request(&id, &uid);
         let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
 
     /// Moves a Service: returns what happened, or why the Service was not moved. Large Services move one at a time.
     async fn move_it(&self, job: Job) -> Result<String, String> {
-        let finishes = matches!(job, Job::Finish { .. });
-        let _turn = match job {
-            Job::Move { size: Size::Usual, .. } => None,
-            Job::Move { .. } | Job::Finish { .. } => Some(self.large.lock().await),
+        let finishes = job.order.is_none();
+        let _turn = match &job.order {
+            Some(Order { size: Size::Usual, .. }) => None,
+            _ => Some(self.large.lock().await),
         };
-        let ended = match job {
-            Job::Move { misplaced, size, to, evaluation } => {
+        let ended = match job.order {
+            Some(Order { misplaced, size, to, evaluation }) => {
                 let live = match self.reconciler.movable(&misplaced.id, &misplaced, Size::Large).await {
                     Ok(Movable::Yes(live)) => *live,
                     Ok(_) => return Err("it was changed after it was listed".to_owned()),
@@ -290,12 +252,10 @@ impl Run {
                 let order = (to, evaluation, self.seamless.clone());
                 self.reconciler.carry_out(live, &misplaced, order, size).await
             }
-            Job::Finish { uid, .. } => {
-                match self.reconciler.mover.records().get(&uid).await.map_err(|error| error.to_string())? {
-                    Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
-                    None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
-                }
-            }
+            None => match self.reconciler.mover.records().get(&job.uid).await.map_err(|error| error.to_string())? {
+                Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
+                None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
+            },
         };
         match ended {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
@@ -308,12 +268,12 @@ impl Run {
         }
     }
 
-    pub(super) fn request(&self, command: &MoveArguments, id: &ServiceKey, uid: &str) -> MoveRequest {
+    pub(super) fn request(&self, id: &ServiceKey, uid: &str) -> MoveRequest {
         MoveRequest {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             uid: uid.to_owned(),
-            control_plane: command.called_by_control_plane.contains(id),
+            control_plane: self.command.called_by_control_plane.contains(id),
             seamless: self.seamless.clone(),
         }
     }

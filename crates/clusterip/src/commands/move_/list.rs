@@ -11,8 +11,7 @@ use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
 use super::MoveArguments;
-use super::jobs::{Job, Run};
-use crate::commands::arguments::check_namespace;
+use super::jobs::{Job, Order, Run};
 use crate::report::moves::Row;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::endpoints;
@@ -22,10 +21,9 @@ use clusterip_moves::method::{Method, WhyPlain, method};
 use clusterip_moves::outcome::{Size, Unmoved};
 
 impl MoveArguments {
-    /// The misplaced Services in order, and the moves that are possible.
     pub(super) async fn list(
         &self,
-        run: &Run,
+        run: &Run<'_>,
         namespace: Option<&str>,
         named: Option<&ServiceKey>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
@@ -35,10 +33,7 @@ impl MoveArguments {
         let stores = reconciler.evaluator.stores();
         let ids = {
             let snapshot = stores.read_snapshot();
-            if let Some(namespace) = namespace {
-                check_namespace(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
-            }
-            self.scope.tell_if_no_service_matches(&snapshot, namespace);
+            self.scope.check(&snapshot, namespace, self.service.as_ref())?;
             snapshot.services(namespace)
         };
         let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
@@ -59,12 +54,12 @@ impl MoveArguments {
             }
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator.clone(), service.clone());
-            let request = run.request(self, &id, text(&service, &["metadata", "uid"]));
+            let request = run.request(&id, text(&service, &["metadata", "uid"]));
             let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
-            if let Some(Job::Move { to, .. }) = &job {
+            if let Some(Order { to, .. }) = job.as_ref().and_then(|job| job.order.as_ref()) {
                 row.method = Some(method_of(reconciler, &service, to, self.seamless));
             }
             jobs.extend(job);
@@ -80,7 +75,7 @@ impl MoveArguments {
                 // Its temporary Services are not deleted yet, or it is gone, or its author has ended its move.
                 let (from, why) = (journal.from, "a move of it has not ended".to_owned());
                 rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
-                jobs.push(Job::Finish { id, uid, from });
+                jobs.push(Job { id, uid, from, order: None });
             }
         }
         Ok((rows, jobs))
@@ -88,8 +83,7 @@ impl MoveArguments {
 }
 
 fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
-    let (namespace, name) = (id.namespace.clone(), id.name.clone());
-    Row { namespace, name, from, to: None, why: String::new(), stays: None, stuck: false, method: None }
+    Row { namespace: id.namespace.clone(), name: id.name.clone(), from, ..Row::default() }
 }
 
 fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
@@ -101,8 +95,7 @@ fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamles
     }
 }
 
-/// The row of a Service that was inspected, and its move if that is possible; `None` if the Service stays out of the
-/// list.
+/// The row of a Service, and its move if that is possible; `None` if the Service stays out of the list.
 async fn row(
     reconciler: &Arc<Reconciler>,
     id: &ServiceKey,
@@ -120,40 +113,32 @@ async fn row(
                 return Ok(Some((row, None)));
             }
             row.to = Some(Vec::new());
-            let job = Job::Finish { id: id.clone(), uid, from: addresses(&service) };
+            let job = Job { id: id.clone(), uid, from: row.from.clone(), order: None };
             return Ok(Some((row, Some(job))));
         }
         Inspection::Misplaced(misplaced) => misplaced,
     };
     row.why = misplaced.why();
-    match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.verdict) {
+    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.verdict) {
         // The Service was changed a moment ago: its author is working on it.
         (Ok(Movable::Changed), _) => return Ok(None),
-        (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
-        (Err(error), _) => {
-            row.stuck = true;
-            row.stays = Some(format!("it can't be read: {}", error_message(&error)));
-        }
+        (Ok(Movable::SetByHand), _) => (false, BY_HAND.to_owned()),
+        (Err(error), _) => (true, format!("it can't be read: {}", error_message(&error))),
         (Ok(Movable::Yes(_) | Movable::Larger(_)), Verdict::Report { reason, detail }) => {
-            row.stuck = *reason == StayReason::PoolFull;
-            row.stays = Some(detail.clone());
+            (*reason == StayReason::PoolFull, detail.clone())
         }
-        (Ok(Movable::Larger(_)), Verdict::Move) => {
-            row.stuck = true;
-            row.stays = Some(Unmoved::TooLarge.to_string());
-        }
+        (Ok(Movable::Larger(_)), Verdict::Move) => (true, Unmoved::TooLarge.to_string()),
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
         (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
             Ok((to, evaluation)) => {
                 let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
                 row.to = Some(to.clone());
-                return Ok(Some((row, Some(Job::Move { misplaced, size, to, evaluation }))));
+                let (id, uid, from) = (misplaced.id.clone(), misplaced.uid.clone(), misplaced.from.clone());
+                let order = Some(Order { misplaced, size, to, evaluation });
+                return Ok(Some((row, Some(Job { id, uid, from, order }))));
             }
-            Err(reason) => {
-                row.stuck = true;
-                row.stays = Some(reason.to_string());
-            }
+            Err(reason) => (true, reason.to_string()),
         },
-    }
-    Ok(Some((row, None)))
+    };
+    Ok(Some((Row { stuck, stays: Some(stays), ..row }, None)))
 }

@@ -20,8 +20,7 @@ use crate::service_selector::ServiceSelector;
 const METADATA: [&str; 2] = ["labels", "annotations"];
 const SPEC: [&str; 2] = ["selector", "type"];
 
-/// The existing Services that are misplaced with these settings: those of the cluster, and those among the manifests
-/// that come from a cluster. The workloads of the manifests are evidence about them, too.
+/// The misplaced Services of the cluster, and those of the manifests that come from a cluster.
 pub(super) fn misplaced(
     settings: &LiveSettings,
     cluster: &[Value],
@@ -54,7 +53,6 @@ pub(super) fn misplaced(
     Ok(MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector))
 }
 
-/// Which Services the control plane calls, as far as the objects of the cluster show it.
 fn callers(cluster: &[Value]) -> anyhow::Result<ControlPlaneServices> {
     let called = ControlPlaneServices::default();
     for object in cluster {
@@ -67,8 +65,7 @@ fn callers(cluster: &[Value]) -> anyhow::Result<ControlPlaneServices> {
     Ok(called)
 }
 
-/// Whether a Service of the manifests is one of a cluster, as `kubectl get -o yaml` prints it: the API server sets its
-/// UID.
+/// Whether `kubectl get -o yaml` printed the Service: the API server sets its UID.
 fn is_of_cluster(service: &Value) -> bool {
     !object::text(service, &["metadata", "uid"]).is_empty() && !addresses(service).is_empty()
 }

@@ -1,5 +1,4 @@
-//! Reads the input of `clusterip plan`: the manifests, also those that a kustomization builds, the settings and the
-//! cluster.
+//! Reads the manifests of `clusterip plan`, builds kustomizations, and reads the settings and the cluster.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -32,28 +31,20 @@ use crate::snapshot_kinds::SnapshotKinds;
 use crate::text::several;
 
 pub(super) struct PlanInput {
-    pub(super) sources: Vec<ManifestText>,
-    pub(super) manifests: Vec<Manifest>,
-    /// The objects of the cluster; none if it is not known.
-    pub(super) there: Vec<Value>,
-    pub(super) live: LiveSettings,
+    pub sources: Vec<ManifestText>,
+    pub manifests: Vec<Manifest>,
+    pub there: Vec<Value>,
+    pub live: LiveSettings,
     /// Whether the user chose the settings, which then need not be those of the cluster.
-    pub(super) are_settings_given: bool,
+    pub are_settings_given: bool,
     /// Whether the command got no settings, and uses the default pools, those of K2s.
-    pub(super) are_defaults: bool,
+    pub are_defaults: bool,
 }
 
-#[derive(Default)]
-struct Cluster {
-    /// The objects of the cluster; none if it is not known.
-    objects: Vec<Value>,
-    /// The settings document of its pool objects, and the name of these settings; `None` if there are none, or if the
-    /// user has given other settings.
-    settings: Option<(WrittenSettings, String)>,
-}
+/// The objects of the cluster, and the settings of its pool objects with their name, unless the user gave others.
+type Cluster = (Vec<Value>, Option<(WrittenSettings, String)>);
 
 impl PlanArguments {
-    /// Reads the manifests, the settings and the cluster, and checks them.
     pub(super) fn read(&self) -> anyhow::Result<PlanInput> {
         check_standard_input(&[
             ("PATHS", &self.paths),
@@ -73,12 +64,10 @@ impl PlanArguments {
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
         }
-        let Cluster { objects: there, settings } = self.cluster(&given, are_settings_given)?;
-        if let Some(namespace) = &of_context {
-            check_namespace(namespace, "the context", &there, &manifests)?;
-        }
-        if let Some(namespace) = &self.namespace {
-            check_namespace(namespace, "--namespace", &there, &manifests)?;
+        let (there, settings) = self.cluster(&given, are_settings_given)?;
+        for (namespace, named_by) in [(&of_context, "the context"), (&self.namespace, "--namespace")] {
+            let checked = namespace.as_ref().map(|namespace| check_namespace(namespace, named_by, &there, &manifests));
+            checked.transpose()?;
         }
         let are_defaults = !are_settings_given && settings.is_none();
         let live = check(&given, settings, &there, &manifests)?;
@@ -92,8 +81,7 @@ impl PlanArguments {
         Ok(PlanInput { sources, manifests, there, live, are_settings_given, are_defaults })
     }
 
-    /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
-    /// if none of the manifests are settings.
+    /// The settings objects among the manifests, and the ServiceCIDRs that pools may select.
     fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
         let may_be_part =
             |manifest: &&Manifest| is_settings_api(&manifest.api_version) || manifest.kind == "ServiceCIDR";
@@ -115,7 +103,6 @@ impl PlanArguments {
         Ok(objects().map(|(_, object)| object).filter(is_part).collect())
     }
 
-    /// Reads the manifests. `of_context` is that of [`Self::namespace_of_context`].
     fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
         if let Some(namespace) = of_context {
             notice(&format!("namespace: {namespace} (of the context)"));
@@ -125,7 +112,7 @@ impl PlanArguments {
             None => NamespaceRule::Default(of_context.unwrap_or("default")),
         };
         if let Some(folder) = &self.kustomize {
-            let Built { source, messages } = build_kustomization(folder)?;
+            let (source, messages) = build_kustomization(folder)?;
             messages.iter().for_each(|message| notice(message));
             return manifest_files::load_text(source, namespace);
         }
@@ -137,12 +124,9 @@ impl PlanArguments {
         self.cluster || self.connection.name_a_cluster()
     }
 
-    /// The namespace of the context for objects without a namespace, if a cluster is used.
     fn namespace_of_context(&self) -> Option<String> {
-        if self.namespace.is_some() || !self.uses_cluster() {
-            return None;
-        }
-        self.connection.namespace()
+        let is_wanted = self.namespace.is_none() && self.uses_cluster();
+        is_wanted.then(|| self.connection.namespace()).flatten()
     }
 
     fn tell_skipped(&self, skipped: &[String]) {
@@ -161,10 +145,10 @@ impl PlanArguments {
         if let Some(file) = &self.snapshot {
             let objects = read_snapshot(file)?;
             let settings = if are_settings_given { None } else { given_settings::of_snapshot(&objects) };
-            return Ok(Cluster { objects, settings });
+            return Ok((objects, settings));
         }
         if !self.uses_cluster() {
-            return Ok(Cluster::default());
+            return Ok((Vec::new(), None));
         }
         let check = |document: WrittenSettings, name: &str| {
             given_settings::check(document, &ServiceRanges::default(), name).map(|live| live.settings)
@@ -172,20 +156,20 @@ impl PlanArguments {
         // Mistakes are reported before the cluster is read.
         let mut kinds_of = check(given.document_without_cluster()?, &given.name)?;
         let (runtime, client) = api_server_lists::connect(&self.connection)?;
-        let mut settings = None;
+        let (mut settings, mut more) = (None, Vec::new());
         if !are_settings_given {
             settings = given_settings::of_cluster(runtime.block_on(compile_cluster(&client)))?;
+            more = given_settings::pool_needs();
         }
         if let Some((document, name)) = &settings {
             kinds_of = check(document.clone(), name)?;
         }
-        let more = if are_settings_given { Vec::new() } else { given_settings::pool_needs() };
         let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more };
         let objects = runtime.block_on(async {
             let objects = api_server_lists::objects(&client, &kinds_of).await;
             reads.explain(&client, objects).await
         })?;
-        Ok(Cluster { objects, settings })
+        Ok((objects, settings))
     }
 }
 
@@ -202,8 +186,7 @@ fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::
     primary.map_or(Ok(()), given_settings::check_default_pools)
 }
 
-/// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot
-/// without Namespaces does not show which ones exist. `named_by` is what names the namespace.
+/// Checks that a namespace exists. A snapshot without Namespaces does not show which ones exist.
 fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
     let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
@@ -214,8 +197,7 @@ fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: 
     Err(missing_namespace(namespace, named_by))
 }
 
-/// Checks the settings against the cluster and the manifests, and prints the warnings. `of_cluster` are the settings of
-/// the cluster, which are used instead of the given ones.
+/// Checks the settings, those of the cluster if there are any, and prints the warnings.
 fn check(
     given: &GivenSettings,
     of_cluster: Option<(WrittenSettings, String)>,
@@ -249,11 +231,8 @@ const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "bu
 
 const MAX_MESSAGES: u64 = 64 << 10;
 
-struct Built {
-    source: ManifestText,
-    /// The lines that the program printed to standard error, such as warnings about old fields.
-    messages: Vec<String>,
-}
+/// The manifests, and the lines that the program printed to standard error, such as warnings about old fields.
+type Built = (ManifestText, Vec<String>);
 
 /// Builds the kustomization in `folder` with `kubectl kustomize`, or with `kustomize build` without kubectl.
 fn build_kustomization(folder: &Path) -> anyhow::Result<Built> {
@@ -303,7 +282,7 @@ fn run(program: &str, subcommand: &str, folder: &Path) -> anyhow::Result<Option<
     let Ok(text) = String::from_utf8(text) else { bail!("the output of {program} {subcommand} is not UTF-8") };
     let messages = messages.lines().map(|line| format!("{program} {subcommand}: {line}")).collect();
     let name = format!("kustomization {}", folder.display());
-    Ok(Some(Built { source: ManifestText { name, text }, messages }))
+    Ok(Some((ManifestText { name, text }, messages)))
 }
 
 /// The beginning of the messages. The rest is read as well, because a program whose pipe is full waits.

@@ -13,7 +13,6 @@ use strsim::damerau_levenshtein;
 
 use crate::commands::terminal::warn;
 
-/// Prints the warnings about the settings and the manifests. `there` are the objects of the cluster.
 pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manifest]) {
     warn_of_dns_address(settings, there, manifests);
     let asked: Vec<Kind> = kinds::asked(&settings.settings).collect();
@@ -35,8 +34,7 @@ pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manif
 
 const MOST_MISSPELLED: usize = 20;
 
-/// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
-/// cluster or in the manifests has that address.
+/// Warns if a pool may assign the usual address of the cluster's DNS, unless an object has that address.
 fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Manifest]) {
     let is_used = |address: IpAddr| {
         let has = |object: &Value| match object::kind(object) {
@@ -56,8 +54,7 @@ fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Ma
     }
 }
 
-/// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
-/// used as evidence.
+/// A manifest with an API version that Kubernetes no longer serves can't be created, so it is no evidence.
 fn warn_of_retired_api(manifest: &Manifest) {
     let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
     let served = match (api_version, kind) {
@@ -67,13 +64,15 @@ fn warn_of_retired_api(manifest: &Manifest) {
         ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
         _ => return,
     };
-    let object = &manifest.object.value();
-    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
-    let warning = format!(
-        "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
-         but {served}"
-    );
-    warn(&warning);
+    warn(&format!(
+        "{} is not used as evidence: Kubernetes no longer serves {api_version}, but {served}",
+        named(manifest, &manifest.object.value())
+    ));
+}
+
+fn named(manifest: &Manifest, object: &Value) -> String {
+    let (namespace, name) = (object::namespace(object), object::name(object));
+    format!("{}: {} {namespace}/{name}", manifest.origin, manifest.kind)
 }
 
 /// The fields that a plan reads, by the object that they belong to. Of a Pod, those that say on which nodes it runs.
@@ -83,9 +82,7 @@ const SERVICE: [&str; 8] =
 const WORKLOAD: [&str; 2] = ["template", "jobTemplate"];
 const POD: [&str; 5] = ["os", "nodeSelector", "nodeName", "affinity", "runtimeClassName"];
 
-/// Warns about a manifest that is not used because its kind or API version is almost that of a Service or of an object
-/// that a plan looks up. The API server has no such kind. A kind of another API group, such as the Service of Knative,
-/// is another kind.
+/// A manifest whose kind is almost one that a plan reads. The Service of Knative is another kind.
 fn misspelled_kind(asked: &[Kind], manifest: &Manifest) -> Option<String> {
     let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
     let has_this = |(of_api, name): &&Kind| of_api == api_version && name == kind;
@@ -105,8 +102,7 @@ fn misspelled_kind(asked: &[Kind], manifest: &Manifest) -> Option<String> {
     Some(format!("{origin}: {api_version} {kind} {object} is not {effect}: did you mean {of_api} {name}?"))
 }
 
-/// Warnings about the fields of a Service or a workload that are ignored because their names are almost those of fields
-/// that a plan reads.
+/// Fields that are ignored because their names are almost those of fields that a plan reads.
 fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
     let object = manifest.object.value();
     let mut found: Vec<String> = Vec::new();
@@ -138,9 +134,8 @@ fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
             check(&at(&[template, &["spec"]].concat()), &POD);
         }
     }
-    let (origin, kind) = (&manifest.origin, &manifest.kind);
-    let (namespace, name) = (object::namespace(&object), object::name(&object));
-    found.into_iter().map(|text| format!("{origin}: {kind} {namespace}/{name}: {text}")).collect()
+    let named = named(manifest, &object);
+    found.into_iter().map(|text| format!("{named}: {text}")).collect()
 }
 
 /// Whether two names differ by the case of letters, or by one character that is missing, added, another one, or has

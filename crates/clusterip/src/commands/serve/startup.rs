@@ -16,7 +16,7 @@ use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
-use kube::Client;
+use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::running::{Election, Tasks};
@@ -144,9 +144,10 @@ impl<'a> Startup<'a> {
         let cluster = self.arguments.cluster.name().await;
         let settings = self.arguments.settings_source(&self.client).to_string();
         let about = About { cluster, settings: Some(settings), made: None };
-        let ui = MapServer::bind(address, AUDIT_TIME).await?.about(about);
-        let audit = LiveAudit::new(self.evaluator.clone(), self.compilation.clone());
-        let audit = audit.reading_leases(self.client.clone(), &self.agents_namespace);
+        let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
+        ui.about = Some(about);
+        let leases = Api::namespaced(self.client.clone(), &self.agents_namespace);
+        let audit = LiveAudit::new(self.evaluator.clone(), leases, self.compilation.clone());
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();
         self.tasks.try_spawn(async move { ui.run(Arc::new(move || Ok(audit.audit())), end).await });

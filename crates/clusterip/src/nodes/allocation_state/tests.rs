@@ -23,6 +23,10 @@ fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> WatchedNode {
     }
 }
 
+fn decision(verdict: Verdict) -> Decision {
+    Decision { verdict, ..Decision::denied(500, String::new()) }
+}
+
 /// A state, and the steps that change it.
 struct Scenario {
     allocation_state: AllocationState,
@@ -49,12 +53,12 @@ impl Scenario {
     }
 
     fn is_full(&mut self, name: &str) {
-        let decision = Decision::Full { pool: "p".to_owned(), message: "full".to_owned() };
+        let decision = Decision { pool: Some("p".to_owned()), ..Decision::denied(403, "full".to_owned()) };
         assert_eq!(self.allocation_state.decided(name, &decision, &self.settings, self.now), None);
     }
 
     fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<BlockWrite> {
-        let decision = Decision::Blocks(nets(blocks));
+        let decision = decision(Verdict::Assigned(nets(blocks)));
         self.allocation_state.decided(name, &decision, &self.settings, self.now).unwrap()
     }
 
@@ -262,7 +266,7 @@ fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
 fn node_without_pool_is_asked_about_again_when_its_labels_change() {
     let mut scenario = Scenario::new();
     assert_eq!(scenario.sees("x").task(), Some("ask x".to_owned()));
-    let no_matching_pool = Decision::NoMatchingPool("no pool".to_owned());
+    let no_matching_pool = decision(Verdict::Unchanged("no pool".to_owned()));
     scenario.allocation_state.decided("x", &no_matching_pool, &scenario.settings, scenario.now);
     assert_eq!(
         (scenario.allocation_state.is_news("x", "no pool"), scenario.allocation_state.is_news("x", "no pool")),
@@ -280,7 +284,8 @@ fn pauses_double_up_to_a_minute() {
     scenario.sees("x");
     for _ in 0..9 {
         assert_eq!(scenario.task(), Some("ask x".to_owned()));
-        scenario.allocation_state.decided("x", &Decision::Failed(String::new()), &scenario.settings, scenario.now);
+        let failed = Decision::denied(500, String::new());
+        scenario.allocation_state.decided("x", &failed, &scenario.settings, scenario.now);
         let due = scenario.allocation_state.due().unwrap();
         pauses.push((due - scenario.now).as_millis());
         scenario.allocation_state.wake(due - Duration::from_millis(1));
