@@ -115,8 +115,9 @@ pub enum Task {
     Write(Box<BlockWrite>),
 }
 
+/// What the policy answers about the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum BlockAnswer {
     Blocks(Vec<IpNet>),
     Full {
         pool: String,
@@ -222,7 +223,7 @@ impl AllocationState {
         !self.queue.is_empty() || !self.open.is_empty()
     }
 
-    /// The next task. Report its result with [`Self::decided`] or [`Self::written`].
+    /// The next task. Report its result with [`Self::answered`] or [`Self::written`].
     pub fn next_task(&mut self) -> Option<Task> {
         while let Some(pool) = self.open.first().cloned() {
             let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {
@@ -250,23 +251,23 @@ impl AllocationState {
         })
     }
 
-    /// Records the policy's decision about a Node. Returns the blocks to write, if there are any.
-    pub fn decided(
+    /// Records the policy's answer about a Node. Returns the blocks to write, if there are any.
+    pub fn answered(
         &mut self,
         name: &str,
-        decision: &Decision,
+        answer: &BlockAnswer,
         settings: &NodeSettings,
         now: Instant,
     ) -> Option<Box<BlockWrite>> {
         let entry = self.nodes.get_mut(name)?;
-        match decision {
-            Decision::Blocks(blocks) => {
+        match answer {
+            BlockAnswer::Blocks(blocks) => {
                 let write = BlockWrite { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
                 self.held.hand_out(name, blocks.clone(), settings);
                 self.set(name, Stage::Patching);
                 return Some(Box::new(write));
             }
-            Decision::Full { pool, .. } => {
+            BlockAnswer::Full { pool, .. } => {
                 if entry.since == 0 {
                     self.turns += 1;
                     entry.since = self.turns;
@@ -274,8 +275,8 @@ impl AllocationState {
                 self.open.remove(pool);
                 self.set(name, Stage::Full(pool.clone()));
             }
-            Decision::NoMatchingPool(_) => self.set(name, Stage::NoMatchingPool),
-            Decision::Failed(_) => self.pause(name, now),
+            BlockAnswer::NoMatchingPool(_) => self.set(name, Stage::NoMatchingPool),
+            BlockAnswer::Failed(_) => self.pause(name, now),
         }
         None
     }

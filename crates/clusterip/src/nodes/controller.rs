@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use super::allocation_state::{AllocationState, Decision, Task};
+use super::allocation_state::{AllocationState, BlockAnswer, Task};
 use super::blocks::{NodePlacement, PlacedBlock, decide_blocks};
 use super::node_metrics::{Assignment, Misplaced, NodeMetrics};
 use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
@@ -223,15 +223,14 @@ impl Term {
             Task::Write(write) => return Some(write),
             Task::Ask(node) => node,
         };
-        let decision = self.ask(&node, settings);
-        let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held.is_free(*block)) => {
-                Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
+        let answer = match self.ask(&node, settings) {
+            BlockAnswer::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held.is_free(*block)) => {
+                BlockAnswer::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
             }
-            decision => decision,
+            answer => answer,
         };
-        let write = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
-        self.report_decision(&node, &decision);
+        let write = self.allocation_state.answered(&node.name, &answer, &settings.settings.nodes, Instant::now());
+        self.report_answer(&node, &answer);
         write
     }
 
@@ -243,14 +242,14 @@ impl Term {
         self.allocation_state.set_misplaced(&seen.name, misplaced);
     }
 
-    fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
+    fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> BlockAnswer {
         let decision = decide_blocks(&node.unassigned, &settings.settings, &self.allocation_state.held.allocation());
         let reason = || decision.verdict.reason().unwrap_or_default().to_owned();
         match (&decision.verdict, &decision.pool) {
-            (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
-            (Verdict::Denied(_), Some(pool)) => Decision::Full { pool: pool.clone(), message: reason() },
-            (Verdict::Denied(_), None) => Decision::Failed(reason()),
-            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => Decision::NoMatchingPool(reason()),
+            (Verdict::Assigned(blocks), _) => BlockAnswer::Blocks(blocks.clone()),
+            (Verdict::Denied(_), Some(pool)) => BlockAnswer::Full { pool: pool.clone(), message: reason() },
+            (Verdict::Denied(_), None) => BlockAnswer::Failed(reason()),
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => BlockAnswer::NoMatchingPool(reason()),
         }
     }
 
@@ -273,25 +272,25 @@ impl Term {
         }
     }
 
-    /// Reports the decision about a Node. A full pool and a missing pool are reported only once for each Node.
-    fn report_decision(&mut self, node: &WatchedNode, decision: &Decision) {
+    /// Reports the answer about a Node. A full pool and a missing pool are reported only once for each Node.
+    fn report_answer(&mut self, node: &WatchedNode, answer: &BlockAnswer) {
         let name = node.name.as_str();
-        match decision {
-            Decision::Blocks(_) => {}
-            Decision::Full { message, .. } => {
+        match answer {
+            BlockAnswer::Blocks(_) => {}
+            BlockAnswer::Full { message, .. } => {
                 if self.allocation_state.is_news(name, message) {
                     self.metrics.assigned(Assignment::Full);
                     tracing::warn!(node = name, reason = message, "no pod CIDR");
                     self.events.tell(node, "CIDRNotAvailable", message);
                 }
             }
-            Decision::NoMatchingPool(reason) => {
+            BlockAnswer::NoMatchingPool(reason) => {
                 if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod CIDR");
                 }
             }
-            Decision::Failed(reason) => {
+            BlockAnswer::Failed(reason) => {
                 self.metrics.assigned(Assignment::Failed);
                 tracing::error!(node = name, reason, "no pod CIDR");
             }

@@ -62,7 +62,7 @@ pub struct Misplaced {
     pub evidence: String,
     pub asked_by: AskedBy,
     pub impact: Impact,
-    pub verdict: Verdict,
+    pub handling: Handling,
 }
 
 /// An administrator's request to move a Service.
@@ -116,7 +116,7 @@ pub enum Impact {
 
 /// What is done about a misplaced Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Handling {
     /// The Service moves, once [`reserve_targets`] has reserved addresses for it.
     Move,
     Report {
@@ -166,7 +166,7 @@ pub fn inspect(
         (None, Some(Move::Now)) => AskedBy::Author,
         (None, _) => AskedBy::Controller,
     };
-    let report = |reason, detail: String| Verdict::Report { reason, detail };
+    let report = |reason, detail: String| Handling::Report { reason, detail };
     let endpoints = endpoints::stored(evaluator.stores(), settings, service);
     let new = decision.allocated().unwrap_or_default();
     let place = pool.as_deref().and_then(|name| settings.pool(name));
@@ -177,7 +177,7 @@ pub fn inspect(
         _ => Impact::Plain,
     };
     let interrupts = impact == Impact::Plain && endpoints.reachable > 0;
-    let verdict = if is_being_deleted(service) {
+    let handling = if is_being_deleted(service) {
         report(StayReason::BeingDeleted, "it is being deleted, and a finalizer keeps it".to_owned())
     } else if !allowed.any && asked_by != AskedBy::Administrator {
         report(StayReason::Never, "this server moves nothing".to_owned())
@@ -199,7 +199,7 @@ pub fn inspect(
     } else if decision.allocated().is_none() {
         report(StayReason::PoolFull, decision.verdict.reason().unwrap_or_default().to_owned())
     } else {
-        Verdict::Move
+        Handling::Move
     };
     let id = ServiceKey::new(namespace, name);
     Ok(Inspection::Misplaced(Box::new(Misplaced {
@@ -211,7 +211,7 @@ pub fn inspect(
         pool,
         asked_by,
         impact,
-        verdict,
+        handling,
     })))
 }
 
@@ -434,9 +434,9 @@ mod tests {
         };
         for Case { name, service, expected } in cases {
             let found = match inspect(&evaluator, &service, allowed, Some(&request)).unwrap() {
-                Inspection::Misplaced(found) => Some(match found.verdict {
-                    Verdict::Move => "moves",
-                    Verdict::Report { reason, .. } => reason.as_str(),
+                Inspection::Misplaced(found) => Some(match found.handling {
+                    Handling::Move => "moves",
+                    Handling::Report { reason, .. } => reason.as_str(),
                 }),
                 _ => None,
             };

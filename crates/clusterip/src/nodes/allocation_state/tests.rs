@@ -49,13 +49,13 @@ impl Scenario {
     }
 
     fn is_full(&mut self, name: &str) {
-        let decision = Decision::Full { pool: "p".to_owned(), message: "full".to_owned() };
-        assert_eq!(self.allocation_state.decided(name, &decision, &self.settings, self.now), None);
+        let answer = BlockAnswer::Full { pool: "p".to_owned(), message: "full".to_owned() };
+        assert_eq!(self.allocation_state.answered(name, &answer, &self.settings, self.now), None);
     }
 
     fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<BlockWrite> {
-        let decision = Decision::Blocks(nets(blocks));
-        self.allocation_state.decided(name, &decision, &self.settings, self.now).unwrap()
+        let answer = BlockAnswer::Blocks(nets(blocks));
+        self.allocation_state.answered(name, &answer, &self.settings, self.now).unwrap()
     }
 
     fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<BlockWrite> {
@@ -262,8 +262,8 @@ fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
 fn node_without_pool_is_asked_about_again_when_its_labels_change() {
     let mut scenario = Scenario::new();
     assert_eq!(scenario.sees("x").task(), Some("ask x".to_owned()));
-    let no_matching_pool = Decision::NoMatchingPool("no pool".to_owned());
-    scenario.allocation_state.decided("x", &no_matching_pool, &scenario.settings, scenario.now);
+    let no_matching_pool = BlockAnswer::NoMatchingPool("no pool".to_owned());
+    scenario.allocation_state.answered("x", &no_matching_pool, &scenario.settings, scenario.now);
     assert_eq!(
         (scenario.allocation_state.is_news("x", "no pool"), scenario.allocation_state.is_news("x", "no pool")),
         (true, false)
@@ -280,7 +280,7 @@ fn pauses_double_up_to_a_minute() {
     scenario.sees("x");
     for _ in 0..9 {
         assert_eq!(scenario.task(), Some("ask x".to_owned()));
-        scenario.allocation_state.decided("x", &Decision::Failed(String::new()), &scenario.settings, scenario.now);
+        scenario.allocation_state.answered("x", &BlockAnswer::Failed(String::new()), &scenario.settings, scenario.now);
         let due = scenario.allocation_state.due().unwrap();
         pauses.push((due - scenario.now).as_millis());
         scenario.allocation_state.wake(due - Duration::from_millis(1));
