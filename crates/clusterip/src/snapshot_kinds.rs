@@ -10,7 +10,7 @@ use clusterip_core::settings::Settings;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::audit::source::LeaseNamespaces;
+use crate::lease_namespaces::LeaseNamespaces;
 
 /// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
 const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
