@@ -351,7 +351,7 @@ fn describe(rejection: &Rejection) -> String {
         if *pool == rejection.candidate.key.name {
             mistake
         } else {
-            format!("beside this pool, pool {pool:?} can't be used: {mistake}")
+            format!("this pool conflicts with pool {pool:?}: {mistake}")
         }
     });
     let all: Vec<String> = mistakes.collect();
