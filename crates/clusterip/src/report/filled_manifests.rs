@@ -104,7 +104,7 @@ fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize
         None if manifest.is_node() => ("block", "podCIDR and podCIDRs"),
         None => ("address", "clusterIP"),
     };
-    Err(no_place(manifest, what, &format!("the text around it is too unusual; set {by_hand} by hand")))
+    Err(no_place(manifest, what, &format!("this YAML layout can't be edited; set {by_hand} by hand")))
 }
 
 /// Whether the written manifest equals the original with its addresses or blocks filled in.

@@ -157,7 +157,7 @@ impl Reconciler {
                 self.remove_request_and_annotation(id, service).await;
                 let detail = match why {
                     Why::Ready => {
-                        "the settings are new, and it has ready endpoints: it waits for `clusterip move --seamless`"
+                        "the settings changed, and the Service has ready endpoints: run `clusterip move --seamless`"
                     }
                     Why::Namespace => {
                         "the settings changed for a large part of its namespace: it waits for `clusterip move`"
