@@ -60,7 +60,7 @@ pub async fn installation_interrupts_no_request(cluster: &WholeCluster) {
     let change_settings = async {
         let range = json!({"spec": {"cidrs": [format!("172.21.{third}.0/24")]}}).to_string();
         cluster.kubectl(&["patch", "servicepool", "windows", "--type=merge", "--patch", &range]).await.ok();
-        event("the settings are new, and it has ready endpoints").await;
+        event("the settings changed, and the Service has ready endpoints").await;
     };
     fails_no_request(cluster, &load, "change of settings", change_settings).await;
     let restart = async {

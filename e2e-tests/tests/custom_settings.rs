@@ -159,7 +159,7 @@ async fn move_never_leaves_moves_to_administrators() {
         async || cluster.server.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let reported = eventually("a report", reported).await;
     assert!(
-        reported.contains("it stays: this server moves nothing") && reported.contains("reason=\"never\""),
+        reported.contains("it stays: this server does not move Services") && reported.contains("reason=\"never\""),
         "{reported}"
     );
     assert_eq!(address(&cluster.get(&namespace, "web").await), address(&before));

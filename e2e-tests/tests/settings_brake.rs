@@ -143,7 +143,7 @@ async fn services_with_ready_endpoints_wait_for_an_administrator_when_the_settin
     let waits = |lies_in: &str| {
         format!(
             "AddressMisplaced: it lies in {lies_in}, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it \
-             stays: the settings are new, and it has ready endpoints: it waits for `clusterip move --seamless`"
+             stays: the settings changed, and the Service has ready endpoints: run `clusterip move --seamless`"
         )
     };
     let (outside_waits, wrong_waits) = (waits("no pool"), waits("pool windows"));

@@ -60,7 +60,7 @@ impl LinuxNetwork {
         let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
         // Calls for other addresses may find the new interface at the same time.
         if known.is_same(gone) && !found.is_same(gone) {
-            tracing::warn!(interface = found.name(), "the interface was replaced by another one: using that");
+            tracing::warn!(interface = found.name(), "the interface was recreated: using the new one");
             *known = found.clone();
         }
         Ok(found)

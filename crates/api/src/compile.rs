@@ -323,7 +323,7 @@ fn describe(rejection: &Rejection) -> String {
     let mistakes = rejection.mistakes.iter().map(|(pool, mistake)| match *pool == rejection.candidate.key.name {
         true => mistake.to_string(),
         // A pool with a higher priority can make another one unusable.
-        false => format!("beside this pool, pool {pool:?} can't be used: {mistake}"),
+        false => format!("this pool conflicts with pool {pool:?}: {mistake}"),
     });
     let all: Vec<String> = mistakes.collect();
     let mut message = all[..all.len().min(SHOWN)].join("; ");

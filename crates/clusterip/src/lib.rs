@@ -16,6 +16,7 @@ pub mod cli;
 mod commands;
 mod external;
 pub mod leader;
+mod lease_namespaces;
 pub mod map_server;
 mod nodes;
 pub mod planner;

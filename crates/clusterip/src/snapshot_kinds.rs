@@ -10,7 +10,7 @@ use clusterip_core::settings::Settings;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::audit::source::LeaseNamespaces;
+use crate::lease_namespaces::LeaseNamespaces;
 
 /// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
 const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
@@ -71,7 +71,8 @@ impl SnapshotKinds {
             return vec![format!("the snapshot has no Services: {REMEDY}")];
         }
         let by_nodes = settings.pools.iter().any(|pool| !pool.matches.node_labels.is_empty());
-        let of_cluster = [("v1", "Namespace"), ("v1", "Node")].map(|(api, kind)| (api.to_owned(), kind.to_owned()));
+        let of_cluster = [("v1", "Namespace"), ("v1", "Node"), ("node.k8s.io/v1", "RuntimeClass")];
+        let of_cluster = of_cluster.map(|(api, kind)| (api.to_owned(), kind.to_owned()));
         let evidence = settings.kinds.iter().map(kinds::of_workload).chain(of_cluster).filter(|_| by_nodes);
         let missing: Vec<String> = evidence
             .filter(|kind| !self.seen.contains(kind) && !self.listed.contains(kind))
@@ -195,21 +196,21 @@ mod tests {
         const BY_OS: &str = r#"{"services": {"pools": [{"name": "linux", "cidrs": ["10.0.0.0/24"], "match": {"os": "linux"}}],
                 "evidence": {"kinds": ["Deployment", "Pod"]}}}"#;
         const ANY: &str = r#"{"services": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/24"]}]}}"#;
-        let kind = |api_version: &str, kind: &str| (api_version.to_owned(), kind.to_owned());
-        let kinds = [kind("apps/v1", "Deployment"), kind("v1", "Pod"), kind("v1", "Namespace")];
+        let kinds = [("apps/v1", "Deployment"), ("v1", "Pod"), ("v1", "Namespace"), ("node.k8s.io/v1", "RuntimeClass")];
+        let kinds = kinds.map(|(api_version, kind)| (api_version.to_owned(), kind.to_owned()));
         let listed = contents(&kinds, &LeaseNamespaces::default());
         let cases = [
             Case {
                 name: "Services alone",
                 objects: vec![object("v1", "Service")],
                 settings: BY_OS,
-                expected: "Deployment, Pod, Namespace, Node",
+                expected: "Deployment, Pod, Namespace, Node, RuntimeClass",
             },
             Case {
                 name: "some",
                 objects: vec![object("v1", "Service"), object("v1", "Pod"), object("v1", "Node")],
                 settings: BY_OS,
-                expected: "Deployment, Namespace",
+                expected: "Deployment, Namespace, RuntimeClass",
             },
             Case {
                 name: "listed, and there are none",

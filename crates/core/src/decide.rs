@@ -49,8 +49,8 @@ pub fn decide_value(request: &Value, settings: &Settings, in_use: InUse<'_>, clu
 }
 
 /// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
-/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]. A payload that
-/// can't be read is denied with status 400 and the reason.
+/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see `external/held.rs`. A
+/// payload that can't be read is denied with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
     let unreadable = |why: &str| {
         Response::unreadable(format!("the request is not a JSON document with request and settings: {why}"))

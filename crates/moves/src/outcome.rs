@@ -185,11 +185,7 @@ impl fmt::Display for Outcome {
             }
             Self::Overtaken { from, now, why } => {
                 let (from, now) = (shown(from), shown(now));
-                write!(
-                    f,
-                    "left at {now}, since another client changed its address while it moved from {from}{}",
-                    because(why)
-                )
+                write!(f, "another client set the address to {now} during the move from {from}{}", because(why))
             }
             Self::Unmoved(unmoved) => write!(f, "not moved: {unmoved}"),
         }

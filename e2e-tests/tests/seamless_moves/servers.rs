@@ -207,7 +207,7 @@ async fn requested_move_is_made_by_the_method_of_the_request() {
         let before = stage.service("web", json!({})).await;
         let proxy = Proxy::start(&plane).await;
         let server = builder(&stage, &proxy, &[&["--move", "never"], server].concat()).start().await;
-        server.logged("this server moves nothing").await;
+        server.logged("this server does not move Services").await;
         let ended = stage.run(command).await;
         assert_eq!(ended.status, 0, "{name}: {}{}", ended.stdout, ended.stderr);
         assert!(ended.stderr.contains("handed over to"), "{name}: {}", ended.stderr);

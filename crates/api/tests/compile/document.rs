@@ -128,7 +128,7 @@ fn objects_become_a_document() {
             ],
             document: json!({"services": {"pools": [{"name": "old", "cidrs": ["10.96.1.128/25"]}]}}),
             states: &[
-                "ServicePool new: Overlaps: beside this pool, pool \"old\" can't be used: spec.cidrs[0]: \
+                "ServicePool new: Overlaps: this pool conflicts with pool \"old\": spec.cidrs[0]: \
                  10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"new\"",
                 "ServicePool old: InUse: the pool is in use",
             ],

@@ -56,7 +56,7 @@ fn edited_priority_does_not_drop_an_unchanged_pool() {
         Case {
             name: "the priority alone",
             range: "10.96.2.0/24",
-            expected: "ServicePool low: NeverUsed: beside this pool, pool \"high\" can't be used: spec.match: never \
+            expected: "ServicePool low: NeverUsed: this pool conflicts with pool \"high\": spec.match: never \
                        used: pool \"low\", which is tried first, matches the same or more; the previous \
                        version stays in use",
         },
@@ -145,7 +145,7 @@ fn pool_keeps_its_ranges_if_service_cidrs_lose_their_labels() {
             cluster_ranges: BOTH,
             is_in_use: true,
             states: vec![
-                "ServicePool other: Overlaps: beside this pool, pool \"team\" can't be used: spec.cidrs[0]: \
+                "ServicePool other: Overlaps: this pool conflicts with pool \"team\": spec.cidrs[0]: \
                  10.97.0.0/24 overlaps 10.97.0.0/24 of pool \"other\""
                     .to_owned(),
                 kept(),

@@ -244,7 +244,7 @@ mod tests {
             Case {
                 name: "an edit that overlaps another pool",
                 given: pool("a", "10.96.1.0/25", of("a")),
-                expected: Err("ServicePool a: Overlaps: beside this pool, pool \"b\" can't be used: spec.cidrs[0]: "),
+                expected: Err("ServicePool a: Overlaps: this pool conflicts with pool \"b\": spec.cidrs[0]: "),
             },
             Case {
                 name: "a pool that would be tried first and match everything",

@@ -144,7 +144,7 @@ impl Stored {
             Self::Service(service) => service.bytes(),
             Self::Workload(workload) => workload.bytes(name),
             Self::Endpoints(endpoints) => endpoints.bytes(name),
-            _ => 0,
+            Self::Namespace(_) | Self::Node(_) | Self::RuntimeClass(_) | Self::ServiceCidr(_) | Self::IpAddress => 0,
         }
     }
 }

@@ -38,7 +38,8 @@ use tokio::sync::watch;
 
 use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, State};
 use self::services::{AuditCache, PlacedService};
-use self::source::{AuditedCluster, list_leases};
+use self::source::AuditedCluster;
+use crate::lease_namespaces::list_leases;
 use crate::service_placement::{Fit, Skip};
 use crate::service_selector::ServiceSelector;
 use crate::usage::reservation_holder;

@@ -6,11 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
-use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
-use clusterip_cluster::list_pages::visit_pages;
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::snapshot::Snapshot;
@@ -23,17 +20,17 @@ use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::{State, Stores};
 use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_core::settings::Settings;
-use clusterip_failover::claims::{CLAIM, EXTERNAL, Owner, ReplicaClaim};
-use clusterip_failover::heartbeat_state::AGENT;
+use clusterip_failover::claims::{CLAIM, Owner, ReplicaClaim};
 use clusterip_failover::holders::HolderSnapshot;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, Error as KubeError};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, to_value};
 
+use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds::{self, SnapshotKinds};
 use crate::text::joined;
 
@@ -46,35 +43,6 @@ pub(crate) struct AuditedCluster {
     pub holders: Result<HolderSnapshot, String>,
     pub called: ControlPlaneServices,
     pub notes: Vec<String>,
-}
-
-/// The namespaces whose Leases count. Those of other namespaces don't, because tenants can write such Leases.
-#[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
-pub struct LeaseNamespaces {
-    /// The namespace of the server [default: the namespace in which a server leads, or that the snapshot names]
-    #[arg(long = "server-namespace", value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
-    pub server: Option<String>,
-    /// The namespace of the agents [default: the one that the server uses, or that the snapshot names]
-    #[arg(long = "agents-namespace", value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
-    pub agents: Option<String>,
-}
-
-impl LeaseNamespaces {
-    pub fn or(&self, other: &Self) -> Self {
-        let or = |given: &Option<String>, other: &Option<String>| given.clone().or_else(|| other.clone());
-        Self { server: or(&self.server, &other.server), agents: or(&self.agents, &other.agents) }
-    }
-
-    pub async fn leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
-        let mut all = Vec::new();
-        let of_agents = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
-        for (namespace, labels) in [(&self.server, format!("{LEASE_LABEL}={CLAIM}")), (&self.agents, of_agents)] {
-            if let Some(namespace) = namespace {
-                all.extend(list_leases(&Api::namespaced(client.clone(), namespace), &labels).await?);
-            }
-        }
-        Ok(all)
-    }
 }
 
 #[derive(Default)]
@@ -322,13 +290,6 @@ pub(crate) async fn of_stores(
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
     AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
-}
-
-pub(crate) async fn list_leases(leases: &Api<Lease>, labels: &str) -> Result<Vec<Lease>, kube::Error> {
-    let mut all = Vec::new();
-    let list = |page| async move { leases.list(&page).await };
-    visit_pages(ListParams::default().labels(labels), list, |lease| all.push(lease)).await?;
-    Ok(all)
 }
 
 fn note_about_leases(failure: &RequestFailure) -> String {

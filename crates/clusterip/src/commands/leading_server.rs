@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::given_settings;
 use super::terminal::notice;
-use crate::audit::source::LeaseNamespaces;
+use crate::lease_namespaces::LeaseNamespaces;
 use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
 use crate::text::joined;
 

@@ -6,7 +6,7 @@ use clusterip_cluster::permissions::{self, Missing, Need};
 use clusterip_cluster::watch::kinds::{self, Kind};
 use kube::Client;
 
-use crate::audit::source::LeaseNamespaces;
+use crate::lease_namespaces::LeaseNamespaces;
 
 #[derive(Default)]
 pub struct Reads {

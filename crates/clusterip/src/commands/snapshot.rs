@@ -28,7 +28,7 @@ use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
 use super::missing_permissions::{Reads, may_list_leases};
 use super::terminal::{Heartbeat, TerminalOptions, warn};
-use crate::audit::source::LeaseNamespaces;
+use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds;
 
 const HELP: &str = "\

@@ -93,7 +93,7 @@ fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize
         None if manifest.is_node() => ("block", "podCIDR and podCIDRs"),
         None => ("address", "clusterIP"),
     };
-    Err(no_place(manifest, what, &format!("the text around it is too unusual; set {by_hand} by hand")))
+    Err(no_place(manifest, what, &format!("this YAML layout can't be edited; set {by_hand} by hand")))
 }
 
 fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> bool {

@@ -10,7 +10,7 @@ use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::address::Family;
-use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
 use clusterip_core::decision::Report;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Explicit, Pool, Settings, Unmatched};
@@ -62,7 +62,7 @@ pub struct Misplaced {
     pub evidence: String,
     pub asked_by: AskedBy,
     pub impact: Impact,
-    pub verdict: Verdict,
+    pub handling: Handling,
 }
 
 /// An administrator's request to move a Service.
@@ -116,7 +116,7 @@ pub enum Impact {
 
 /// What is done about a misplaced Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Handling {
     /// The Service moves, once [`reserve_targets`] has reserved addresses for it.
     Move,
     Report {
@@ -166,7 +166,7 @@ pub fn inspect(
         (None, Some(Move::Now)) => AskedBy::Author,
         (None, _) => AskedBy::Controller,
     };
-    let report = |reason, detail: String| Verdict::Report { reason, detail };
+    let report = |reason, detail: String| Handling::Report { reason, detail };
     let endpoints = endpoints::stored(evaluator.stores(), settings, service);
     let new = decision.allocated().unwrap_or_default();
     let place = pool.as_deref().and_then(|name| settings.pool(name));
@@ -177,10 +177,10 @@ pub fn inspect(
         _ => Impact::Plain,
     };
     let interrupts = impact == Impact::Plain && endpoints.reachable > 0;
-    let verdict = if is_being_deleted(service) {
+    let handling = if is_being_deleted(service) {
         report(StayReason::BeingDeleted, "it is being deleted, and a finalizer keeps it".to_owned())
     } else if !allowed.any && asked_by != AskedBy::Administrator {
-        report(StayReason::Never, "this server moves nothing".to_owned())
+        report(StayReason::Never, "this server does not move Services (`--move never`)".to_owned())
     } else if annotation == Some(Move::Never) {
         report(StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
@@ -193,13 +193,16 @@ pub fn inspect(
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
     } else if pool.is_none() && !placement.verdict.is_allocated() {
-        report(StayReason::Unmatched, "the settings name no place for it".to_owned())
+        let no_address = "the policy gives it no address outside of all pools: add a pool that matches it, or set \
+                          services.unmatched: outside";
+        report(StayReason::Unmatched, no_address.to_owned())
     } else if pool.is_none() && placement.is_admitted && has_assumed_os(&decision) {
-        report(StayReason::Unmatched, "only the setting assumeOS says so".to_owned())
+        let remedy = format!("name it in the annotation {OS_ANNOTATION}");
+        report(StayReason::Unmatched, format!("its operating system is only assumed (services.assumeOS): {remedy}"))
     } else if decision.allocated().is_none() {
         report(StayReason::PoolFull, decision.verdict.reason().unwrap_or_default().to_owned())
     } else {
-        Verdict::Move
+        Handling::Move
     };
     let id = ServiceKey::new(namespace, name);
     Ok(Inspection::Misplaced(Box::new(Misplaced {
@@ -211,7 +214,7 @@ pub fn inspect(
         pool,
         asked_by,
         impact,
-        verdict,
+        handling,
     })))
 }
 
@@ -434,9 +437,9 @@ mod tests {
         };
         for Case { name, service, expected } in cases {
             let found = match inspect(&evaluator, &service, allowed, Some(&request)).unwrap() {
-                Inspection::Misplaced(found) => Some(match found.verdict {
-                    Verdict::Move => "moves",
-                    Verdict::Report { reason, .. } => reason.as_str(),
+                Inspection::Misplaced(found) => Some(match found.handling {
+                    Handling::Move => "moves",
+                    Handling::Report { reason, .. } => reason.as_str(),
                 }),
                 _ => None,
             };

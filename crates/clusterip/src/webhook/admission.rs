@@ -65,7 +65,7 @@ impl Admission {
             bail!("the cluster could not be watched for {} s", since.elapsed().as_secs());
         }
         let object = request.get("object").unwrap_or(&Value::Null);
-        let owner = owner(request, object);
+        let owner = owner(request);
         if resource_kind(request) == ResourceKind::Node {
             return Ok(Reviewed { decision: self.decide_about_node(request, owner)?, changed: None });
         }
@@ -215,13 +215,17 @@ fn too_long(request: &Value) -> Option<String> {
 }
 
 /// The owner of addresses that the object of a request gets.
-fn owner(request: &Value, object: &Value) -> Owner {
-    let namespace = text(request, &["namespace"]);
-    let name = match text(object, &["metadata", "name"]) {
-        "" => text(request, &["name"]),
-        name => name,
-    };
-    Owner::new(namespace, name, text(request, &["uid"]))
+fn owner(request: &Value) -> Owner {
+    Owner::new(named(request, "namespace"), named(request, "name"), text(request, &["uid"]))
+}
+
+/// The `name` or the `namespace` of the object of a request: that of the request, otherwise that of the object, as
+/// [`Request::read`](clusterip_core::request::Request::read) finds them.
+fn named<'r>(request: &'r Value, field: &str) -> &'r str {
+    match text(request, &[field]) {
+        "" => text(request, &["object", "metadata", field]),
+        given => given,
+    }
 }
 
 /// Whether the addresses are in the pool that a decision names, or outside of all pools if it names none.
@@ -242,11 +246,11 @@ struct Logged<'r> {
 
 impl<'r> Logged<'r> {
     fn of(kind: ResourceKind, request: &'r Value) -> Self {
-        let name_at = |path: &[&str]| cut(text(request, path), MAX_NAME + 1);
-        let generated = || format!("{}…", name_at(&["object", "metadata", "generateName"]));
-        let name = name_at(&["name"]);
+        let short = |text| cut(text, MAX_NAME + 1);
+        let generated = || format!("{}…", short(text(request, &["object", "metadata", "generateName"])));
+        let name = short(named(request, "name"));
         Self {
-            namespace: (kind != ResourceKind::Node).then(|| name_at(&["namespace"])),
+            namespace: (kind != ResourceKind::Node).then(|| short(named(request, "namespace"))),
             name: if name.is_empty() { generated().into() } else { name },
             operation: text(request, &["operation"]),
             dry_run: request.get("dryRun").and_then(Value::as_bool).unwrap_or_default(),
@@ -282,4 +286,38 @@ fn log(kind: ResourceKind, request: &Value, decision: &Decision) {
         warnings = (is_node && !decision.warnings.is_empty()).then(|| decision.cut_warnings().join("; ")),
         "decision"
     );
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_core::request::Request;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_owner_has_the_name_that_the_core_reads() {
+        struct Case {
+            name: &'static str,
+            of_request: Value,
+            of_object: Value,
+        }
+        let cases = [
+            Case { name: "only the request", of_request: json!("request"), of_object: json!(null) },
+            Case { name: "only the object", of_request: json!(null), of_object: json!("object") },
+            Case { name: "an empty one in the request", of_request: json!(""), of_object: json!("object") },
+            Case { name: "two", of_request: json!("request"), of_object: json!("object") },
+            Case { name: "none", of_request: json!(null), of_object: json!(null) },
+        ];
+        for Case { name, of_request, of_object } in cases {
+            let request = json!({
+                "uid": "u", "operation": "CREATE", "kind": {"version": "v1", "kind": "Service"},
+                "namespace": of_request, "name": of_request,
+                "object": {"metadata": {"namespace": of_object, "name": of_object}},
+            });
+            let read = Request::read(&request).unwrap();
+            assert_eq!(owner(&request).id(), (read.namespace.as_str(), read.name.as_str()), "{name}");
+        }
+    }
 }

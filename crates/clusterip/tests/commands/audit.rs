@@ -111,8 +111,8 @@ fn missing_kinds_of_evidence_are_noted() {
     let notes = |done: &Done| done.json()["notes"].as_array().unwrap().clone();
     let done = audit(&folder, vec![cluster(), service("web", "172.21.0.70", json!({})), deployment()], &["-o", "json"]);
     let missing = "the snapshot has no objects of the kinds StatefulSet, DaemonSet, ReplicaSet, ReplicationController, \
-                   Job, CronJob, Pod, Namespace, Node: if the cluster has some, the evidence about nodes is incomplete; \
-                   `clusterip snapshot` writes a snapshot of a cluster, with all kinds";
+                   Job, CronJob, Pod, Namespace, Node, RuntimeClass: if the cluster has some, the evidence about nodes is \
+                   incomplete; `clusterip snapshot` writes a snapshot of a cluster, with all kinds";
     assert!(notes(&done).contains(&json!(missing)), "{done:?}");
 }
 

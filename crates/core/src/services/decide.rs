@@ -247,7 +247,9 @@ impl<'a> Case<'a> {
                 // The answer only warns, so a failed look-up is no reason to deny.
                 match picker.holder(address) {
                     Ok(Some(holder)) => format!("Service {holder} has it"),
-                    Ok(None) => "it is in flight, or its IPAddress is left over".to_owned(),
+                    Ok(None) => {
+                        "another request has reserved it, or an IPAddress object without a Service has it".to_owned()
+                    }
                     Err(error) => error.to_string(),
                 }
             };

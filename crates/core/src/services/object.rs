@@ -49,7 +49,7 @@ pub struct Service {
     pub external_ips: Vec<String>,
     /// Whether the Service is being deleted: `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `spec.selector`: so much of it that a selector with more than [`MAX_LABELS`] labels still has more.
+    /// `spec.selector`: at most one label more than [`MAX_LABELS`], which shows that there are too many.
     pub selector: Labels,
     /// `spec.clusterIP`, as written; `None` if absent or empty.
     pub cluster_ip: Option<String>,

@@ -122,7 +122,7 @@ fn service_gets_another_address_if_its_own_is_not_free() {
         Case {
             name: "no Service has it",
             cluster: cluster().ip_address("10.0.0.9"),
-            why: "it is in flight, or its IPAddress is left over",
+            why: "another request has reserved it, or an IPAddress object without a Service has it",
         },
         Case {
             name: "the Services can't be listed",

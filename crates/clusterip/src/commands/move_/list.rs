@@ -15,7 +15,7 @@ use super::jobs::{Job, Order, Run};
 use crate::report::moves::Row;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::endpoints;
-use crate::services::misplaced::{self, Inspection, Verdict};
+use crate::services::misplaced::{self, Handling, Inspection};
 use crate::services::service_metrics::StayReason;
 use clusterip_moves::method::{Method, WhyPlain, method};
 use clusterip_moves::outcome::{Size, Unmoved};
@@ -119,17 +119,17 @@ async fn row(
         Inspection::Misplaced(misplaced) => misplaced,
     };
     row.why = misplaced.why();
-    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.verdict) {
+    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.handling) {
         // The Service was changed a moment ago: its author is working on it.
         (Ok(Movable::Changed), _) => return Ok(None),
         (Ok(Movable::SetByHand), _) => (false, BY_HAND.to_owned()),
         (Err(error), _) => (true, format!("it can't be read: {}", error_message(&error))),
-        (Ok(Movable::Yes(_) | Movable::Larger(_)), Verdict::Report { reason, detail }) => {
+        (Ok(Movable::Yes(_) | Movable::Larger(_)), Handling::Report { reason, detail }) => {
             (*reason == StayReason::PoolFull, detail.clone())
         }
-        (Ok(Movable::Larger(_)), Verdict::Move) => (true, Unmoved::TooLarge.to_string()),
+        (Ok(Movable::Larger(_)), Handling::Move) => (true, Unmoved::TooLarge.to_string()),
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
-        (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
+        (Ok(Movable::Yes(live)), Handling::Move) => match reconciler.reserve_targets(service).await {
             Ok((to, evaluation)) => {
                 let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
                 row.to = Some(to.clone());

@@ -28,7 +28,7 @@ pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manif
     }
     misspelled.iter().take(MOST_MISSPELLED).for_each(|text| warn(text));
     if let more @ 1.. = misspelled.len().saturating_sub(MOST_MISSPELLED) {
-        warn(&format!("{more} more names are almost those of kinds or fields that a plan reads"));
+        warn(&format!("{more} more names may be misspelled"));
     }
 }
 

@@ -137,9 +137,9 @@ impl Brakes {
     /// Notes that new settings are in force, which would move these of `managed` Services. Returns how many of them
     /// must wait.
     ///
-    /// A namespace with too many Services that would move waits alone. The Services of all namespaces wait if those of
-    /// the others are too many without those of any single namespace. So a tenant who may write in one namespace can't
-    /// make others wait.
+    /// A namespace with too many Services that would move waits alone. If the Services of the other namespaces, without
+    /// the largest of these, are too many together, the Services of all namespaces wait. So a tenant who may write in
+    /// one namespace can't make others wait.
     pub fn settings_changed(&mut self, would_move: WouldMove, managed: usize) -> usize {
         let too_many =
             |count: usize| count > MAX_MOVES_WITHOUT_CONSENT && count * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;

@@ -31,7 +31,7 @@ use self::retries::Failures;
 use super::brakes::Brakes;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
-use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
+use crate::services::misplaced::{self, Allowed, AskedBy, Handling, Inspection, Misplaced, NoTarget};
 use crate::services::mover::Mover;
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
 use clusterip_moves::journal::SeamlessOptions;
@@ -300,10 +300,10 @@ impl Reconciler {
             return Next::After(rest);
         }
         // An address set by hand is reported before any other reason, because only a change of the Service ends it.
-        let stays = match &misplaced.verdict {
+        let stays = match &misplaced.handling {
             _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
-            Verdict::Report { reason, detail } => Some((*reason, detail.clone())),
-            Verdict::Move => self.is_known_as_large(id, record).then(too_large),
+            Handling::Report { reason, detail } => Some((*reason, detail.clone())),
+            Handling::Move => self.is_known_as_large(id, record).then(too_large),
         };
         if let Some((reason, detail)) = stays {
             // The stores may still show the annotation of the author after it has been answered and removed.

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::brakes::WouldMove;
 use super::reconcile::Reconciler;
 use crate::service_placement::{Skip, skip_reason};
-use crate::services::misplaced::{self, Impact, Inspection, Verdict};
+use crate::services::misplaced::{self, Handling, Impact, Inspection};
 use crate::services::service_metrics::StayReason;
 
 /// How long Services are examined before other long work gets its turn.
@@ -140,11 +140,11 @@ impl Survey {
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
         self.managed += usize::from(is_managed);
         let Inspection::Misplaced(found) = inspection else { return };
-        let would_move = match &found.verdict {
-            Verdict::Move => true,
+        let would_move = match &found.handling {
+            Handling::Move => true,
             // It might move as soon as an address is free, and would not have waited then.
-            Verdict::Report { reason: StayReason::PoolFull, .. } => waits(found.impact),
-            Verdict::Report { .. } => false,
+            Handling::Report { reason: StayReason::PoolFull, .. } => waits(found.impact),
+            Handling::Report { .. } => false,
         };
         // A Service whose address was set by hand never moves. If it counted, a tenant could make its whole namespace
         // wait with some of them.

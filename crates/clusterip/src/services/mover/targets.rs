@@ -232,8 +232,8 @@ impl Attempt {
         }
     }
 
-    /// Goes on to the old addresses, unless one of them was refused. Otherwise goes on to the last resort in place of
-    /// those that were. Returns `false` if there is nothing left to try.
+    /// Goes on to the old addresses. If some of them were refused, takes addresses of the last resort in their place.
+    /// Returns `false` if there is nothing left to try.
     async fn fall_back(&mut self, journal: &Journal, targets: &dyn Targets) -> bool {
         let mut next = journal.from.clone();
         let mut lost: Vec<&mut IpAddr> = next.iter_mut().filter(|address| self.refused.contains(*address)).collect();

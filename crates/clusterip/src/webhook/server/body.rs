@@ -153,8 +153,10 @@ impl Body {
             return Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes")));
         }
         if ended == Some(true) {
-            let message =
-                format!("the first {BEGINNING} bytes do not say what the review is about: its name is too long");
+            let message = format!(
+                "namespace and operation are not in the first {BEGINNING} bytes of the AdmissionReview: shorten \
+                 metadata.name"
+            );
             return Err(ErrorResponse(StatusCode::UNPROCESSABLE_ENTITY, message));
         }
         Ok(())

@@ -161,7 +161,7 @@ impl Reconciler {
                 self.remove_request_and_annotation(id, service).await;
                 let detail = match why {
                     Why::Ready => {
-                        "the settings are new, and it has ready endpoints: it waits for `clusterip move --seamless`"
+                        "the settings changed, and the Service has ready endpoints: run `clusterip move --seamless`"
                     }
                     Why::Namespace => {
                         "the settings changed for a large part of its namespace: it waits for `clusterip move`"
@@ -202,8 +202,8 @@ impl Reconciler {
         }
     }
 
-    /// Stores why a Service stays. Returns whether that is to be reported: a user asked for the move, or it is new and
-    /// [`ReportLimit`] allows it. Otherwise, what is new stays new until a later look may report it.
+    /// Stores why a Service stays. Returns whether to report it: a user asked for the move, or the reason is new and
+    /// [`ReportLimit`] allows a report. A new reason that may not be reported yet counts as new again at the next look.
     pub(super) fn must_report(&self, id: &ServiceKey, reason: StayReason, text: &str, is_asked: bool) -> bool {
         let (is_new, may) = {
             let mut found = self.found.lock();

@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::services::misplaced::{Impact, Verdict};
+    use crate::services::misplaced::{Handling, Impact};
 
     #[test]
     fn service_that_changed_since_the_stores_saw_it_is_not_moved() {
@@ -224,7 +224,7 @@ mod tests {
                 evidence: String::new(),
                 asked_by,
                 impact: Impact::Unnoticed,
-                verdict: Verdict::Move,
+                handling: Handling::Move,
             };
             assert_eq!(movable(live.clone(), &misplaced), expected(live.unwrap_or_default()), "{name}");
         }

@@ -26,7 +26,7 @@ fn services_in_place_are_not_reconciled() {
         would_move: Option<bool>,
         counts: bool,
     }
-    let misplaced = |verdict: Verdict, impact: Impact| {
+    let misplaced = |handling: Handling, impact: Impact| {
         Ok(Inspection::Misplaced(Box::new(Misplaced {
             id: ServiceKey::new("shop", "web"),
             uid: "uid-1".to_owned(),
@@ -36,7 +36,7 @@ fn services_in_place_are_not_reconciled() {
             evidence: String::new(),
             asked_by: AskedBy::Controller,
             impact,
-            verdict,
+            handling,
         })))
     };
     let by_hand = json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
@@ -50,8 +50,8 @@ fn services_in_place_are_not_reconciled() {
         would_move: None,
         counts: true,
     };
-    let moves = |impact| misplaced(Verdict::Move, impact);
-    let report = |reason| Verdict::Report { reason, detail: String::new() };
+    let moves = |impact| misplaced(Handling::Move, impact);
+    let report = |reason| Handling::Report { reason, detail: String::new() };
     let failed = EvaluationError::Panicked("on purpose".to_owned());
     let cases = [
         base(),
