@@ -1,7 +1,7 @@
 //! Runs Kubernetes' own tests of Services on a cluster without `clusterip`, with one replica and with three:
 //! `make conformance`. The result is a table in Markdown for docs/conformance.md. It fails if a test passes without
 //! `clusterip`, and not with it. `FOCUS`, a regular expression, selects fewer tests.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod table;
 

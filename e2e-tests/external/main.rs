@@ -2,7 +2,7 @@
 //! bridge, and a real control plane. They need root, `ip`, `nft` and a control plane. If one is missing, the tests
 //! count as ignored, or fail with `REQUIRE_ALL=1`. Everything runs in a network namespace of its own, which can't be
 //! reached from outside.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agent_cluster;
 mod arp_probe;

@@ -4,7 +4,7 @@
 //! `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
 //! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]
 mod layout;

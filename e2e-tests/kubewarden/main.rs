@@ -3,7 +3,7 @@
 //! They need root, the programs of a node, policy-server and kwctl. If something is missing, the tests count as
 //! ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they run one after the other, and each
 //! uninstalls the policy.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod audit_scanner;
 mod installation;

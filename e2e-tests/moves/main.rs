@@ -2,7 +2,7 @@
 //! `SERVICES` (20) Services seamlessly, one after the other, and four with each other method. `PROXY` is the mode of
 //! kube-proxy: `nftables` or `iptables`. The result is a table in Markdown for docs/moving.md. A missed goal is not a
 //! failure, because the machine may be busy.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod table;
 

@@ -2,7 +2,7 @@
 //! The Pods run the images that users get. The tests need root, the programs of a node, and buildah for the images. If
 //! something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they
 //! run one after the other, and each removes what it installed.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod called_by_control_plane;
 mod chart;

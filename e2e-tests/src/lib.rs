@@ -1,5 +1,5 @@
 //! The helpers of the tests on a real control plane.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod missing;
 pub mod support;

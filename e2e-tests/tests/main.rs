@@ -1,5 +1,5 @@
 //! Tests against a real control plane: they also test that the API server behaves as the program expects.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use e2e_tests::{missing, support};
 

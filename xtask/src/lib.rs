@@ -4,9 +4,6 @@
 //! the annotated module, and [`package`] completes the Artifact Hub package. [`deploy_files`] reads the files of
 //! `deploy` for the tests that compare them.
 
-// Only this workspace uses this library. A comment says what a name does not say.
-#![allow(missing_docs)]
-
 pub mod deploy_files;
 pub mod image;
 pub mod metadata;

@@ -1,6 +1,6 @@
 //! The images of the Dockerfile: built again they are the same, they run as an unprivileged user, and they contain no
 //! shell. `make test-images` builds them in the folder `CLUSTERIP_IMAGES` from the program `CLUSTERIP_PROGRAM`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

@@ -6,9 +6,6 @@
 //! - [`node_network`] adds addresses to an interface of a Linux node, announces them, and opens their ports.
 //! - `command` puts them together: `clusterip agent`.
 
-// Only this workspace uses this library. A comment says what a name does not say.
-#![allow(missing_docs)]
-
 pub mod agent_metrics;
 #[cfg(target_os = "linux")]
 pub mod command;

@@ -6,9 +6,6 @@
 //! The fields of a pool are those of the document, and the core checks them, so that an object and a document are
 //! refused for the same reasons in the same words.
 
-// Only this workspace uses this library. A comment says what a name does not say.
-#![allow(missing_docs)]
-
 mod compile;
 mod document;
 mod object_key;

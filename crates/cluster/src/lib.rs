@@ -15,9 +15,6 @@
 //! - [`http`], [`logging`], [`panics`], [`metrics`], [`shutdown`], [`terminal`] and [`style`]: a process, and what it
 //!   shows.
 
-// Only this workspace uses this library. A comment says what a name does not say.
-#![allow(missing_docs)]
-
 pub mod api_error;
 mod api_requests;
 pub mod background;

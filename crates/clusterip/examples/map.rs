@@ -1,6 +1,6 @@
 //! Writes maps of made-up clusters as NAME.html into a folder, and serves each on its own port until standard input
 //! ends. The ports are printed as JSON.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 #[path = "../tests/map/audits/mod.rs"]
 mod audits;

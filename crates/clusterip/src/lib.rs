@@ -9,7 +9,6 @@
 //! - `commands` implement the command line on top of these.
 
 // Only the program, its tests and its benchmarks use this library. A comment says what a name does not say.
-#![allow(missing_docs)]
 
 pub mod audit;
 pub mod cli;

@@ -1,5 +1,5 @@
 //! Services that are created at the same moment rarely want the same address.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../benches/figures/conflicts.rs"]
 #[allow(dead_code, reason = "half of it prints figures")]

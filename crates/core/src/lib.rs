@@ -60,9 +60,6 @@
 //! - Deterministic: the same request, settings and cluster give the same bytes.
 //! - Total: no input panics, however malformed.
 
-// Only this workspace uses this library. A comment says what a name does not say.
-#![allow(missing_docs)]
-
 pub mod address;
 pub mod annotations;
 pub mod decide;

@@ -46,9 +46,6 @@
 //! - [`leases`] decides which process holds a Lease, and [`claims`] reads and writes the Leases that claim addresses.
 //! - [`holders`] tells other programs which node holds which address.
 
-// Only this workspace uses this library. A comment says what a name does not say.
-#![allow(missing_docs)]
-
 pub mod assignments;
 pub mod claims;
 pub mod heartbeat_state;

@@ -1,5 +1,5 @@
 //! The policy module and the host around it: what it imports, how it answers, and what it may look up.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_host_answers;
 mod bad_node_lists;

@@ -1,5 +1,5 @@
 //! The commands that need no cluster, run as a user runs them: output, exit status and messages are compared whole.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod audit;
 mod audit_external;

@@ -1,5 +1,5 @@
 //! The addresses and blocks that `clusterip plan` writes into manifests.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod filled_manifests;
 mod filled_manifests_properties;

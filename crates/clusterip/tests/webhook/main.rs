@@ -1,6 +1,6 @@
 //! The webhook server without a cluster: which requests it accepts and refuses, its time limits, its certificates, and
 //! its answers if the policy does not answer.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;
 mod certificates;

@@ -1,5 +1,5 @@
 //! The tests of the core. They are one program, because each program is linked by itself, natively and for WebAssembly.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod address_order;
 mod address_set;
