@@ -12,7 +12,7 @@ use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
 use clusterip_failover::holders::Observer;
-use clusterip_failover::leases::Version;
+use clusterip_failover::leases::{Version, keep_used_fields};
 use clusterip_failover::state::{AgentState, DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
 use futures::stream::{BoxStream, FuturesUnordered};
@@ -200,7 +200,7 @@ impl EventLoop {
 
     fn events(&self) -> Events {
         let config = watcher::Config::default().labels(&Observer::labels());
-        watcher(self.watched.clone(), config).backoff(RetryBackoff::default()).boxed()
+        watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()
     }
 
     fn handle_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {

@@ -3,12 +3,12 @@
 
 use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::leases::{self, Identity, Observed, ObservedLease, Role, Step, step};
+use crate::leases::{self, Identity, Observed, ObservedLease, Role, Step, Version, step};
 use crate::timing::HEARTBEAT;
 
 /// Value of the label of heartbeats.
@@ -97,7 +97,7 @@ impl HeartbeatState {
             Known::There(lease) => Some(&**lease),
         };
         match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
-            Step::Write(spec) => NextAction::Write(Box::new(self.lease(before, spec))),
+            Step::Write(spec) => NextAction::Write(Box::new(lease(&self.node, before, spec))),
             Step::Wait => NextAction::Wait,
         }
     }
@@ -140,7 +140,7 @@ impl HeartbeatState {
     pub fn give_back(&self, clock: Timestamp) -> Option<Lease> {
         let Known::There(lease) = &self.known else { return None };
         let ours = holder(lease).is_some_and(|holder| self.is_ours(holder));
-        ours.then(|| given_back(lease, clock))
+        ours.then(|| given_back(&self.node, lease, clock))
     }
 
     /// Whether the heartbeat has to be read before it can be given back.
@@ -171,7 +171,8 @@ impl HeartbeatState {
             self.other = None;
             return;
         };
-        let mut spec = lease.spec.clone().unwrap_or_default();
+        // The duration in the Lease does not count: another agent may have put the heartbeat back for years.
+        let mut spec = LeaseSpec { lease_duration_seconds: None, ..lease.spec.clone().unwrap_or_default() };
         // A heartbeat of a former identity of this process is free, and so is one that was put back for the living
         // agent.
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -182,12 +183,6 @@ impl HeartbeatState {
         self.other = Some(Observed::next(self.other.take(), spec, now));
         self.known = Known::There(Box::new(lease));
     }
-
-    fn lease(&self, found: Option<&Lease>, spec: LeaseSpec) -> Lease {
-        let known = found.map(|lease| lease.metadata.clone()).unwrap_or_default();
-        let ObjectMeta { uid, resource_version, .. } = known;
-        Lease { metadata: ObjectMeta { uid, resource_version, ..metadata(&self.node) }, spec: Some(spec) }
-    }
 }
 
 /// The holder of a heartbeat; `None` if it was given back.
@@ -195,14 +190,10 @@ pub fn holder(lease: &Lease) -> Option<&str> {
     leases::holder(lease.spec.as_ref()?)
 }
 
-/// The heartbeat without a holder.
-pub fn given_back(lease: &Lease, clock: Timestamp) -> Lease {
-    let spec = LeaseSpec {
-        holder_identity: Some(String::new()),
-        renew_time: Some(MicroTime(clock)),
-        ..lease.spec.clone().unwrap_or_default()
-    };
-    Lease { spec: Some(spec), ..lease.clone() }
+/// The heartbeat of this node without a holder, in place of the Lease `before`.
+pub fn given_back(node: &str, before: &Lease, clock: Timestamp) -> Lease {
+    let lease_transitions = before.spec.as_ref().and_then(|spec| spec.lease_transitions);
+    lease(node, Some(before), LeaseSpec { lease_transitions, ..written_spec(String::new(), clock) })
 }
 
 /// The holder of a heartbeat that was put back: any living agent of this node. It must not name one of the node's
@@ -213,17 +204,26 @@ pub fn any_agent_of(node: &str) -> Identity {
 
 /// A new heartbeat in place of one that is missing.
 pub fn put_back(node: &str, clock: Timestamp) -> Lease {
-    let spec = LeaseSpec {
-        holder_identity: Some(any_agent_of(node).to_string()),
+    lease(node, None, written_spec(any_agent_of(node).to_string(), clock))
+}
+
+fn written_spec(holder: String, clock: Timestamp) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(holder),
         lease_duration_seconds: i32::try_from(HEARTBEAT.lease.as_secs()).ok(),
         renew_time: Some(MicroTime(clock)),
         ..LeaseSpec::default()
-    };
-    Lease { metadata: metadata(node), spec: Some(spec) }
+    }
 }
 
-fn metadata(node: &str) -> ObjectMeta {
-    leases::metadata(name(node), AGENT, [(NODE_ANNOTATION, node.to_owned())])
+/// The heartbeat of this node, in place of the Lease `before`.
+fn lease(node: &str, before: Option<&Lease>, spec: LeaseSpec) -> Lease {
+    let metadata = leases::metadata(name(node), AGENT, [(NODE_ANNOTATION, node.to_owned())]);
+    let mut lease = Lease { metadata, spec: Some(spec) };
+    if let Some(before) = before {
+        Version::of(before).replace_with(&mut lease);
+    }
+    lease
 }
 
 #[cfg(test)]

@@ -166,11 +166,8 @@ impl HolderSnapshot {
             Some(holder) if claim.holder.as_ref().is_some_and(|claimed| claimed.as_str() == holder) => {}
             Some(_) => return Renewal::Replaced,
         }
-        let spec = heartbeat.spec.as_ref();
-        let seconds = spec.and_then(|spec| spec.lease_duration_seconds).map(i64::from);
-        let duration = seconds.map_or(SignedDuration::try_from(TIMING.lease), |it| Ok(SignedDuration::from_secs(it)));
-        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
-        match (self.now.or(self.newest), renewed, duration) {
+        let renewed = heartbeat.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        match (self.now.or(self.newest), renewed, SignedDuration::try_from(TIMING.lease)) {
             (Some(now), Some(renewed), Ok(duration)) if now.duration_since(renewed) <= duration => Renewal::Renewed,
             _ => Renewal::Silent,
         }
@@ -224,7 +221,7 @@ mod tests {
             Case { name: "no heartbeat", heartbeat: None, now: Some(110), expected: Some(Renewal::Missing) },
             Case {
                 name: "given back",
-                heartbeat: own(100).map(|lease| given_back(&lease, at(100))),
+                heartbeat: own(100).map(|lease| given_back("node-1", &lease, at(100))),
                 now: Some(110),
                 expected: Some(Renewal::GivenBack),
             },

@@ -9,9 +9,10 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use clusterip_core::annotations::LEASE_LABEL;
+use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION};
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, MicroTime, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -71,8 +72,9 @@ impl Identity {
         [Role::Serve, Role::Move, Role::Agent].into_iter().find(|role| role.word() == word)
     }
 
+    /// The node of an agent; `None` if this is not the identity of an agent on a node that can exist.
     pub(crate) fn agent_node(&self) -> Option<&str> {
-        self.host().filter(|_| self.role() == Some(Role::Agent))
+        self.host().filter(|host| self.role() == Some(Role::Agent) && !host.contains('_'))
     }
 
     pub fn host(&self) -> Option<&str> {
@@ -174,14 +176,34 @@ impl Version {
     }
 }
 
-/// The metadata of a Lease of this program, which `kubectl get leases` selects by the label.
+/// The metadata of a Lease of this program, which `kubectl get leases` selects by the label. Its entry of `managedFields`
+/// replaces all earlier ones, of which forged ones could keep other agents from ending a heartbeat. The API server adds
+/// an entry with the time of this write, but only beside others.
 pub(crate) fn metadata<const N: usize>(name: String, label: &str, annotations: [(&str, String); N]) -> ObjectMeta {
+    let earlier = ManagedFieldsEntry {
+        api_version: Some(Lease::API_VERSION.to_owned()),
+        fields_type: Some("FieldsV1".to_owned()),
+        manager: Some("clusterip".to_owned()),
+        operation: Some("Update".to_owned()),
+        time: Some(Time(Timestamp::UNIX_EPOCH)),
+        ..ManagedFieldsEntry::default()
+    };
     ObjectMeta {
         name: Some(name),
         labels: Some([(LEASE_LABEL.to_owned(), label.to_owned())].into()),
         annotations: Some(annotations.map(|(key, value)| (key.to_owned(), value)).into()),
+        managed_fields: Some(vec![earlier]),
         ..ObjectMeta::default()
     }
+}
+
+/// Keeps only the fields that are used of a Lease of an agent.
+pub fn keep_used_fields(lease: &mut Lease) {
+    let ObjectMeta { name, uid, resource_version, mut annotations, .. } = std::mem::take(&mut lease.metadata);
+    if let Some(annotations) = &mut annotations {
+        annotations.retain(|key, _| [ADDRESS_ANNOTATION, NODE_ANNOTATION].contains(&key.as_str()));
+    }
+    lease.metadata = ObjectMeta { name, uid, resource_version, annotations, ..ObjectMeta::default() };
 }
 
 pub const LEASE: &str = "clusterip-leader";
@@ -280,6 +302,7 @@ mod tests {
                 (Identity::with("my_own_host", Role::Move, 0), Some((Role::Move, "my_own_host"))),
                 (Identity::with("", Role::Move, 0), Some((Role::Move, ""))),
                 (Identity::with("node-1.example", Role::Agent, 1), Some((Role::Agent, "node-1.example"))),
+                (Identity::with("a_agent_b", Role::Agent, 1), Some((Role::Agent, "a_agent_b"))),
                 (Identity::of("serve"), None),
                 (Identity::of("serve_1"), None),
                 (Identity::of("node-1_3f2c"), None),
@@ -287,6 +310,8 @@ mod tests {
             for (identity, told) in rows {
                 assert_eq!(identity.role(), told.map(|(role, _)| role), "{identity}");
                 assert_eq!(identity.host(), told.map(|(_, host)| host), "{identity}");
+                let node = told.filter(|(role, host)| *role == Role::Agent && *host == "node-1.example");
+                assert_eq!(identity.agent_node(), node.map(|(_, host)| host), "{identity}");
             }
             assert_ne!(Identity::new(Role::Serve), Identity::new(Role::Serve));
         }

@@ -1,7 +1,6 @@
 //! The heartbeats of all agents, as this agent has observed them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -36,12 +35,12 @@ enum Owner {
 struct Peer {
     owner: Owner,
     lease: Option<Box<Lease>>,
-    duration: Duration,
 }
 
-/// When the heartbeat becomes silent, if it does not change before.
+/// When the heartbeat becomes silent, if it does not change before. The duration in the Lease does not count: whoever
+/// has the token of an agent could keep its heartbeat alive for years after its node is gone.
 fn silent_from(peer: &Observed<Peer>) -> Instant {
-    peer.end(peer.value.duration)
+    peer.end(if peer.value.owner == Owner::Missing { MISSING_GRACE } else { HEARTBEAT.lease })
 }
 
 /// A heartbeat that may be ended or removed, in the version that was observed.
@@ -73,8 +72,6 @@ impl Peers {
         if known.is_some_and(|known| Version::of(lease).is_known_beside(&Version::of(known))) {
             return;
         }
-        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let peer = Peer {
             owner: match holder(lease) {
                 None => Owner::Released,
@@ -82,7 +79,6 @@ impl Peers {
                 Some(holder) => Owner::Agent(Identity::of(holder)),
             },
             lease: Some(Box::new(lease.clone())),
-            duration: seconds.map_or(HEARTBEAT.lease, Duration::from_secs),
         };
         self.by_node.insert(node.to_owned(), Observed::first(peer, now));
     }
@@ -113,7 +109,7 @@ impl Peers {
     /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
     pub(crate) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
-            let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE };
+            let peer = Peer { owner: Owner::Missing, lease: None };
             self.by_node.insert(node.to_owned(), Observed::first(peer, now));
         }
     }
@@ -184,7 +180,7 @@ fn go(peer: &mut Observed<Peer>, now: Instant) {
     peer.value.lease = None;
     // A term that was given back is over, whether its Lease exists or not.
     if matches!(peer.value.owner, Owner::Agent(_) | Owner::Unknown) {
-        *peer = Observed::first(Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE }, now);
+        *peer = Observed::first(Peer { owner: Owner::Missing, lease: None }, now);
     }
 }
 
@@ -197,6 +193,8 @@ pub(crate) fn node_of(lease: &Lease) -> Option<&str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use crate::leases::Role;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::jiff::Timestamp;
@@ -221,7 +219,8 @@ mod tests {
             UNKNOWN => any_agent_of("a").to_string(),
             owner => identity(owner).to_string(),
         };
-        lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: Some(holder), ..spec });
+        let lease_duration_seconds = Some(i32::MAX);
+        lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: Some(holder), lease_duration_seconds, ..spec });
         lease
     }
 

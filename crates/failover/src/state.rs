@@ -385,7 +385,7 @@ impl AgentState {
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for StaleHeartbeat { node, lease, since } in self.peers.silent(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
-                let lease = Box::new(given_back(&lease, clock));
+                let lease = Box::new(given_back(&node, &lease, clock));
                 writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::End, lease });
             }
         }

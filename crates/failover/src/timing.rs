@@ -1,5 +1,4 @@
-//! Time limits and intervals of the agents. All agents of a cluster use the same values; those that a promise depends
-//! on are also in the Leases.
+//! Time limits and intervals of the agents. All agents of a cluster use the same values, whatever the Leases say.
 
 use std::time::Duration;
 

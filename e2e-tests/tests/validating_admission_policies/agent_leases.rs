@@ -57,6 +57,12 @@ fn managed(mut lease: Value, managers: &[&str], time: &str, fields: &Value) -> V
     lease
 }
 
+/// The same Lease with this value in this field of its `metadata` or `spec`.
+fn with(mut lease: Value, part: &str, field: &str, value: Value) -> Value {
+    lease[part][field] = value;
+    lease
+}
+
 async fn create(leases: &Api<Lease>, lease: Value) -> String {
     outcome(leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await)
 }
@@ -76,6 +82,7 @@ async fn delete(leases: &Api<Lease>, name: &str) -> String {
 // The name of one Node is a prefix of the other.
 const ME: &str = "policy-node_agent_0123456789abcdef";
 const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
+const IMPOSSIBLE: &str = "policy-node_agent_x_agent_0123456789abcdef";
 const FUTURE: &str = "2099-01-01T00:00:00Z";
 const HEARTBEAT_OF_OTHER: &str = "clusterip-agent-policy-node-2";
 
@@ -85,6 +92,8 @@ struct Agents {
     me: Api<Lease>,
     /// The agent on the node `policy-node-2`.
     other: Api<Lease>,
+    /// The agent on the node `policy-node-3`.
+    forger: Api<Lease>,
     /// The account of the agents, with a token that names no node.
     unbound: Api<Lease>,
 }
@@ -180,7 +189,32 @@ async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
 async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
     let mut unlabelled = claim(19, ME);
     unlabelled["metadata"]["labels"] = json!({});
+    let ipv6 = |address: &str| {
+        let lease = with(claim(10, ME), "metadata", "annotations", json!({"clusterip-policy/address": address}));
+        with(lease, "metadata", "name", json!("clusterip-external-fd00-0000-0000-0000-0000-0000-0000-0001"))
+    };
     vec![
+        Call {
+            request: "an address for a node that can't exist".into(),
+            outcome: create(&agents.me, claim(14, IMPOSSIBLE)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address by the name of another".into(),
+            outcome: create(&agents.me, with(claim(14, ME), "metadata", "name", json!("clusterip-external-10-0-9-15")))
+                .await,
+            expected: "refused",
+        },
+        Call {
+            request: "an IPv6 address by the name of another".into(),
+            outcome: create(&agents.me, ipv6("fd00::2")).await,
+            expected: "refused",
+        },
+        Call {
+            request: "an IPv6 address".into(),
+            outcome: create(&agents.me, ipv6("fd00::1")).await,
+            expected: "allowed",
+        },
         Call { request: "an address".into(), outcome: create(&agents.me, claim(10, ME)).await, expected: "allowed" },
         Call {
             request: "an address, again".into(),
@@ -240,10 +274,43 @@ async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
     ]
 }
 
-/// Writes after the other agent has not renewed its heartbeat for more than ten seconds: its heartbeat may be ended,
-/// and then its addresses taken over.
+/// Writes after the other agents have not renewed their heartbeats for more than ten seconds: these may be ended, and
+/// then the addresses taken over.
 async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
     let mut calls = Vec::new();
+    let own = || heartbeat("policy-node-3", "policy-node-3_agent_0123456789abcdef", 0);
+    let managers = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let label = json!({"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}});
+    let mut of_future = managed(own(), &managers, FUTURE, &label);
+    of_future["metadata"]["managedFields"][8].as_object_mut().unwrap().remove("time");
+    calls.push(Call {
+        request: "its heartbeat, from the future".into(),
+        outcome: create(&agents.forger, of_future).await,
+        expected: "allowed",
+    });
+    let long = with(
+        own(),
+        "metadata",
+        "annotations",
+        json!({"a": "a".repeat(4000), "clusterip-policy/node": "policy-node-3"}),
+    );
+    let deep = managed(own(), &["a"], FUTURE, &json!({"f:spec": {"f:a": {"f:b": {"f:c": {}}}}}));
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b"}]);
+    for (request, part, field, value) in [
+        ("for 68 years", "spec", "leaseDurationSeconds", json!(i32::MAX)),
+        ("without a duration", "spec", "leaseDurationSeconds", json!(null)),
+        ("of a node that can't exist", "spec", "holderIdentity", json!(IMPOSSIBLE)),
+        ("with a long annotation", "metadata", "annotations", long["metadata"]["annotations"].clone()),
+        ("with deep managed fields", "metadata", "managedFields", deep["metadata"]["managedFields"].clone()),
+        ("with a finalizer", "metadata", "finalizers", json!(["example.com/a"])),
+        ("with an owner", "metadata", "ownerReferences", owner),
+    ] {
+        calls.push(Call {
+            request: format!("its heartbeat, {request}").into(),
+            outcome: replace(&agents.forger, with(own(), part, field, value)).await,
+            expected: "refused",
+        });
+    }
     tokio::time::sleep(Duration::from_secs(12)).await;
     calls.push(Call {
         request: "a silent heartbeat, taken".into(),
@@ -259,6 +326,13 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
         request: "its address, before that is ended".into(),
         outcome: replace(&agents.me, claim(12, ME)).await,
         expected: "refused",
+    });
+    // As agents write it: the API server forgets the times of the forger.
+    let ended = managed(heartbeat("policy-node-3", "", 3), &["clusterip-agent"], "1970-01-01T00:00:00Z", &json!({}));
+    calls.push(Call {
+        request: "a silent heartbeat from the future, ended".into(),
+        outcome: replace(&agents.me, ended).await,
+        expected: "allowed",
     });
     // Otherwise no agent could end the heartbeat later.
     let unknown_field = json!({"f:spec": {"f:holderIdentity": {"f:x": {}}}});
@@ -320,6 +394,7 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
     let agents = Agents {
         me: leases(agent_on(plane, "policy-node").await),
         other: leases(agent_on(plane, "policy-node-2").await),
+        forger: leases(agent_on(plane, "policy-node-3").await),
         unbound: leases(plane.client_with(&plane.token(AGENTS, AGENT).await)),
     };
     eventually("the policies to be in force", async || {

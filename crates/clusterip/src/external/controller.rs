@@ -36,6 +36,7 @@ use clusterip_core::json::TypeMismatch;
 use clusterip_core::lookups::NamespaceMeta;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::holders::Observer;
+use clusterip_failover::leases::keep_used_fields;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::WatchStreamExt;
@@ -171,7 +172,7 @@ impl Controller {
     async fn term(&mut self, mut settings: Arc<LiveSettings>) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
-        let mut leases = pin!(watcher(leases, labels).backoff(RetryBackoff::default()));
+        let mut leases = pin!(watcher(leases, labels).modify(keep_used_fields).backoff(RetryBackoff::default()));
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();

@@ -27,10 +27,10 @@ fn stored(mut lease: Lease, version: u64) -> Lease {
 fn kept_by(holder: &str, version: u64) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(holder.to_owned()),
-        lease_duration_seconds: Some(20),
+        lease_duration_seconds: Some(i32::MAX),
         ..LeaseSpec::default()
     };
-    stored(Lease { metadata: metadata("node-1"), spec: Some(spec) }, version)
+    stored(lease("node-1", None, spec), version)
 }
 
 struct Test {
