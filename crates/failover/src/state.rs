@@ -240,8 +240,9 @@ impl AgentState {
             deadline.add(term.until);
             self.give_back(&term, clock, &mut deadline, &mut writes);
             if self.listed {
-                self.end_silent(clock, &mut deadline, &mut writes);
+                // Addresses wait for no other Leases, of which there may be many.
                 self.claim(&term, clock, &mut deadline, &mut writes);
+                self.end_silent(clock, &mut deadline, &mut writes);
                 self.remove_leases(&mut deadline, &mut writes);
             }
         }
@@ -381,18 +382,22 @@ enum Availability {
 }
 
 impl AgentState {
-    /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing heartbeats back.
+    /// Puts missing heartbeats back, and ends silent ones, so that their owners can't renew them any more: first those
+    /// of nodes that claim addresses, because others wait for these addresses.
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
-        for StaleHeartbeat { node, lease, since } in self.peers.silent(deadline.now) {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
-                let lease = Box::new(given_back(&node, &lease, clock));
-                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::End, lease });
-            }
-        }
         for MissingHeartbeat { node, since } in self.peers.missing(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(put_back(&node, clock));
                 writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::PutBack, lease });
+            }
+        }
+        let claiming = self.claiming_nodes();
+        let mut silent: Vec<StaleHeartbeat> = self.peers.silent(deadline.now).collect();
+        silent.sort_by_key(|heartbeat| (!claiming.contains(heartbeat.node.as_str()), heartbeat.since));
+        for StaleHeartbeat { node, lease, since } in silent {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
+                let lease = Box::new(given_back(&node, &lease, clock));
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::End, lease });
             }
         }
     }
@@ -554,6 +559,11 @@ impl AgentState {
         u32::try_from(turn.unwrap_or_default()).unwrap_or(u32::MAX).min(TURNS)
     }
 
+    /// The nodes that claim addresses.
+    fn claiming_nodes(&self) -> BTreeSet<&str> {
+        self.claims.values().filter_map(Claimed::node).collect()
+    }
+
     /// The nodes whose agents are alive, including this one.
     fn live(&self, now: Instant) -> BTreeSet<&str> {
         self.peers.live(now).chain([self.node.as_str()]).collect()
@@ -602,7 +612,7 @@ impl AgentState {
                 writes.push(LeaseWrite { subject, kind: WriteKind::Remove, lease: lease.clone() });
             }
         }
-        let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
+        let nodes = self.claiming_nodes();
         for StaleHeartbeat { node, lease, since } in self.peers.forgotten(deadline.now) {
             if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, deadline) {
                 writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::Remove, lease });

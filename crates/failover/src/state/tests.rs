@@ -386,3 +386,19 @@ fn held_address_is_released_if_its_claim_was_changed_by_others() {
         assert_eq!(test.plan(3300).lost, Vec::<IpAddr>::new(), "{name}: reported once");
     }
 }
+
+#[test]
+fn claims_and_the_heartbeats_that_they_wait_for_come_before_others() {
+    let mut test = Test::new(true);
+    let others = (0..MAX_WRITES).map(|number| number.to_string());
+    for node in others.chain(["claiming".to_owned()]) {
+        test.state.apply(&heartbeat(&node, 3), test.begin);
+    }
+    let claim = holder_lease(IpAddr::from([10, 0, 9, 11]), Some(&identity("claiming")), None, Timestamp::UNIX_EPOCH);
+    test.state.apply(&stored(claim, 4), test.begin);
+    test.renew(25_000);
+    let writes = test.plan(25_000).writes;
+    let first: Vec<_> = writes.iter().take(2).map(|write| (write.kind, write.subject.clone())).collect();
+    let ended = (WriteKind::End, Subject::Node("claiming".to_owned()));
+    assert_eq!((first, writes.len()), (vec![(WriteKind::Claim, Subject::Address(ADDRESS)), ended], MAX_WRITES));
+}
