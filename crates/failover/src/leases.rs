@@ -176,9 +176,9 @@ impl Version {
     }
 }
 
-/// The metadata of a Lease of this program, which `kubectl get leases` selects by the label. Its entry of `managedFields`
-/// replaces all earlier ones, of which forged ones could keep other agents from ending a heartbeat. The API server adds
-/// an entry with the time of this write, but only beside others.
+/// The metadata of a Lease of this program, which `kubectl get leases` selects by the label. Its entry of
+/// `managedFields` replaces all earlier ones, of which forged ones could keep other agents from ending a heartbeat. The
+/// API server adds an entry with the time of this write, but only beside others.
 pub(crate) fn metadata<const N: usize>(name: String, label: &str, annotations: [(&str, String); N]) -> ObjectMeta {
     let earlier = ManagedFieldsEntry {
         api_version: Some(Lease::API_VERSION.to_owned()),

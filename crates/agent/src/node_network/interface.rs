@@ -33,7 +33,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn other(message: impl Into<String>) -> Self {
+    pub(crate) fn other(message: impl Into<String>) -> Self {
         Self::Other(message.into())
     }
 
