@@ -13,6 +13,7 @@ use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::claims::{Owner, ReplicaClaim};
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -287,11 +288,12 @@ async fn server_audits_the_current_state_of_the_cluster() {
     let (settings, in_force) = watch::channel(Arc::new(live.clone()));
     let ledger = Ledger::default();
     let evaluator = Evaluator::new(in_force, stores, ledger.clone(), EvaluationMetrics::default());
-    let audits = LiveAudit::new(evaluator, watch::channel(None).1);
+    let leases = Api::namespaced(cluster.client.clone(), &place.namespace);
+    let audits = Arc::new(LiveAudit::new(evaluator, leases, watch::channel(None).1));
     let becomes = async |what: &str, expected: &[(Kind, &str)]| {
         let expected: Vec<(Kind, String)> = expected.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
         eventually(what, async || {
-            let audits = audits.clone();
+            let audits = Arc::clone(&audits);
             let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap();
             (kinds(&audit, &place) == expected).then_some(())
         })

@@ -306,7 +306,7 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
         ("with an owner", "metadata", "ownerReferences", owner),
     ] {
         calls.push(Call {
-            request: format!("its heartbeat, {request}").into(),
+            request: format!("its heartbeat, {request}"),
             outcome: replace(&agents.forger, with(own(), part, field, value)).await,
             expected: "refused",
         });
