@@ -1,5 +1,6 @@
 //! The pauses before a failed operation is tried again.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
@@ -9,10 +10,18 @@ pub fn pause_after(failures: u32, first: Duration, longest: Duration) -> Duratio
     first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(longest)
 }
 
+/// One to two times this pause: processes that have failed at the same moment must not all try again at the same moment.
+pub fn with_jitter(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+    pause + pause.mul_f64(random)
+}
+
+/// The shortest pause before a failed watch is tried again.
+pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a failed watch is tried again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pauses between attempts: they double from 100 ms up to [`MAX_RETRY_PAUSE`].
+/// The pauses between attempts: they double from [`MIN_RETRY_PAUSE`] up to [`MAX_RETRY_PAUSE`].
 #[derive(Default)]
 pub struct RetryBackoff {
     failures: u32,
@@ -23,7 +32,7 @@ impl Iterator for RetryBackoff {
 
     fn next(&mut self) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        Some(pause_after(self.failures, Duration::from_millis(100), MAX_RETRY_PAUSE))
+        Some(pause_after(self.failures, MIN_RETRY_PAUSE, MAX_RETRY_PAUSE))
     }
 }
 

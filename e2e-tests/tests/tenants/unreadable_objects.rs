@@ -1,13 +1,16 @@
 //! Objects that are hard to read: the API server stores the managed fields of an object as their author wrote them, also
 //! bytes that are no UTF-8 and objects nested hundreds of times, and sends them in lists, watches and reviews.
 
+use std::time::Duration;
+
 use axum::http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::support::{BLUE, LINUX, MALLORY, SETTINGS, Scene, Tenant, clusterip};
+use super::support::{BLUE, LINUX, LOST, MALLORY, SETTINGS, Scene, Tenant, WINDOWS, clusterip};
 use crate::support::eventually::eventually;
-use crate::support::move_helpers::{allocated, deep_fields, with_managed_fields};
+use crate::support::move_helpers::{allocated, deep_fields, path, request, stored, with_managed_fields};
 use crate::support::webhook_cluster::{addresses, annotated, deployment, within};
 
 const NO_UTF8: &[u8] = b"{\"f:\xff\xfe\":{}}";
@@ -116,5 +119,54 @@ async fn object_that_no_watch_can_show_stops_no_watch() {
     let created = mallory.client.send(request.body(Body::from(service_in_no_watch("deep"))).unwrap()).await.unwrap();
     assert_eq!(created.status().as_u16(), 201);
     let after = scene.time_to_move(&shop.namespace, "after").await;
-    assert!(after < super::support::LOST, "a move took {before:?} before, and {after:?} after");
+    assert!(after < LOST, "a move took {before:?} before, and {after:?} after");
+}
+
+#[tokio::test]
+async fn objects_that_no_watch_can_show_leave_the_server_ready_and_delay_no_move() {
+    let scene = Scene::start().await;
+    let (shop, mallory) = (scene.tenant("shop").await, scene.tenant(MALLORY).await);
+    let admin = scene.admin();
+    let services = format!("/api/v1/namespaces/{}/services", mallory.namespace);
+    let in_protobuf = |method, path: &str| {
+        let request = Request::builder().method(method).uri(path);
+        let kind = "application/vnd.kubernetes.protobuf";
+        request.header("content-type", kind).header("accept", kind)
+    };
+    // A deletion is an event with the whole object, too.
+    let writes = async {
+        loop {
+            let create = in_protobuf(Method::POST, &services).body(Body::from(service_in_no_watch("deep")));
+            let delete = in_protobuf(Method::DELETE, &format!("{services}/deep")).body(Body::empty());
+            for request in [create, delete] {
+                mallory.client.send(request.unwrap()).await.unwrap();
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    let others = async {
+        sleep(Duration::from_secs(5)).await;
+        let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none"});
+        shop.creates(&annotated("balancer", json!({"clusterip-policy/os": "linux"}), spec)).await;
+        let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.80"}]}}});
+        let of_status = format!("{}/status", path(&shop.namespace, "balancer"));
+        admin.request::<Value>(request(Method::PATCH, &of_status, &status)).await.unwrap();
+        shop.annotates("balancer", json!({"clusterip-policy/os": "windows"})).await.unwrap();
+        let moved = eventually("the move of a load balancer to end", async || {
+            let now = stored(&admin, &shop.namespace, "balancer").await?;
+            let is_there = addresses(&now).first().is_some_and(|address| within(*address, WINDOWS));
+            let is_marked = !now["metadata"]["annotations"]["clusterip-policy/moving"].is_null();
+            (is_there && !is_marked && now["spec"]["type"] == "LoadBalancer").then_some(now)
+        });
+        assert_eq!(moved.await["status"]["loadBalancer"]["ingress"][0]["ip"], "203.0.113.80");
+        for nth in 0..5 {
+            let took = scene.time_to_move(&shop.namespace, &format!("during-{nth}")).await;
+            let (status, why) = scene.server.as_ref().unwrap().get("/readyz").await.unwrap();
+            assert!(took < LOST && status == 200, "a move took {took:?}; the server: {status} {why}");
+        }
+    };
+    tokio::select! {
+        () = writes => unreachable!(),
+        () = others => {}
+    };
 }

@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::api_error::{error_chain, is_too_slow};
-use crate::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
+use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, with_jitter};
 use crate::list_pages::SMALL_PAGE_OBJECTS;
 use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
@@ -73,6 +74,7 @@ struct Inner {
     subscriptions: Subscriptions,
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
+    lists_services: AtomicBool,
     /// Is called with every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
     /// Is called with every change after the first list of its kind.
@@ -119,17 +121,19 @@ struct Lists {
     complete: bool,
     /// How many objects the next list requests at a time.
     page_objects: u32,
+    /// How long the last complete list took.
+    took: Duration,
 }
 
 impl Lists {
     /// The lists of a kind before the first one.
     fn new(kind: &Kind) -> Self {
-        Self { complete: false, page_objects: kinds::page_objects(kind) }
+        Self { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO }
     }
 
-    /// Notes that a list is complete.
-    fn completed(&mut self, kind: &Kind) {
-        *self = Self { complete: true, ..Self::new(kind) };
+    /// Notes that a list is complete, and how long it took.
+    fn completed(&mut self, kind: &Kind, took: Duration) {
+        *self = Self { complete: true, took, ..Self::new(kind) };
     }
 
     /// Notes that a list failed. The next one has smaller pages if the API server was too slow.
@@ -146,6 +150,8 @@ enum Ended {
     Absent,
     /// A new list is needed at once.
     ListAgain,
+    /// A new list is needed, because the watch can't go on from its version.
+    Expired,
     Failed,
 }
 
@@ -168,6 +174,7 @@ impl Stores {
             subscriptions: Subscriptions::default(),
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
+            lists_services: AtomicBool::new(false),
             seen: Box::new(seen),
             changed: Box::new(changed),
         };
@@ -234,6 +241,11 @@ impl Stores {
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<Value> {
         self.stored_service(key).map(|service| service.value())
+    }
+
+    /// Whether Services are being listed. A list has them in the order of their names, and not in that of their writes.
+    pub fn lists_services(&self) -> bool {
+        self.0.lists_services.load(Ordering::SeqCst)
     }
 
     /// The state of each watch.
@@ -321,6 +333,12 @@ impl Inner {
             match self.follow_once(kind, &api, &mut lists).await {
                 Ended::Absent => return,
                 Ended::ListAgain => continue,
+                Ended::Expired => {
+                    // A tenant can cause this again and again, at all processes that watch the kind.
+                    let pause = (4 * lists.took).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE);
+                    tokio::time::sleep(with_jitter(pause)).await;
+                    continue;
+                }
                 Ended::Failed => {}
             }
             if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
@@ -360,7 +378,10 @@ impl Inner {
                 self.subscriptions.show(kind, event);
             }
             match event {
-                Some(Ok(Event::Init)) => listed = Some(BTreeSet::new()),
+                Some(Ok(Event::Init)) => {
+                    listed = Some(BTreeSet::new());
+                    self.set_listing(kind, true);
+                }
                 Some(Ok(Event::InitApply(object))) => {
                     if let Some(id) = self.apply(kind, object, lists.complete) {
                         listed.get_or_insert_default().insert(id);
@@ -369,7 +390,8 @@ impl Inner {
                 Some(Ok(Event::InitDone)) => {
                     list = None;
                     self.forget_others(kind, &listed.take().unwrap_or_default());
-                    lists.completed(kind);
+                    self.set_listing(kind, false);
+                    lists.completed(kind, begin.elapsed());
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
@@ -387,6 +409,12 @@ impl Inner {
                 Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
                     self.set_absent(kind);
                     return Ended::Absent;
+                }
+                // The API server answers, and the objects are listed again: nothing fails.
+                Some(Err(watcher::Error::WatchError(status))) if status.code == 410 => {
+                    self.metrics.watch_error(&kind.1);
+                    repeated_failures::warn_of_watch(kind, &status.message);
+                    return Ended::Expired;
                 }
                 Some(Err(error)) => {
                     if let watcher::Error::InitialListFailed(error) = &error {
@@ -451,6 +479,12 @@ impl Inner {
         }
         let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
         snapshot.keep_left_out(&kind.0, &kind.1, listed);
+    }
+
+    fn set_listing(&self, kind: &Kind, listing: bool) {
+        if own_name(kind) == "Service" {
+            self.lists_services.store(listing, Ordering::SeqCst);
+        }
     }
 
     fn learn_service_cidrs(&self) {

@@ -54,7 +54,7 @@ pub trait Targets: Send + Sync {
 }
 
 /// How long to wait until the watch of Services has shown the last write of a move.
-const SEEN_WITHIN: Duration = Duration::from_secs(2);
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Asks the policy for other addresses for a Service that is being moved. Each address is reserved until the move has
@@ -135,7 +135,8 @@ impl Targets for Alternatives {
                 seen.is_some_and(|seen| Moving::is_on(&seen) && service_addresses(&seen) == service_addresses(service))
             };
             let since = Instant::now();
-            while !is_seen() {
+            // A list shows them in another order.
+            while !is_seen() || stores.lists_services() {
                 if since.elapsed() > SEEN_WITHIN {
                     return addresses.to_vec();
                 }
