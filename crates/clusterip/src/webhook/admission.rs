@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, bail};
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::quote;
+use clusterip_core::services::{addresses, named_addresses};
 use clusterip_core::settings::{Explicit, Settings};
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
@@ -70,7 +70,7 @@ impl Admission {
             return Ok(Reviewed { decision: self.decide_about_node(request, owner)?, changed: None });
         }
         let (namespace, name) = owner.id();
-        let given = addresses(object);
+        let given = named_addresses(object);
         let is_chosen = |address: &IpAddr| self.evaluator.is_chosen_for(*address, namespace, name);
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };

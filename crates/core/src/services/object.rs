@@ -151,7 +151,8 @@ impl Service {
     /// The cluster IPs without duplicates, see [`parse_address`]. Values that can't be parsed are left out: the API
     /// server refuses them.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        distinct(self.external_name, self.cluster_ip.iter().chain(&self.cluster_ips).map(String::as_str))
+        let texts = self.cluster_ip.iter().chain(&self.cluster_ips).map(String::as_str);
+        if self.external_name { Vec::new() } else { distinct(texts) }
     }
 
     /// Whether the API server adds a second address to a Service that had one before this update, as `allocateUpdate` in
@@ -169,19 +170,24 @@ impl Service {
 }
 
 /// The addresses of a Service object without repetition, the primary one first. Of a list that the API server refuses,
-/// only the first three items are read.
+/// only the first three items are read. An ExternalName Service has none: the API server stores any text in its
+/// `clusterIP`, and allocates nothing.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let is_external_name = service.pointer("/spec/type").is_some_and(|kind| kind == "ExternalName");
+    if is_external_name { Vec::new() } else { named_addresses(service) }
+}
+
+/// As [`addresses`], also those that an ExternalName Service names and does not have.
+pub fn named_addresses(service: &Value) -> Vec<IpAddr> {
     let spec = |key: &str| service.get("spec").and_then(|spec| spec.get(key));
     let all = spec("clusterIPs").and_then(Value::as_array).into_iter().flatten();
     let texts = spec("clusterIP").into_iter().chain(all.take(MAX_FAMILIES + 1)).filter_map(Value::as_str);
-    distinct(spec("type").is_some_and(|kind| kind == "ExternalName"), texts)
+    distinct(texts)
 }
 
-/// The addresses among these texts of a Service, without repetition. An ExternalName Service has none: the API server
-/// stores any text in its `clusterIP`, and allocates nothing.
-fn distinct<'t>(external_name: bool, texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
+fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in texts.filter(|_| !external_name).filter_map(parse_address) {
+    for address in texts.filter_map(parse_address) {
         if !addresses.contains(&address) {
             addresses.push(address);
         }
