@@ -5,6 +5,7 @@ mod admission;
 mod external_addresses;
 mod installation;
 mod long_fields;
+mod moves;
 mod parser;
 mod service_addresses;
 pub(crate) mod support;

@@ -138,8 +138,8 @@ async fn service_keeps_the_addresses_that_it_has() {
         row("one address less", json!({"spec": {"externalIPs": []}}), "allowed"),
         row(
             "no address",
-            json!({"spec": {"type": "ExternalName", "externalName": "a.example", "clusterIP": null,
-            "clusterIPs": null}}),
+            json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": null}}, "spec": {"type": "ExternalName",
+            "externalName": "a.example", "clusterIP": null, "clusterIPs": null}}),
             "allowed",
         ),
         row(

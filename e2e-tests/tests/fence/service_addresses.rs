@@ -230,6 +230,13 @@ async fn version_in_use_keeps_its_fence() {
             let reservation = json!({"address": "172.21.26.20", "namespace": owner, "name": "web"});
             status["status"]["inUse"]["reservations"] = json!([reservation]);
         }
+        // The fence would refuse every Service: its expressions can't read such a version.
+        for wrong in [json!({"cidrs": 5}), json!({"cidrs": [5]}), json!({"reservations": [{"address": "a"}]})] {
+            let status = json!({"status": {"inUse": wrong}}).to_string();
+            let arguments = ["patch", kind, "in-use", "--subresource=status", "--type=merge", "--patch", &status];
+            let patched = plane.kubectl(&arguments).await;
+            assert!(patched.stderr.contains("status.inUse."), "{kind}, {status}: {}", patched.stderr);
+        }
         let status = status.to_string();
         let arguments = ["patch", kind, "in-use", "--subresource=status", "--type=merge", "--patch", &status];
         plane.kubectl(&arguments).await.ok();

@@ -6,7 +6,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::support::{NAMESPACE, SERVER};
-use super::temporary_services::{METADATA, deployed, ordinary, outcome};
+use super::temporary_services::{LABEL_OF_ANOTHER, METADATA, deployed, ordinary, outcome};
 use crate::support::eventually::eventually;
 use crate::support::service_webhook_rules::{Call, assert_calls, services};
 
@@ -57,6 +57,9 @@ async fn stolen_token_deletes_and_keeps_no_service_and_writes_only_the_pod_cidrs
         metadata("a finalizer", "finalizers", json!(["example.com/keep", "example.com/more"]), METADATA),
         metadata("no finalizer any more", "finalizers", Value::Null, METADATA),
         metadata("an annotation", "annotations", json!({"a": "b"}), "allowed"),
+        metadata("another label", "labels", json!({"a": "b"}), "allowed"),
+        // Only clusterip may change or relabel a temporary Service, so its owner could do neither any more.
+        metadata("temporary", "labels", json!({"clusterip-policy/temporary": "old"}), LABEL_OF_ANOTHER),
     ] {
         let mut changed = serde_json::to_value(&stored).unwrap();
         json_patch::merge(&mut changed, &patch);

@@ -19,9 +19,9 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const NOT_TEMPORARY: &str = "server-services: Service NAME has no label clusterip-policy/temporary with the value new, \
                              old or trigger, so the account of clusterip may not create or delete it; use another \
                              account, or apply the ValidatingAdmissionPolicy of the same version as clusterip";
-const LABEL_OF_ANOTHER: &str = "server-services: Service NAME exists, so the account of clusterip may not add, change \
-                                or remove its label clusterip-policy/temporary; use another account, or apply the \
-                                ValidatingAdmissionPolicy of the same version as clusterip";
+/// The refusal of a change of the label.
+pub(super) const LABEL_OF_ANOTHER: &str = "server-updates: clusterip may not add, change or remove the label \
+                                           clusterip-policy/temporary of a Service that exists";
 const MANAGER: &str = "server-services: Service NAME must have the label app.kubernetes.io/managed-by: clusterip, \
                        because it is temporary; use another account, or apply the ValidatingAdmissionPolicy of the \
                        same version as clusterip";
@@ -283,7 +283,7 @@ fn writes() -> Vec<Write> {
             name: "no label any more",
             before: new,
             change: Some(|service| relabel(service, LABEL, None)),
-            by_server: NOT_TEMPORARY,
+            by_server: LABEL_OF_ANOTHER,
             by_tenant: NOT_BY_CLUSTERIP,
         },
         Write {
