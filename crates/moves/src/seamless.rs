@@ -159,15 +159,10 @@ pub fn next(
 ) -> SeamlessStep {
     let temporaries = Temporaries::of(seen, journal);
     let Some(service) = &seen.service else { return temporaries.delete_all(moment) };
-    let step = step::next(service, journal);
-    let until = match step {
-        Step::Assign => latest_grace_end(journal, plan),
-        _ => grace_end(&temporaries.old, journal, plan),
-    };
-    match step {
+    match step::next(service, journal) {
         // The author of the Service can make the API server refuse each write to it. That must not keep an address.
         Step::Assign | Step::RestoreStatus | Step::Cleanup
-            if moment.now >= until
+            if moment.now >= latest_grace_end(journal, plan)
                 && let Some(delete) = temporaries.delete_any() =>
         {
             delete
@@ -204,7 +199,7 @@ impl<'v> Temporaries<'v> {
 
     /// Deletes a temporary Service, `new` last; `None` if none is left.
     fn delete_any(&self) -> Option<SeamlessStep> {
-        let all = [(&self.old, Role::Old), (&self.trigger, Role::Trigger), (&self.new, Role::New)];
+        let all = [(&self.trigger, Role::Trigger), (&self.old, Role::Old), (&self.new, Role::New)];
         let (_, role) = all.into_iter().find(|(temporary, _)| temporary.is_ours())?;
         Some(SeamlessStep::Delete(role))
     }

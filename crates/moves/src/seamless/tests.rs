@@ -119,20 +119,20 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
     let released = || json!({"type": "ExternalName", "externalName": MOVING_NAME});
     let original = SeamlessStep::Original;
     let cases = [
-        Case { name: "cleanup", spec: moved(), status: json!({}), now: 44, expected: original(Step::Cleanup) },
+        Case { name: "cleanup", spec: moved(), status: json!({}), now: 639, expected: original(Step::Cleanup) },
         Case {
             name: "no cleanup",
             spec: moved(),
             status: json!({}),
-            now: 45,
+            now: 640,
             expected: SeamlessStep::Delete(Role::Old),
         },
-        Case { name: "status", spec: shown(), status: json!({}), now: 44, expected: original(Step::RestoreStatus) },
+        Case { name: "status", spec: shown(), status: json!({}), now: 639, expected: original(Step::RestoreStatus) },
         Case {
             name: "no status",
             spec: shown(),
             status: json!({}),
-            now: 45,
+            now: 640,
             expected: SeamlessStep::Delete(Role::Old),
         },
         Case { name: "assign", spec: released(), status: json!({}), now: 639, expected: original(Step::Assign) },
