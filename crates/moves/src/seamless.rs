@@ -160,9 +160,12 @@ pub fn next(
     let temporaries = Temporaries::of(seen, journal);
     let Some(service) = &seen.service else { return temporaries.delete_all(moment) };
     match step::next(service, journal) {
-        // The author of the Service can make the API server refuse each write to it. That must not keep the old address.
-        Step::Assign if temporaries.old.is_ours() && moment.now >= latest_grace_end(journal, plan) => {
-            SeamlessStep::Delete(Role::Old)
+        // The author of the Service can make the API server refuse each write to it. That must not keep an address.
+        Step::Assign | Step::RestoreStatus | Step::Cleanup
+            if moment.now >= latest_grace_end(journal, plan)
+                && let Some(delete) = temporaries.delete_any() =>
+        {
+            delete
         }
         Step::Assign => between_swaps(service, &temporaries, journal, progress, moment, target),
         Step::Idle if addresses(service) == journal.from => {
@@ -191,13 +194,14 @@ impl<'v> Temporaries<'v> {
 
     /// Deletes all temporary Services without delay, and ends the move.
     fn delete_all(&self, moment: &Moment) -> SeamlessStep {
-        match [(&self.trigger, Role::Trigger), (&self.new, Role::New), (&self.old, Role::Old)]
-            .into_iter()
-            .find(|(temporary, _)| temporary.is_ours())
-        {
-            Some((_, role)) => SeamlessStep::Delete(role),
-            None => end(moment),
-        }
+        self.delete_any().unwrap_or_else(|| end(moment))
+    }
+
+    /// Deletes a temporary Service, `new` last; `None` if none is left.
+    fn delete_any(&self) -> Option<SeamlessStep> {
+        let all = [(&self.trigger, Role::Trigger), (&self.old, Role::Old), (&self.new, Role::New)];
+        let (_, role) = all.into_iter().find(|(temporary, _)| temporary.is_ours())?;
+        Some(SeamlessStep::Delete(role))
     }
 }
 

@@ -91,9 +91,9 @@ impl Mover {
     /// Moves a Service. If a move of the Service is recorded already, that move is finished instead.
     pub async fn start(&self, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(&self.0, &order.id, &order.uid);
-        match run.read("read").await? {
-            Some(service) => run.begin(service, order, targets).await,
-            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+        match run.read_to_begin().await {
+            Ok(service) => run.begin(service, order, targets).await,
+            Err(stop) => stop.ended(),
         }
     }
 
@@ -157,9 +157,6 @@ impl Run<'_> {
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Err(Stop::Unmoved(unmoved));
             }
-            if service.to_string().len() > self.shared.size.most() {
-                return Err(Stop::Unmoved(Unmoved::TooLarge));
-            }
             let from = addresses(&service);
             if !same_families(&from, &to) {
                 let (service, from, to) = (self.label(), shown(&from), shown(&to));
@@ -181,13 +178,10 @@ impl Run<'_> {
                     return Ok(self.finish(released, &journal, targets).await?);
                 }
             }
-            match self.read("read").await? {
-                // A user may have set the address by hand since the Service was looked at.
-                Some(now) if may_be_set_by_hand(&now) && !was_by_hand => {
-                    return Err(Stop::Unmoved(Unmoved::SetByHand));
-                }
-                Some(now) => service = now,
-                None => return Err(Stop::Unmoved(Unmoved::Gone)),
+            service = self.read_to_begin().await?;
+            // A user may have set the address by hand since the Service was looked at.
+            if may_be_set_by_hand(&service) && !was_by_hand {
+                return Err(Stop::Unmoved(Unmoved::SetByHand));
             }
         }
     }

@@ -91,3 +91,70 @@ fn old_addresses_are_taken_once() {
         assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(expected), "{now}");
     }
 }
+
+#[test]
+fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        status: Value,
+        now: i64,
+        expected: SeamlessStep,
+    }
+    let load_balancer = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    let web = json!({"metadata": {"uid": "1", "namespace": "shop", "name": "web"},
+        "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.7"}, "status": load_balancer});
+    let to: [IpAddr; 1] = ["10.0.1.7".parse().unwrap()];
+    let mut journal = step::beginning(&web, &to, "why");
+    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
+    journal.seamless = Some(plan.clone());
+    let at = |address: &str, kind: &str, name: &str| json!({"type": kind, "clusterIP": address, "clusterIPs": [address], "externalName": name});
+    let temporary = |role: &str, address: &str| {
+        json!({"metadata": {"labels": {"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": "clusterip"},
+            "annotations": {"clusterip-policy/swapped-at": "5"}, "ownerReferences": [{"uid": "1"}]},
+            "spec": at(address, "ClusterIP", "")})
+    };
+    let moved = || at("10.0.1.7", "ClusterIP", MOVING_NAME);
+    let shown = || at("10.0.1.7", "LoadBalancer", MOVING_NAME);
+    let released = || json!({"type": "ExternalName", "externalName": MOVING_NAME});
+    let original = SeamlessStep::Original;
+    let cases = [
+        Case { name: "cleanup", spec: moved(), status: json!({}), now: 639, expected: original(Step::Cleanup) },
+        Case {
+            name: "no cleanup",
+            spec: moved(),
+            status: json!({}),
+            now: 640,
+            expected: SeamlessStep::Delete(Role::Old),
+        },
+        Case { name: "status", spec: shown(), status: json!({}), now: 639, expected: original(Step::RestoreStatus) },
+        Case {
+            name: "no status",
+            spec: shown(),
+            status: json!({}),
+            now: 640,
+            expected: SeamlessStep::Delete(Role::Old),
+        },
+        Case { name: "assign", spec: released(), status: json!({}), now: 639, expected: original(Step::Assign) },
+        Case {
+            name: "no assign",
+            spec: released(),
+            status: json!({}),
+            now: 640,
+            expected: SeamlessStep::Delete(Role::Old),
+        },
+    ];
+    for Case { name, spec, status, now, expected } in cases {
+        let service = json!({"metadata": {"uid": "1"}, "spec": spec, "status": status});
+        let old = Some(temporary("old", "10.0.0.7"));
+        let mut seen = Observed { service: Some(service), old, ..Observed::default() };
+        let moment = Moment { now, requests_ended: true, ..Moment::default() };
+        let step = |seen: &Observed| next(seen, &journal, &plan, &Progress::of_later_run(), &moment, &to);
+        assert_eq!(step(&seen), expected, "{name}");
+        if expected == SeamlessStep::Delete(Role::Old) {
+            seen.old = None;
+            seen.new = Some(temporary("new", "10.0.1.9"));
+            assert_eq!(step(&seen), SeamlessStep::Delete(Role::New), "{name}, by an author who chose another address");
+        }
+    }
+}

@@ -17,6 +17,7 @@ use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::endpoints;
 use crate::services::misplaced::{self, Handling, Inspection};
 use crate::services::service_metrics::StayReason;
+use clusterip_moves::journal::Journal;
 use clusterip_moves::method::{Method, WhyPlain, method};
 use clusterip_moves::outcome::{Size, Unmoved};
 
@@ -68,14 +69,20 @@ impl MoveArguments {
         for (id, uid) in unfinished {
             let is_in_scope =
                 named.is_none_or(|named| *named == id) && namespace.is_none_or(|only| only == id.namespace);
-            if is_in_scope
-                && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name)
-                && let Some(journal) = reconciler.mover.records().get(&uid).await?
-            {
+            if is_in_scope && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name) {
                 // Its temporary Services are not deleted yet, or it is gone, or its author has ended its move.
-                let (from, why) = (journal.from, "a move of it has not ended".to_owned());
-                rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
-                jobs.push(Job { id, uid, from, order: None });
+                let why = "a move of it has not ended".to_owned();
+                match reconciler.mover.records().get(&uid).await {
+                    Ok(Some(Journal { from, .. })) => {
+                        rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
+                        jobs.push(Job { id, uid, from, order: None });
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        let stays = Some(error.to_string());
+                        rows.push(Row { why, stuck: true, stays, ..new_row(&id, Vec::new()) });
+                    }
+                }
             }
         }
         Ok((rows, jobs))
@@ -108,9 +115,13 @@ async fn row(
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
             let uid = text(&service, &["metadata", "uid"]).to_owned();
-            if reconciler.mover.records().get(&uid).await?.is_none() {
-                row.stays = Some(Unmoved::NotRecorded.to_string());
-                return Ok(Some((row, None)));
+            let stays = match reconciler.mover.records().get(&uid).await {
+                Ok(Some(_)) => None,
+                Ok(None) => Some(Unmoved::NotRecorded.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            if stays.is_some() {
+                return Ok(Some((Row { stays, ..row }, None)));
             }
             row.to = Some(Vec::new());
             let job = Job { id: id.clone(), uid, from: row.from.clone(), order: None };

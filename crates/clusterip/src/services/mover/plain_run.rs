@@ -92,7 +92,7 @@ impl Run<'_> {
                     found.map(Arc::new)
                 }
                 created => {
-                    created.inspect_err(|refusal| self.note_unanswered(refusal))?;
+                    self.created(created).await?;
                     Some(Arc::clone(journal))
                 }
             },
@@ -111,9 +111,26 @@ impl Run<'_> {
         }
         if kept.is_none() {
             let created = self.send(Method::POST, &path, record).await;
-            created.inspect_err(|refusal| self.note_unanswered(refusal))?;
+            self.created(created).await?;
         }
         self.recorded = Some(Arc::clone(journal));
+        Ok(())
+    }
+
+    /// Handles the answer to the creation of a record, which contains the record. One that is too large to read could
+    /// not finish its move, so it is deleted before the move begins.
+    async fn created(&self, answer: Result<Vec<u8>, Refusal>) -> Result<(), Refusal> {
+        match answer {
+            Ok(_) => {}
+            Err(refusal @ Refusal::TooLarge(_)) => {
+                let _ = self.discard().await;
+                return Err(refusal);
+            }
+            Err(refusal) => {
+                self.note_unanswered(&refusal);
+                return Err(refusal);
+            }
+        }
         Ok(())
     }
 

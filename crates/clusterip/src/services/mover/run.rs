@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clusterip_cluster::connect::request_at_most;
 use clusterip_cluster::object::service_path;
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
@@ -198,6 +199,26 @@ impl<'m> Run<'m> {
         Ok(found.and_then(|service| self.same_service(service)))
     }
 
+    /// Reads a Service whose move has not begun. It must not be larger than those that move, as the API server sends it.
+    pub(super) async fn read_to_begin(&mut self) -> Result<Value, Stop> {
+        let text = loop {
+            match self.send(Method::GET, &self.path(), Vec::new()).await {
+                Ok(text) => break text,
+                Err(Refusal::Gone) => return Err(Stop::Unmoved(Unmoved::Gone)),
+                Err(refusal) => self.wait("read", &refusal).await?,
+            }
+        };
+        let service = serde_json::from_slice(&text).map_err(|error| refusal_of(&kube::Error::SerdeError(error)));
+        match service {
+            Ok(service) => match self.same_service(service) {
+                None => Err(Stop::Unmoved(Unmoved::Gone)),
+                Some(service) if may_begin(&service, text.len(), self.shared.size) => Ok(service),
+                Some(_) => Err(Stop::Unmoved(Unmoved::TooLarge)),
+            },
+            Err(refusal) => Err(MoveError::Unfinished(format!("{}: {refusal}", self.label())).into()),
+        }
+    }
+
     /// Reads an object, and tries again after errors that pass; `None` if it does not exist.
     pub(super) async fn look_up(&mut self, step: &'static str, path: &str) -> Result<Option<Value>, MoveError> {
         loop {
@@ -307,9 +328,39 @@ impl<'m> Run<'m> {
     }
 }
 
+/// Whether a Service of so many bytes, as the API server sends it, is small enough to begin its move, or looks as if its
+/// move had begun: the move itself makes the Service larger.
+fn may_begin(service: &Value, bytes: usize, size: Size) -> bool {
+    bytes <= size.most() || looks_half_moved(service)
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn text_of_the_api_server_decides_whether_a_service_is_too_large() {
+        struct Case {
+            name: &'static str,
+            annotations: Value,
+            more: usize,
+            expected: bool,
+        }
+        let moving = json!({"clusterip-policy/moving": "10.0.0.1"});
+        let cases = [
+            Case { name: "the largest", annotations: json!({}), more: 0, expected: true },
+            Case { name: "larger, because of escapes", annotations: json!({}), more: 1, expected: false },
+            Case { name: "larger because of its move", annotations: moving, more: 1, expected: true },
+        ];
+        for Case { name, annotations, more, expected } in cases {
+            let service = json!({"metadata": {"annotations": annotations}, "spec": {"type": "ClusterIP"}});
+            for size in [Size::Usual, Size::Large] {
+                assert_eq!(may_begin(&service, size.most() + more, size), expected, "{name}");
+            }
+        }
+    }
 
     #[test]
     fn only_errors_without_an_answer_pass() {

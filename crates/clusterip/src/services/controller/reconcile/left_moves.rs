@@ -58,10 +58,12 @@ impl Reconciler {
         let recorded = match self.mover.up_to(size).records().get(&uid).await {
             Ok(recorded) => recorded,
             Err(error) if error.too_large && size < Size::Large => return AfterLeft::TryAgain(Next::AsLarge),
-            Err(error) => {
-                tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
-                return AfterLeft::TryAgain(Next::After(UNFINISHED));
-            }
+            // Its move has not begun: it begins only after the answer to the creation of the record was read.
+            Err(error) if error.too_large && is_gone => match self.mover.records().delete(&uid).await {
+                Ok(()) => None,
+                Err(error) => return self.unread_record(id, &error).await,
+            },
+            Err(error) => return self.unread_record(id, &error).await,
         };
         if let Some(journal) = recorded {
             let ended = self.finish(&journal, size).await;
@@ -80,6 +82,17 @@ impl Reconciler {
         // A move of another Service of this name would take the place of this one, which then would never end.
         let has_successor = self.stored_uid(id).is_some_and(|stored| stored != uid);
         if has_successor { AfterLeft::TryAgain(Next::After(rest)) } else { AfterLeft::LookAgain(rest) }
+    }
+
+    /// The record of a move of this Service can't be read or deleted. That is tried again, at growing intervals if it
+    /// was refused.
+    async fn unread_record(&self, id: &ServiceKey, error: &RecordError) -> AfterLeft {
+        tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
+        if error.passing {
+            return AfterLeft::TryAgain(Next::After(UNFINISHED));
+        }
+        self.answer_request(id).await;
+        AfterLeft::TryAgain(self.after_failure(id))
     }
 
     /// The UID of the Service with this name, as the stores show it.
