@@ -70,8 +70,10 @@ impl Evaluator {
         Self { claims: None, ..self.clone() }
     }
 
+    /// Whether the policy chose this address as the ClusterIP of the Service with this namespace and name.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
+        self.settings().settings.external.pool_of(address).is_none()
+            && is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
     }
 
     pub fn settings(&self) -> Arc<LiveSettings> {
@@ -121,12 +123,14 @@ impl Evaluator {
     fn evaluate_unguarded(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         let live = self.settings();
         let settings = &live.settings;
+        // A subject that must not reserve a ClusterIP may still get external addresses.
+        let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let (snapshot, claims) = (self.stores.snapshot(), self.claims.as_ref());
         let cluster = StoredCluster::reserving(snapshot, subject.clone(), settings, &self.ledger, claims);
         let (decision, external) = match Request::read(request) {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
             Ok(request) if admission_state::concerns(&settings.external, &request) => {
-                admission_state::decide(&request, settings, &cluster)?
+                admission_state::decide(&request, settings, &cluster, dry_run)?
             }
             Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };

@@ -23,17 +23,18 @@ pub fn concerns(settings: &ExternalSettings, request: &Request) -> bool {
 }
 
 /// Decides about a request that may be about external addresses. Reserves and returns the addresses that the Service
-/// newly gets or claims.
+/// newly gets or claims, unless the request is a dry run.
 pub(crate) fn decide(
     request: &Request,
     settings: &Settings,
     cluster: &StoredCluster,
+    dry_run: bool,
 ) -> Result<(Decision, Vec<IpAddr>), ReserveError> {
     // Another request may reserve an external address between the decision and its reservation.
     for _ in 0..TRIES {
         let in_use = InUse { blocks: None, external: Some(&|address| cluster.external_holder(address)) };
         let decision = clusterip_core::decide(request, settings, in_use, cluster);
-        if decision.denial().is_some() || cluster.subject().dry_run {
+        if decision.denial().is_some() || dry_run {
             return Ok((decision, Vec::new()));
         }
         let new = newly_claimed(&settings.external, request, &decision);

@@ -28,7 +28,7 @@ pub struct Subject {
     pub owner: Owner,
     /// Addresses that the Service already has: they don't count as used.
     pub own: Vec<IpAddr>,
-    /// Whether the decision must not reserve anything.
+    /// Whether the decision must not reserve a ClusterIP.
     pub dry_run: bool,
 }
 
@@ -118,11 +118,6 @@ impl StoredCluster {
         }
     }
 
-    /// The Service or Node that the decision is about.
-    pub(crate) fn subject(&self) -> &Subject {
-        &self.subject
-    }
-
     /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none.
     pub(crate) fn external_holder(&self, address: IpAddr) -> Option<String> {
         // A reservation ends after its Service is seen, so the ledger comes first.
@@ -189,7 +184,7 @@ impl StoredCluster {
         if matches!(claimed, Ok(true)) {
             self.reserved.borrow_mut().push(address);
         } else {
-            self.ledger.release(&[address]);
+            self.ledger.release(&[address], &self.subject.owner);
             if let Some(claims) = &self.claims {
                 claims.reserve_again(address);
             }

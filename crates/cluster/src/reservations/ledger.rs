@@ -162,7 +162,7 @@ impl Ledger {
         }
         let used = is_used();
         if used {
-            self.release(&[address]);
+            self.release(&[address], owner);
         }
         !used
     }
@@ -236,8 +236,8 @@ impl Ledger {
         !self.active(address, |_| true) && !is_used()
     }
 
-    /// Ends an evaluation that reserved the addresses `reserved`. Those in `used` stay reserved until they are seen.
-    /// The others are released.
+    /// Ends an evaluation that reserved the addresses `reserved`. Those in `used` stay reserved until they are seen,
+    /// as long as new ones, also if another request of the Service reserved them. The others are released.
     ///
     /// A namespace that now has more reservations than its share of a pool loses the oldest of them; their addresses
     /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`NamespaceShare::burst`], and
@@ -246,16 +246,15 @@ impl Ledger {
     pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
-        for address in reserved {
-            if !used.contains(address) {
-                ledger.remove(address);
-            } else if let Some(reservation) = ledger.get_mut(address) {
+        // Another request of the Service may use the address.
+        ledger.retain(|address, it| !it.in_evaluation || !reserved.contains(address) || used.contains(address));
+        let mut released = Vec::new();
+        for address in used {
+            // An earlier request of the Service may have reserved the address.
+            if let Some(reservation) = ledger.get_mut(address).filter(|it| it.owner.id() == owner.id()) {
                 reservation.in_evaluation = false;
                 reservation.since = now;
             }
-        }
-        let mut released = Vec::new();
-        for address in used {
             released.extend(release_oldest(&mut ledger, owner, *address, now));
             if ledger.contains_key(address) {
                 released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
@@ -289,12 +288,9 @@ impl Ledger {
         })
     }
 
-    /// Releases addresses that will not be used.
-    pub fn release(&self, addresses: &[IpAddr]) {
-        let mut ledger = self.lock();
-        for address in addresses {
-            ledger.remove(address);
-        }
+    /// Releases those of the addresses that are reserved for the Service of `owner`, which will not use them.
+    pub fn release(&self, addresses: &[IpAddr], owner: &Owner) {
+        self.lock().retain(|address, it| !addresses.contains(address) || it.owner.id() != owner.id());
     }
 
     /// Ends the reservation of an address after a Service or an `IPAddress` with it was seen: from now on the cluster

@@ -173,11 +173,13 @@ impl Claims {
         false
     }
 
-    /// Gives up the claims of addresses that were not handed out.
+    /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
     pub fn release(&self, addresses: &[IpAddr]) {
         let mut known = self.0.known();
         for address in addresses {
-            if let Some(mine) = known.mine.remove(address) {
+            if !self.0.ledger.is_reserved_here(*address)
+                && let Some(mine) = known.mine.remove(address)
+            {
                 self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true));
             }
         }

@@ -114,12 +114,14 @@ impl Admission {
             spec.remove("clusterIPs");
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
-        // Usually the Service keeps its addresses. A dry run finds that out without reserving or claiming others.
+        // Usually the Service keeps its addresses. This finds it out without reserving or claiming other ClusterIPs.
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
         let decision = look.decision.clone();
         let fits = decision.allocated().is_some_and(|addresses| addresses.len() == given.len())
             && lies_in_pool(&look.settings.settings, &decision, given);
+        // The external addresses stay reserved, also for the evaluation that follows if the Service gets others.
+        look.commit(&[]);
         if fits {
             let object = &request["object"];
             let external = decision.external.as_ref().filter(|external| external.changes());
@@ -145,7 +147,7 @@ impl Admission {
         evaluation.commit(used);
         if !dry_run {
             let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
-            self.evaluator.ledger().release(&gone);
+            self.evaluator.ledger().release(&gone, &subject.owner);
         }
         Ok(Reviewed { decision, changed })
     }

@@ -11,6 +11,8 @@ mod namespaces;
 mod node_review;
 mod on_error;
 mod peer_limits;
+mod repeated_reviews;
+mod reviews;
 mod serving;
 mod slow_clients;
 mod support;

@@ -1,55 +1,18 @@
 //! Requests that the API server refuses, but only after its webhooks have answered: they reserve only addresses that
 //! their Services may have.
 
-use std::sync::Arc;
-
-use clusterip::server_metrics::ServerMetrics;
-use clusterip::webhook::admission::{Admission, OnError};
-use clusterip::webhook::review::Reviewer as _;
-use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::live_settings::check_settings;
-use clusterip_cluster::reservations::ledger::Ledger;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_cluster::watch::stores::Stores;
-use kube::{Client, Config};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+
+use crate::reviews::Webhook;
 
 /// The code and the message of a refusal, and the reservations after the review.
 fn reviewed(explicit: &str, metadata: Value, spec: Value) -> (Option<(u16, String)>, Vec<String>) {
-    // No server listens at this address.
-    let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let document = json!({
-        "services": {"explicit": explicit, "pools": [
-            {"name": "own", "cidrs": ["10.0.1.0/24"], "match": {"namespaces": ["shop"]}},
-            {"name": "other", "cidrs": ["10.0.2.0/24"], "match": {"namespaces": ["bank"]},
-             "reservations": [{"address": "10.0.2.9", "namespace": "bank", "name": "web"}]},
-        ]},
-        "external": {"pools": [{"name": "lan", "cidrs": ["10.9.0.1-10.9.0.9"]}]},
-    });
-    let live = check_settings(document, &ServiceRanges::default()).unwrap();
-    let metrics = ServerMetrics::new();
-    let (_settings, settings) = watch::channel(Arc::new(live));
-    let stores = Stores::new(client, metrics.cluster.clone(), |_| (), |_| ());
-    let ledger = Ledger::default();
-    let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
-    let request = json!({
-        "uid": "7",
-        "kind": {"group": "", "version": "v1", "kind": "Service"},
-        "namespace": "shop",
-        "name": metadata["name"],
-        "operation": "CREATE",
-        "object": {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec},
-    });
-    let response = Admission::new(evaluator, metrics.admission.clone(), OnError::Deny).review(&request);
-    let status = response.status.map(|status| (status.code.unwrap(), status.message.unwrap()));
-    let reserved = ledger.reservations().into_iter().map(|(address, owner)| format!("{address} {:?}", owner.id()));
-    (status, reserved.collect())
+    let webhook = Webhook::new(explicit);
+    (webhook.create("shop", metadata, spec), webhook.reserved())
 }
 
 #[tokio::test]
 async fn only_addresses_that_a_service_may_have_are_reserved() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     struct Case {
         name: &'static str,
         explicit: &'static str,
@@ -83,7 +46,6 @@ async fn only_addresses_that_a_service_may_have_are_reserved() {
 
 #[tokio::test]
 async fn names_that_are_too_long_are_refused() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     for (key, path) in [("name", "request.name"), ("generateName", "request.object.metadata.generateName")] {
         for (length, is_refused) in [(253, false), (254, true), (400_000, true)] {
             let (status, reserved) = reviewed(

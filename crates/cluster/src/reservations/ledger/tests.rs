@@ -343,7 +343,9 @@ fn own_address_is_recognized_by_namespace_name_and_address() {
     assert!(!ledger.reserve(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and reserved");
     ledger.reserve_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""), &any);
     assert!(ledger.is_chosen_for(ip(1), "shop", "web"), "the first owner keeps the reservation");
-    ledger.release(&[ip(1)]);
+    ledger.release(&[ip(1)], &Owner::new("shop", "db", ""));
+    assert!(ledger.is_chosen_for(ip(1), "shop", "web"), "only its owner releases it");
+    ledger.release(&[ip(1)], &web());
     assert!(!ledger.is_chosen_for(ip(1), "shop", "web"));
 }
 

@@ -86,7 +86,7 @@ impl Reconciler {
             Ok(_) => to.into_iter().chain(misplaced.from.clone()).collect(),
             Err(_) => Vec::new(),
         };
-        self.evaluator.ledger().release(&unused);
+        self.evaluator.ledger().release(&unused, &owner);
         self.report_outcome(&misplaced.id, &misplaced.uid, &ended, size).await;
         ended
     }

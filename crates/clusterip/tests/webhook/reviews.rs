@@ -1,0 +1,74 @@
+//! Reviews of creates without a server and without a cluster, and what they reserve.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clusterip::server_metrics::ServerMetrics;
+use clusterip::webhook::admission::{Admission, OnError};
+use clusterip::webhook::review::Reviewer as _;
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::live_settings::check_settings;
+use clusterip_cluster::reservations::ledger::Ledger;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::watch::stores::Stores;
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+pub struct Webhook {
+    admission: Admission,
+    ledger: Ledger,
+    /// The time since the beginning.
+    seconds: Arc<AtomicU64>,
+}
+
+impl Webhook {
+    pub fn new(explicit: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // No server listens at this address.
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let document = json!({
+            "services": {"explicit": explicit, "pools": [
+                {"name": "gold", "cidrs": ["10.0.3.0/24"],
+                 "match": {"namespaces": ["shop"], "serviceSelector": {"matchLabels": {"tier": "gold"}}}},
+                {"name": "own", "cidrs": ["10.0.1.0/24"], "match": {"namespaces": ["shop"]}},
+                {"name": "other", "cidrs": ["10.0.2.0/24"], "match": {"namespaces": ["bank"]},
+                 "reservations": [{"address": "10.0.2.9", "namespace": "bank", "name": "web"}]},
+            ]},
+            "external": {"pools": [{"name": "lan", "cidrs": ["10.9.0.1-10.9.0.9"]}]},
+        });
+        let live = check_settings(document, &ServiceRanges::default()).unwrap();
+        let metrics = ServerMetrics::new();
+        let (_, settings) = watch::channel(Arc::new(live));
+        let stores = Stores::new(client, metrics.cluster.clone(), |_| (), |_| ());
+        let (begin, seconds) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let clock = Arc::clone(&seconds);
+        let ledger = Ledger::with_clock(move || begin + Duration::from_secs(clock.load(Ordering::Relaxed)));
+        let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
+        Self { admission: Admission::new(evaluator, metrics.admission.clone(), OnError::Deny), ledger, seconds }
+    }
+
+    /// Reviews a create. Returns the code and the message of its refusal.
+    pub fn create(&self, namespace: &str, metadata: Value, spec: Value) -> Option<(u16, String)> {
+        let request = json!({
+            "uid": "7",
+            "kind": {"group": "", "version": "v1", "kind": "Service"},
+            "namespace": namespace,
+            "name": metadata["name"],
+            "operation": "CREATE",
+            "object": {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec},
+        });
+        let status = self.admission.review(&request).status?;
+        Some((status.code.unwrap(), status.message.unwrap()))
+    }
+
+    pub fn reserved(&self) -> Vec<String> {
+        let reservations = self.ledger.reservations().into_iter();
+        reservations.map(|(address, owner)| format!("{address} {:?}", owner.id())).collect()
+    }
+
+    pub fn wait_until(&self, seconds: u64) {
+        self.seconds.store(seconds, Ordering::Relaxed);
+    }
+}
