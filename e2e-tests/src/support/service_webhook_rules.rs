@@ -56,12 +56,12 @@ pub fn assert_calls(calls: Vec<Call<'_>>) {
     assert_eq!(seen, expected);
 }
 
-/// An update: the user, the Service before, and the change.
+/// An update: the user, the Service before with its marks, and the change.
 struct Update {
     name: &'static str,
     by: By,
     before: Value,
-    moving_before: bool,
+    mark: fn(&mut DynamicObject),
     change: fn(&mut DynamicObject),
     expected: &'static str,
 }
@@ -86,11 +86,10 @@ fn to_cluster_ip(service: &mut DynamicObject) {
     service.data["spec"]["type"] = json!("ClusterIP");
 }
 
-/// Gives a Service an address, and the label of the temporary Services of seamless moves.
+/// Gives a Service the label of the temporary Services of seamless moves.
 fn temporary(service: &mut DynamicObject) {
     let label = ("clusterip-policy/temporary".to_owned(), "new".to_owned());
     service.metadata.labels.get_or_insert_default().extend([label]);
-    to_cluster_ip(service);
 }
 
 /// All kinds of updates, and whether a webhook for addresses must be called for them.
@@ -102,7 +101,7 @@ fn updates() -> Vec<Update> {
             name: "a label",
             by: By::User,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| {
                 service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
             },
@@ -112,7 +111,7 @@ fn updates() -> Vec<Update> {
             name: "a label of one without any address",
             by: By::User,
             before: external(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| {
                 service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
             },
@@ -122,7 +121,7 @@ fn updates() -> Vec<Update> {
             name: "ports and selector",
             by: By::User,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| {
                 service.data["spec"]["ports"] = json!([{ "port": 81 }]);
                 service.data["spec"]["selector"] = json!({ "app": "other" });
@@ -133,7 +132,7 @@ fn updates() -> Vec<Update> {
             name: "type NodePort",
             by: By::User,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| service.data["spec"]["type"] = json!("NodePort"),
             expected: "called",
         },
@@ -141,7 +140,7 @@ fn updates() -> Vec<Update> {
             name: "away from ExternalName",
             by: By::User,
             before: external(),
-            moving_before: false,
+            mark: |_| {},
             change: to_cluster_ip,
             expected: "called",
         },
@@ -149,7 +148,7 @@ fn updates() -> Vec<Update> {
             name: "a second family, by policy",
             by: By::User,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| service.data["spec"]["ipFamilyPolicy"] = json!("PreferDualStack"),
             expected: "called",
         },
@@ -157,7 +156,7 @@ fn updates() -> Vec<Update> {
             name: "the only family",
             by: By::User,
             before: json!({ "ipFamilyPolicy": "RequireDualStack" }),
-            moving_before: false,
+            mark: |_| {},
             change: |service| service.data["spec"]["ipFamilies"] = json!(["IPv4"]),
             expected: "called",
         },
@@ -165,7 +164,7 @@ fn updates() -> Vec<Update> {
             name: "another address",
             by: By::User,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| service.data["spec"]["clusterIP"] = json!("172.21.9.9"),
             expected: "called",
         },
@@ -173,7 +172,7 @@ fn updates() -> Vec<Update> {
             name: "more addresses",
             by: By::User,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| {
                 service.data["spec"]["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
             },
@@ -183,7 +182,7 @@ fn updates() -> Vec<Update> {
             name: "the annotation of a move, written by a user",
             by: By::User,
             before: external(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| {
                 moving(service);
                 to_cluster_ip(service);
@@ -194,7 +193,7 @@ fn updates() -> Vec<Update> {
             name: "the mover, away from its address",
             by: By::Mover,
             before: address(),
-            moving_before: false,
+            mark: |_| {},
             change: |service| {
                 moving(service);
                 to_external_name(service);
@@ -205,7 +204,7 @@ fn updates() -> Vec<Update> {
             name: "the mover, back",
             by: By::Mover,
             before: external(),
-            moving_before: true,
+            mark: moving,
             change: to_cluster_ip,
             expected: "not called",
         },
@@ -213,7 +212,7 @@ fn updates() -> Vec<Update> {
             name: "the mover, back, with nothing left to do",
             by: By::Mover,
             before: external(),
-            moving_before: true,
+            mark: moving,
             change: |service| {
                 service.metadata.annotations = None;
                 to_cluster_ip(service);
@@ -224,23 +223,23 @@ fn updates() -> Vec<Update> {
             name: "a temporary Service of the mover",
             by: By::Mover,
             before: external(),
-            moving_before: false,
-            change: temporary,
+            mark: temporary,
+            change: to_cluster_ip,
             expected: "not called",
         },
         Update {
             name: "a temporary Service, written by a user",
             by: By::User,
             before: external(),
-            moving_before: false,
-            change: temporary,
+            mark: temporary,
+            change: to_cluster_ip,
             expected: "called",
         },
         Update {
             name: "the mover's account, without a move",
             by: By::Mover,
             before: external(),
-            moving_before: false,
+            mark: |_| {},
             change: to_cluster_ip,
             expected: "called",
         },
@@ -265,9 +264,7 @@ pub async fn only_what_may_need_an_address(
     let mut before = Vec::new();
     for (row, update) in updates.iter().enumerate() {
         let mut created = service(&name(row), update.before.clone());
-        if update.moving_before {
-            moving(&mut created);
-        }
+        (update.mark)(&mut created);
         before.push(services(user.clone(), &namespace).create(&PostParams::default(), &created).await.unwrap());
     }
 
