@@ -37,8 +37,8 @@ struct Peer {
     lease: Option<Box<Lease>>,
 }
 
-/// When the heartbeat becomes silent, if it does not change before. The duration in the Lease does not count: whoever
-/// has the token of an agent could keep its heartbeat alive for years after its node is gone.
+/// When the heartbeat becomes silent, if it does not change before. The duration in the Lease does not count: with
+/// the token of an agent, an attacker could keep its heartbeat alive for years after its node is gone.
 fn silent_from(peer: &Observed<Peer>) -> Instant {
     peer.end(if peer.value.owner == Owner::Missing { MISSING_GRACE } else { HEARTBEAT.lease })
 }

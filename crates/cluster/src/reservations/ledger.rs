@@ -246,8 +246,12 @@ impl Ledger {
     pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
-        // Another request of the Service may use the address.
-        ledger.retain(|address, it| !it.in_evaluation || !reserved.contains(address) || used.contains(address));
+        for address in reserved.iter().filter(|address| !used.contains(address)) {
+            // Another request of the Service may use the address.
+            if ledger.get(address).is_some_and(|reservation| reservation.in_evaluation) {
+                ledger.remove(address);
+            }
+        }
         let mut released = Vec::new();
         for address in used {
             // An earlier request of the Service may have reserved the address.
@@ -290,7 +294,12 @@ impl Ledger {
 
     /// Releases those of the addresses that are reserved for the Service of `owner`, which will not use them.
     pub fn release(&self, addresses: &[IpAddr], owner: &Owner) {
-        self.lock().retain(|address, it| !addresses.contains(address) || it.owner.id() != owner.id());
+        let mut ledger = self.lock();
+        for address in addresses {
+            if ledger.get(address).is_some_and(|reservation| reservation.owner.id() == owner.id()) {
+                ledger.remove(address);
+            }
+        }
     }
 
     /// Ends the reservation of an address after a Service or an `IPAddress` with it was seen: from now on the cluster
