@@ -263,10 +263,7 @@ impl Failure {
             Self::Interrupted => "Error obtaining response over callback channel".to_owned(),
             Self::CutOff => {
                 let length = self.words(case).unwrap().len();
-                match case.name {
-                    Some(_) => format!("EOF while parsing a string at line 1 column {length}"),
-                    None => format!("expected the end of a string at byte {length}"),
-                }
+                format!("EOF while parsing a string at line 1 column {length}")
             }
         }
     }
