@@ -95,15 +95,10 @@ fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: 
 fn next(pool: &NodePool, family: Family, settings: &Settings, allocation: &Allocation) -> Option<IpNet> {
     pool.cidrs_of(family).find_map(|cidr| {
         // Checked settings contain no range that can't be cut into blocks.
-        let mut allocator = settings.block_allocator(pool, cidr).ok()?;
-        for held in &allocation.held {
-            // An error means that the block lies in another range, so it occupies nothing here.
-            let _ = allocator.occupy(*held);
-        }
-        for last in &allocation.last {
-            allocator.continue_behind(*last);
-        }
-        allocator.allocate_next().ok()
+        let (blocks, mut used) = settings.withheld_blocks(pool, cidr).ok()?;
+        used.extend(allocation.held.iter().filter_map(|held| blocks.indices(*held)));
+        let behind = allocation.last.iter().filter_map(|last| blocks.index_behind(*last)).next_back();
+        blocks.block(blocks.next_free(&used, behind.unwrap_or(0))?)
     })
 }
 
