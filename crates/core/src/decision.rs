@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::annotations::{REASON_ANNOTATION, RECORD_ANNOTATION, annotate, cut, in_record};
 use crate::json::{TypeMismatch, field_mut, quote};
 use crate::label_selector::Labels;
+use crate::lookups::LookupError;
 use crate::services::ADDRESS_FIELDS;
 
 /// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
@@ -180,6 +181,11 @@ impl Verdict {
         matches!(self, Self::Denied(_))
     }
 
+    /// The verdict, in which a refusal names the object, such as `Service shop/web`.
+    pub(crate) fn about(self, object: &str) -> Self {
+        if let Self::Denied(denial) = self { Self::Denied(denial.about(object)) } else { self }
+    }
+
     /// Why the object stays as it is, or why the request is refused.
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -203,6 +209,34 @@ pub struct Denial {
     pub code: u16,
     /// The object, the range, the evidence and the remedy.
     pub message: String,
+}
+
+/// The HTTP status of a refusal because a look-up failed.
+pub(crate) const LOOKUP_FAILED: u16 = 500;
+
+impl Denial {
+    /// The same refusal, which begins with the object.
+    pub(crate) fn about(self, object: &str) -> Self {
+        Self { message: format!("{object}: {}", self.message), ..self }
+    }
+}
+
+impl From<LookupError> for Denial {
+    fn from(error: LookupError) -> Self {
+        Self { code: LOOKUP_FAILED, message: format!("{error}; {}", error.remedy()) }
+    }
+}
+
+impl From<Denial> for Verdict {
+    fn from(denial: Denial) -> Self {
+        Self::Denied(denial)
+    }
+}
+
+impl From<LookupError> for Verdict {
+    fn from(error: LookupError) -> Self {
+        Self::Denied(error.into())
+    }
 }
 
 /// The decision about a Service's external addresses, and its reason.

@@ -45,10 +45,11 @@ pub fn decide(
     let mut decision = unchanged("");
     decision.pool = own.map(|pool| pool.name.clone());
     decision.evidence = own.map(|pool| report(node, pool));
-    decision.verdict = match allocation {
+    let verdict = match allocation {
         Some(allocation) => assign(node, own, settings, allocation),
         None => check(node, &new, own, settings, cluster, &mut decision.warnings),
     };
+    decision.verdict = verdict.about(&format!("Node {}", node.name));
     decision
 }
 
@@ -105,9 +106,8 @@ fn next(pool: &NodePool, family: Family, settings: &Settings, allocation: &Alloc
 fn full(node: &Node, pool: &NodePool, family: Family) -> Denial {
     let ranges: Vec<String> = pool.cidrs_of(family).map(|cidr| cidr.to_string()).collect();
     let message = format!(
-        "Node {}: pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete \
-         Nodes that no longer exist",
-        node.name,
+        "pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete Nodes that no \
+         longer exist",
         pool.name,
         ranges.join(", "),
         pool.block_size.of(family),
@@ -137,7 +137,7 @@ fn check(
                 let unknown = format!("unknown whether another Node has {}: {error}", texts.join(", "));
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 if deny && wrong.is_empty() {
-                    let message = format!("Node {}: {unknown}; {}", node.name, error.remedy());
+                    let message = format!("{unknown}; {}", error.remedy());
                     return Verdict::Denied(Denial { code: 500, message });
                 }
                 wrong.push(unknown);
@@ -146,7 +146,7 @@ fn check(
     }
     if deny && !wrong.is_empty() {
         let instead = if own.is_some() { "a free block of the Node's pool" } else { "a block outside all pools" };
-        let message = format!("Node {}: {}; omit podCIDR and podCIDRs, or use {instead}", node.name, wrong.join("; "));
+        let message = format!("{}; omit podCIDR and podCIDRs, or use {instead}", wrong.join("; "));
         return Verdict::Denied(Denial { code: 403, message });
     }
     warnings.append(&mut wrong);

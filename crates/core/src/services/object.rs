@@ -195,15 +195,6 @@ fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
     addresses
 }
 
-/// The families to allocate from a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Families {
-    /// The family of `clusterIP`.
-    pub primary: Family,
-    /// The family of the second address; `None` if there is to be one address.
-    pub second: Option<Second>,
-}
-
 /// The family of a second address, and whether the Service requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second {
@@ -213,19 +204,19 @@ pub struct Second {
     pub required: bool,
 }
 
-/// The families in which `service` gets addresses from `pool`.
+/// The primary family in which `service` gets an address from `pool`, and the second one, if any.
 ///
 /// The primary family is the first of `spec.ipFamilies`; otherwise that of the primary Service range; otherwise IPv4 if
 /// the pool has an IPv4 range. There is a second family with `RequireDualStack`, and with `PreferDualStack` if the
 /// settings name a Service range of it: on a single-stack cluster the API server refuses two addresses.
-pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> Families {
+pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> (Family, Option<Second>) {
     let primary = service
         .families
         .first()
         .copied()
         .or_else(|| settings.service_cidrs.first().map(|cidr| Family::of(cidr.addr())))
         .unwrap_or(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
-    Families { primary, second: second(service, primary.other(), settings) }
+    (primary, second(service, primary.other(), settings))
 }
 
 /// The second family, if `service` is to have an address of `family` beside its first one.
