@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use clusterip_core::external::stored;
 use clusterip_core::json::{Located, TypeMismatch};
-use clusterip_core::label_selector::Labels;
+use clusterip_core::label_selector::{Labels, selects};
 use clusterip_core::nodes::Node;
 use clusterip_core::services::Service;
 use clusterip_core::workload::{TemplateAt, Workload};
@@ -35,9 +35,11 @@ pub fn workloads(
         }
         let labels = item.value.get("metadata").and_then(|metadata| metadata.get("labels")).unwrap_or(&Value::Null);
         let spec = item.value.get("spec").unwrap_or(&Value::Null);
-        let pod_spec = template.selected(labels, spec, selector);
-        let pod_spec = pod_spec.map_err(|mismatch| format!("{namespace}/{name}: {mismatch}"))?;
-        found.extend(pod_spec.map(|pod_spec| Workload { name: name.to_owned(), pod_spec: pod_spec.into() }));
+        let in_words = |mismatch: TypeMismatch| format!("{namespace}/{name}: {mismatch}");
+        let pods = template.pods(labels, spec).map_err(in_words)?.filter(|pods| selects(selector, &pods.labels));
+        if let Some(pods) = pods {
+            found.push(Workload { name: name.to_owned(), pod_spec: pods.spec.map_err(in_words)?.into() });
+        }
         Ok(())
     })?;
     Ok(found)
@@ -104,11 +106,8 @@ impl List<'_, '_> {
         let item = Located::new(item, format!("items[{}]", self.count));
         item.object().map_err(in_words)?;
         self.count += 1;
-        let metadata = item.get("metadata").map_err(in_words)?;
-        let text = |key: &str| match &metadata {
-            Some(metadata) => metadata.text_of(key).map(Option::unwrap_or_default).map_err(in_words),
-            None => Ok(""),
-        };
+        let metadata = item.at("metadata").map_err(in_words)?;
+        let text = |key: &str| metadata.text_of(key).map(Option::unwrap_or_default).map_err(in_words);
         (self.visit)(text("namespace")?, text("name")?, &item)
     }
 }

@@ -215,12 +215,10 @@ pub enum Move {
 }
 
 impl Move {
-    /// The value of the annotation of a Service object; `None` if the Service has no such annotation, or another value.
     pub fn of(service: &Value) -> Option<Self> {
         Self::parse(annotation(service, MOVE_ANNOTATION)?.as_str()?)
     }
 
-    /// Parses the value of the annotation; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "now" => Some(Self::Now),
@@ -294,7 +292,6 @@ pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }
 
-/// Whether a list of addresses is too long to be read.
 pub(crate) fn is_too_long_for_addresses(text: &str) -> bool {
     is_too_long(text, TOO_LONG_FOR_ADDRESSES)
 }

@@ -11,18 +11,14 @@ use thiserror::Error;
 pub struct TypeMismatch {
     /// The path, such as `request.object.spec.clusterIPs[0]`.
     pub path: String,
-    /// A description of the expected value.
     pub expected: &'static str,
-    /// A description of the value that was found.
     pub found: String,
 }
 
 /// A value and its path. `null` counts as absent, as in the API server.
 #[derive(Clone, Debug)]
 pub struct Located<'v> {
-    /// The value.
     pub value: &'v Value,
-    /// The path of the value in its document.
     pub path: String,
 }
 
@@ -44,6 +40,12 @@ impl<'v> Located<'v> {
             .map(|value| Located { value, path: self.key_path(key) }))
     }
 
+    /// As [`Self::get`], with `null` for an absent field.
+    pub fn at(&self, key: &str) -> Result<Located<'v>, TypeMismatch> {
+        static NULL: Value = Value::Null;
+        Ok(self.get(key)?.unwrap_or_else(|| Located { value: &NULL, path: self.key_path(key) }))
+    }
+
     /// The field at the end of a path of fields; `None` if a field on the path is absent or null.
     pub fn descend(&self, path: &[&str]) -> Result<Option<Located<'v>>, TypeMismatch> {
         let mut at = self.clone();
@@ -56,7 +58,6 @@ impl<'v> Located<'v> {
         Ok(Some(at))
     }
 
-    /// The path of a field of this value.
     pub fn key_path(&self, key: &str) -> String {
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         match (plain, self.path.is_empty()) {
@@ -66,7 +67,6 @@ impl<'v> Located<'v> {
         }
     }
 
-    /// The fields of an object.
     pub fn object(&self) -> Result<&'v Map<String, Value>, TypeMismatch> {
         self.value.as_object().ok_or_else(|| self.mismatch("an object"))
     }
@@ -78,7 +78,6 @@ impl<'v> Located<'v> {
         Ok(items.iter().enumerate().map(move |(index, value)| Located { value, path: format!("{path}[{index}]") }))
     }
 
-    /// The text of a string.
     pub fn text(&self) -> Result<&'v str, TypeMismatch> {
         self.value.as_str().ok_or_else(|| self.mismatch("a string"))
     }
@@ -113,7 +112,6 @@ impl<'v> Located<'v> {
         }
     }
 
-    /// A map of strings.
     pub fn map(&self) -> Result<BTreeMap<String, String>, TypeMismatch> {
         self.first(usize::MAX)
     }

@@ -2,12 +2,10 @@
 //! set.
 
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::pool::{BlockPlace, Node, choose, no_matching_pool, place_of, report};
 use crate::address::{Family, overlap};
 use crate::decision::{Decision, Denial, Verdict};
-use crate::json::{Located, TypeMismatch};
 use crate::lookups::{Cluster, LookupError};
 use crate::request::Change;
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
@@ -53,7 +51,7 @@ pub fn decide(
     decision
 }
 
-/// The state of the pools of Nodes. The policy keeps no blocks between requests, so the host sends this state with each
+/// The state of the pools of Nodes. The core keeps no blocks between requests: the host passes this state with each
 /// request for blocks, and records the blocks that it gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
@@ -61,21 +59,6 @@ pub struct Allocation {
     pub held: Vec<IpNet>,
     /// For each range of a pool, the block that was handed out last.
     pub last: Vec<IpNet>,
-}
-
-impl Allocation {
-    /// Reads the state; `None` for `null`.
-    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
-        if value.is_null() {
-            return Ok(None);
-        }
-        let at = Located::new(value, "allocation");
-        let list = |key: &str| -> Result<Vec<IpNet>, TypeMismatch> {
-            let Some(list) = at.get(key)? else { return Ok(Vec::new()) };
-            list.items()?.map(|item| item.text()?.parse().map_err(|_| item.mismatch("a CIDR"))).collect()
-        };
-        Ok(Some(Self { held: list("held")?, last: list("last")? }))
-    }
 }
 
 /// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.

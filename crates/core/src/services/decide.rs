@@ -63,13 +63,10 @@ pub(crate) fn explain(request: &Request, settings: &Settings, decision: &mut Dec
 /// What to do about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Triage<'r> {
-    /// Nothing, for this reason.
     Leave(String),
-    /// The Service has no address and needs one.
     Allocate(&'r Service),
     /// The Service has this address, and requests a second one of the other family.
     AllocateSecond(&'r Service, IpAddr),
-    /// The Service keeps its addresses.
     Keep(&'r Service),
     /// The author of the request set these addresses. If it is a single one, the Service may request a second one.
     Check(&'r Service, Vec<IpAddr>),

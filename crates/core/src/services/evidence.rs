@@ -33,7 +33,6 @@ struct Found {
 }
 
 impl Evidence {
-    /// The value of a node label, if known.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.found.iter().find(|found| found.key == key).map(|found| found.value.as_str())
     }

@@ -22,7 +22,6 @@ pub enum FamilyPolicy {
     SingleStack,
     /// A second address if the cluster has both families.
     PreferDualStack,
-    /// Two addresses.
     RequireDualStack,
 }
 
@@ -33,15 +32,10 @@ pub struct Service {
     pub name: String,
     /// `metadata.labels`: the first [`MAX_LABELS`] by key.
     pub labels: Labels,
-    /// `metadata.annotations`
     pub annotations: AnnotationMap,
-    /// Whether `spec.type` is `ExternalName`.
     pub external_name: bool,
-    /// Whether `spec.type` is `NodePort`.
     pub node_port: bool,
-    /// Whether `spec.type` is `LoadBalancer`.
     pub load_balancer: bool,
-    /// `spec.loadBalancerClass`
     pub load_balancer_class: Option<String>,
     /// `spec.loadBalancerIP`, as written.
     pub load_balancer_ip: Option<String>,
@@ -57,9 +51,7 @@ pub struct Service {
     pub names_cluster_ip: bool,
     /// `spec.clusterIPs`, as written, without empty items: the first three items.
     pub cluster_ips: Vec<String>,
-    /// `spec.ipFamilies`
     pub families: Vec<Family>,
-    /// `spec.ipFamilyPolicy`
     pub family_policy: FamilyPolicy,
     /// Whether the request itself names `spec.ipFamilyPolicy`: an update may leave it out, and has that of the stored Service then.
     pub names_family_policy: bool,
@@ -69,9 +61,7 @@ impl Service {
     /// Reads the fields of a Service object that is at `path` of a document.
     pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
         let object = Located::new(object, path);
-        let empty = Value::Null;
-        let metadata = object.get("metadata")?.unwrap_or(Located::new(&empty, object.key_path("metadata")));
-        let spec = object.get("spec")?.unwrap_or(Located::new(&empty, object.key_path("spec")));
+        let (metadata, spec) = (object.at("metadata")?, object.at("spec")?);
         let families = match spec.get("ipFamilies")? {
             Some(families) => families
                 .items()?
@@ -198,7 +188,6 @@ fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
 /// The family of a second address, and whether the Service requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second {
-    /// The family.
     pub family: Family,
     /// Whether the Service requires it with `RequireDualStack`.
     pub required: bool,

@@ -22,7 +22,6 @@ pub struct NodeSettings {
 /// A pool of address blocks, and the Nodes it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
-    /// A DNS label, unique among the pools of Nodes.
     pub name: String,
     /// The ranges, without host bits. They overlap neither each other nor those of another pool.
     pub cidrs: Vec<IpNet>,
@@ -34,9 +33,7 @@ pub struct NodePool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
-    /// The prefix length of IPv4 blocks.
     pub v4: u8,
-    /// The prefix length of IPv6 blocks.
     pub v6: u8,
 }
 
