@@ -101,7 +101,12 @@ impl Resource<'_> {
     }
 }
 
-/// The policy reads only `metadata`: the host prunes all other fields that no mask names, and this one matches none.
+/// The fields that the policy reads, sorted because the host compares queries as sets. The host prunes all other fields
+/// except `metadata`.
+const SERVICE_MASKS: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.type"];
+const EXTERNAL_MASKS: [&str; 3] = ["spec.externalIPs", "spec.loadBalancerIP", "status.loadBalancer.ingress"];
+const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
+/// The policy reads only `metadata`: a mask that matches no field prunes everything else.
 const METADATA_MASKS: [&str; 1] = ["metadata"];
 const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
 
@@ -151,17 +156,17 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
     }
 
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        let objects = self.list(&Resource::SERVICE, None, &list::SERVICE.map(str::to_owned))?;
+        let objects = self.list(&Resource::SERVICE, None, &SERVICE_MASKS.map(str::to_owned))?;
         list::service_addresses(&objects, visit).map_err(|error| Resource::SERVICE.malformed(&error))
     }
 
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        let objects = self.list(&Resource::SERVICE, None, &list::EXTERNAL.map(str::to_owned))?;
+        let objects = self.list(&Resource::SERVICE, None, &EXTERNAL_MASKS.map(str::to_owned))?;
         list::external_addresses(&objects, visit).map_err(|error| Resource::SERVICE.malformed(&error))
     }
 
     fn node_blocks(&self, _: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-        let objects = self.list(&Resource::NODE, None, &list::NODE.map(str::to_owned))?;
+        let objects = self.list(&Resource::NODE, None, &NODE_MASKS.map(str::to_owned))?;
         list::node_blocks(&objects, visit).map_err(|error| Resource::NODE.malformed(&error))
     }
 

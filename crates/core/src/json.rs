@@ -30,14 +30,17 @@ impl<'v> Located<'v> {
 
     /// The field of an object; `None` if the field is absent or null, or if the value itself is null.
     pub fn get(&self, key: &str) -> Result<Option<Located<'v>>, TypeMismatch> {
-        if self.value.is_null() {
-            return Ok(None);
-        }
-        Ok(self
-            .object()?
-            .get(key)
-            .filter(|value| !value.is_null())
-            .map(|value| Located { value, path: self.key_path(key) }))
+        Ok(self.field(key)?.map(|value| self.below(key, value)))
+    }
+
+    /// As [`Self::get`], without the path, which takes longer than everything else.
+    fn field(&self, key: &str) -> Result<Option<&'v Value>, TypeMismatch> {
+        let field = if self.value.is_null() { None } else { self.object()?.get(key) };
+        Ok(field.filter(|value| !value.is_null()))
+    }
+
+    fn below(&self, key: &str, value: &'v Value) -> Located<'v> {
+        Located { value, path: self.key_path(key) }
     }
 
     /// As [`Self::get`], with `null` for an absent field.
@@ -84,8 +87,9 @@ impl<'v> Located<'v> {
 
     /// The string in a field; `None` if the field is absent, null or empty.
     pub fn text_of(&self, key: &str) -> Result<Option<&'v str>, TypeMismatch> {
-        match self.get(key)? {
-            Some(at) => Ok(Some(at.text()?).filter(|text| !text.is_empty())),
+        match self.field(key)? {
+            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(value) => Err(self.below(key, value).mismatch("a string")),
             None => Ok(None),
         }
     }
@@ -119,7 +123,8 @@ impl<'v> Located<'v> {
     fn first(&self, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         let mut map = BTreeMap::new();
         for (name, value) in self.object()?.iter().take(most) {
-            map.insert(name.clone(), Located::new(value, self.key_path(name)).text()?.to_owned());
+            let text = value.as_str().ok_or_else(|| self.below(name, value).mismatch("a string"))?;
+            map.insert(name.clone(), text.to_owned());
         }
         Ok(map)
     }

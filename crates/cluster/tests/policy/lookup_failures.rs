@@ -263,7 +263,10 @@ impl Failure {
             Self::Interrupted => "Error obtaining response over callback channel".to_owned(),
             Self::CutOff => {
                 let length = self.words(case).unwrap().len();
-                format!("EOF while parsing a string at line 1 column {length}")
+                match case.name {
+                    Some(_) => format!("EOF while parsing a string at line 1 column {length}"),
+                    None => "EOF while parsing a string at line 1 column 2 of the last 2 bytes".to_owned(),
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::settings::{Pool, Settings};
 
 /// The most addresses and families of a Service. The API server refuses more, but only after its webhooks have
 /// answered, so each list is read up to the first item beyond.
-pub(crate) const MAX_FAMILIES: usize = 2;
+pub const MAX_FAMILIES: usize = 2;
 
 /// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
