@@ -92,11 +92,7 @@ impl Resource<'_> {
     }
 
     fn map(&self, object: &Value, outer: &str, inner: &str) -> Result<Labels, LookupError> {
-        let map = match Located::new(object, "").get(outer) {
-            Ok(Some(at)) => at.map_of(inner),
-            Ok(None) => Ok(Labels::new()),
-            Err(mismatch) => Err(mismatch),
-        };
+        let map = Located::new(object, "").at(outer).and_then(|at| at.map_of(inner));
         map.map_err(|mismatch| self.malformed(&mismatch))
     }
 

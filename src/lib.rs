@@ -1,7 +1,6 @@
 //! The Kubewarden policy: waPC entry points around [`clusterip_core`], which answer its look-ups with Kubewarden's host
 //! calls.
 
-mod cursor;
 pub mod kubewarden_cluster;
 pub mod list;
 

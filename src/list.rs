@@ -1,42 +1,16 @@
-//! Reads Kubernetes lists as a stream: each item is read and dropped, never copied.
+//! Reads Kubernetes lists as a stream: each item is dropped before the next one is read.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
-use clusterip_core::address::parse_address;
-use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
-use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
-use clusterip_core::json::TypeMismatch;
-use clusterip_core::label_selector::Labels;
-use clusterip_core::nodes::blocks;
+use clusterip_core::external::claim::claims;
+use clusterip_core::external::stored;
+use clusterip_core::json::{Located, TypeMismatch};
+use clusterip_core::label_selector::{Labels, selects};
+use clusterip_core::nodes::Node;
+use clusterip_core::services::{MAX_FAMILIES, Service, addresses};
 use clusterip_core::workload::{TemplateAt, Workload};
 use ipnet::IpNet;
-use serde_json::Value;
-use thiserror::Error;
-
-use crate::cursor::{Cursor, Text, Unexpected};
-
-/// Why a list can't be read.
-#[derive(Debug, Error)]
-pub enum ListError {
-    /// The text is not a list of objects, or a field that the policy reads has the wrong type.
-    #[error(transparent)]
-    Json(#[from] Unexpected),
-    /// The value of a field can't be parsed.
-    #[error(transparent)]
-    Value(#[from] serde_json::Error),
-    /// A string that the policy reads is not UTF-8.
-    #[error("a string is not UTF-8")]
-    Encoding,
-    /// A field of a workload in the namespace has the wrong type.
-    #[error("{name}: {mismatch}")]
-    Object {
-        /// Namespace and name of the object.
-        name: String,
-        /// The field, and what was expected there.
-        mismatch: TypeMismatch,
-    },
-}
+use serde_json::{Deserializer, Value};
 
 /// Reads a list of workloads, and returns those in `namespace` whose Pods have all labels of `selector`.
 pub fn workloads(
@@ -44,281 +18,134 @@ pub fn workloads(
     template: TemplateAt,
     namespace: &str,
     selector: &Labels,
-) -> Result<Vec<Workload>, ListError> {
+) -> Result<Vec<Workload>, String> {
     let mut found = Vec::new();
-    each(json, &mut |item| {
-        let (mut own_namespace, mut name, mut labels, mut spec) = (None, None, None, None);
-        each_field(item, &mut |item, key| match key {
-            Key::Metadata => each_field(item, &mut |metadata, key| match key {
-                Key::Labels => set(&mut labels, metadata, Cursor::raw),
-                Key::Name => set(&mut name, metadata, Cursor::text),
-                Key::Namespace => set(&mut own_namespace, metadata, Cursor::text),
-                _ => metadata.skip(),
-            }),
-            Key::Spec => set(&mut spec, item, Cursor::raw),
-            _ => item.skip(),
-        })?;
-        if own_namespace.flatten().is_none() || read(own_namespace).ok_or(ListError::Encoding)? != namespace {
+    each(json, &mut |own_namespace, name, item| {
+        if own_namespace != namespace {
             return Ok(());
         }
-        let name = read(name).ok_or(ListError::Encoding)?.into_owned();
-        let (labels, spec) = (parse(labels)?, parse(spec)?);
-        match template.selected(&labels, &spec, selector) {
-            Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec: pod_spec.into() }),
-            Ok(None) => {}
-            Err(mismatch) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mismatch }),
+        let labels = item.value.get("metadata").and_then(|metadata| metadata.get("labels")).unwrap_or(&Value::Null);
+        let spec = item.value.get("spec").unwrap_or(&Value::Null);
+        let in_words = |mismatch: TypeMismatch| format!("{namespace}/{name}: {mismatch}");
+        let pods = template.pods(labels, spec).map_err(in_words)?.filter(|pods| selects(selector, &pods.labels));
+        if let Some(pods) = pods {
+            found.push(Workload { name: name.to_owned(), pod_spec: pods.spec.map_err(in_words)?.into() });
         }
         Ok(())
     })?;
     Ok(found)
 }
 
-fn parse(raw: Field<&[u8]>) -> Result<Value, serde_json::Error> {
-    raw.flatten().map_or(Ok(Value::Null), serde_json::from_slice)
-}
-
-/// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each. An ExternalName
-/// Service has none.
-pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
-    each(json, &mut |item| {
-        let (mut namespace, mut name) = (None, None);
-        let (mut kind, mut primary, mut all) = (None, None, None);
-        each_field(item, &mut |item, key| match key {
-            Key::Metadata => each_field(item, &mut |metadata, key| match key {
-                Key::Name => set(&mut name, metadata, Cursor::text),
-                Key::Namespace => set(&mut namespace, metadata, Cursor::text),
-                _ => metadata.skip(),
-            }),
-            Key::Spec => each_field(item, &mut |spec, key| match key {
-                Key::Type => set(&mut kind, spec, Cursor::text),
-                Key::ClusterIp => set(&mut primary, spec, Cursor::text),
-                Key::ClusterIps => set(&mut all, spec, first_two),
-                _ => spec.skip(),
-            }),
-            _ => item.skip(),
-        })?;
-        let all: [Option<Text<'_>>; 2] = all.flatten().unwrap_or_default();
-        let primary = primary.flatten().filter(|primary| all[0] != Some(*primary));
-        let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
-        let is_alias = read(kind).ok_or(ListError::Encoding)? == "ExternalName";
-        for text in primary.into_iter().chain(all.into_iter().flatten()).filter(|_| !is_alias) {
-            if let Some(address) = parse_address(&text.read().ok_or(ListError::Encoding)?) {
-                visit(&namespace, &name, address);
-            }
-        }
+/// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
+pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
+    each(json, &mut |namespace, name, item| {
+        let spec = item.at("spec").map_err(in_words)?;
+        // A field of another type is a mistake here. `addresses` would count it as absent.
+        let texts = spec.text_of("type").and(spec.text_of("clusterIP")).and(spec.texts_of("clusterIPs", MAX_FAMILIES));
+        texts.map_err(in_words)?;
+        addresses(item.value).into_iter().for_each(|address| visit(namespace, name, address));
         Ok(())
     })
 }
 
-/// Reads a list of Services, and calls `visit` with the namespace, name and every external address that each has or
-/// claims.
-pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
-    each(json, &mut |item| {
-        let (mut namespace, mut name) = (None, None);
-        let (mut claims, mut external_ips) = (Vec::new(), 0);
-        each_field(item, &mut |item, key| match key {
-            Key::Metadata => each_field(item, &mut |metadata, key| match key {
-                Key::Annotations => each_field(metadata, &mut |annotations, key| match key {
-                    Key::Claim | Key::Record => add(&mut claims, key, annotations),
-                    _ => annotations.skip(),
-                }),
-                Key::Name => set(&mut name, metadata, Cursor::text),
-                Key::Namespace => set(&mut namespace, metadata, Cursor::text),
-                _ => metadata.skip(),
-            }),
-            Key::Spec => each_field(item, &mut |spec, key| match key {
-                Key::ExternalIps => each_item(spec, &mut |ip| {
-                    external_ips += 1;
-                    if external_ips <= MAX_EXTERNAL_IPS { add(&mut claims, key, ip) } else { ip.skip() }
-                }),
-                Key::LoadBalancerIp => add(&mut claims, key, spec),
-                _ => spec.skip(),
-            }),
-            Key::Status => each_field(item, &mut |status, key| match key {
-                Key::LoadBalancer => each_field(status, &mut |balancer, key| match key {
-                    Key::Ingress => each_item(balancer, &mut |ingress| {
-                        each_field(ingress, &mut |ingress, key| match key {
-                            Key::Ip => add(&mut claims, key, ingress),
-                            _ => ingress.skip(),
-                        })
-                    }),
-                    _ => balancer.skip(),
-                }),
-                _ => status.skip(),
-            }),
-            _ => item.skip(),
-        })?;
-        let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
-        for (key, text) in claims {
-            let text = text.read().ok_or(ListError::Encoding)?;
-            let found = if key == Key::Record { recorded_addresses(&text) } else { claimed_addresses(&text) };
-            for address in found {
-                visit(&namespace, &name, address);
-            }
-        }
+/// Reads a list of Services, and calls `visit` with the namespace, name and every external address that each of them
+/// has or claims.
+pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
+    each(json, &mut |namespace, name, item| {
+        let service = Service::read(item.value, &item.path).map_err(in_words)?;
+        // `stored::in_use` would sort them, for which the module has no room.
+        let claims = claims(&service).into_iter().map(|(_, address)| address);
+        let shown = stored::shown(item.value.pointer("/status/loadBalancer/ingress"));
+        let all = stored::recorded(&service).into_iter().chain(claims).chain(shown);
+        all.for_each(|address| visit(namespace, name, address));
         Ok(())
     })
-}
-
-/// Reads the text at the cursor and adds it to `texts` under `key`; skips `null`.
-fn add<'j>(texts: &mut Vec<(Key, Text<'j>)>, key: Key, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
-    if !cursor.null() {
-        texts.push((key, cursor.text()?));
-    }
-    Ok(())
-}
-
-/// Calls `read` at each item of a list, which must read it. `null` counts as an empty list.
-fn each_item<'j>(
-    cursor: &mut Cursor<'j>,
-    read: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), Unexpected>,
-) -> Result<(), Unexpected> {
-    if cursor.null() { Ok(()) } else { cursor.list(read) }
 }
 
 /// Reads a list of Nodes, and calls `visit` with the name and every pod CIDR of each.
-pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), ListError> {
-    each(json, &mut |item| {
-        let (mut name, mut primary, mut all) = (None, None, None);
-        each_field(item, &mut |item, key| match key {
-            Key::Metadata => each_field(item, &mut |metadata, key| match key {
-                Key::Name => set(&mut name, metadata, Cursor::text),
-                _ => metadata.skip(),
-            }),
-            Key::Spec => each_field(item, &mut |spec, key| match key {
-                Key::PodCidr => set(&mut primary, spec, Cursor::text),
-                Key::PodCidrs => set(&mut all, spec, first_two),
-                _ => spec.skip(),
-            }),
-            _ => item.skip(),
-        })?;
-        let name = read(name).ok_or(ListError::Encoding)?;
-        let [first, second] = all.flatten().unwrap_or_default();
-        let mut texts: Vec<Cow<'_, str>> = Vec::new();
-        for text in [primary.flatten(), first, second].into_iter().flatten() {
-            texts.push(text.read().ok_or(ListError::Encoding)?);
-        }
-        blocks(texts.iter().map(AsRef::as_ref)).into_iter().for_each(|block| visit(&name, block));
+pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), String> {
+    each(json, &mut |_, name, item| {
+        let node = Node::read(item.value, &item.path).map_err(in_words)?;
+        node.blocks.into_iter().for_each(|block| visit(name, block));
         Ok(())
     })
 }
 
-/// The first two strings of a list: a Service has at most two addresses, and a Node at most two pod CIDRs.
-fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpected> {
-    let (mut two, mut count) = ([None; 2], 0);
-    list.list(&mut |item| -> Result<(), Unexpected> {
-        count += 1;
-        match two.get_mut(count - 1) {
-            Some(place) => item.text().map(|text| *place = Some(text)),
-            None => item.skip(),
+fn in_words(mismatch: TypeMismatch) -> String {
+    mismatch.to_string()
+}
+
+/// What to do with the namespace, the name and the whole of an item.
+type Visit<'v> = dyn FnMut(&str, &str, &Located<'_>) -> Result<(), String> + 'v;
+
+/// Calls `visit` at each item of a list until it fails. A list without `items`, or with `items: null`, is empty.
+fn each(json: &[u8], visit: &mut Visit<'_>) -> Result<(), String> {
+    let mut rest = Rest(json);
+    rest.expect(b'{', "a Kubernetes list")?;
+    let mut is_first = true;
+    while !rest.skip(b'}') {
+        if !is_first {
+            rest.expect(b',', "a comma or the end of the list")?;
         }
-    })?;
-    Ok(two)
-}
-
-/// Calls `visit` at each item of a Kubernetes list, which must read it, until `visit` fails. A list without `items`, or
-/// with `items: null`, is empty.
-fn each<'j>(json: &'j [u8], visit: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), ListError>) -> Result<(), ListError> {
-    let mut cursor = Cursor::new(json);
-    let Some(mut list) = cursor.object()? else { return Err(cursor.unexpected("a Kubernetes list").into()) };
-    while let Some(key) = cursor.field(&mut list, Key::of)? {
-        if key != Key::Items {
-            cursor.skip()?;
-        } else if !cursor.null() {
-            cursor.list(&mut |item| match item.null() {
-                true => Err(item.unexpected("an object").into()),
-                false => visit(item),
-            })?;
+        is_first = false;
+        let key = rest.value()?;
+        let is_items = Located::new(&key, "key").text().map_err(in_words)? == "items";
+        rest.expect(b':', "a colon")?;
+        if !is_items || !rest.skip(b'[') {
+            let value = rest.value()?;
+            if is_items && !value.is_null() {
+                return Err(Located::new(&value, "items").mismatch("a list").to_string());
+            }
+            continue;
+        }
+        let mut count = 0;
+        while !rest.skip(b']') {
+            if count > 0 {
+                rest.expect(b',', "a comma or the end of the items")?;
+            }
+            let item = rest.value()?;
+            let item = Located::new(&item, format!("items[{count}]"));
+            item.object().map_err(in_words)?;
+            let metadata = item.at("metadata").map_err(in_words)?;
+            let text = |key: &str| metadata.text_of(key).map(Option::unwrap_or_default).map_err(in_words);
+            visit(text("namespace")?, text("name")?, &item)?;
+            count += 1;
         }
     }
-    Ok(cursor.end()?)
+    rest.skip_spaces();
+    if rest.0.is_empty() { Ok(()) } else { Err(format!("the last {} bytes follow the list", rest.0.len())) }
 }
 
-/// Calls `read` at the value of each field with a known key, which must read it. `null` counts as an empty object.
-fn each_field<'j>(
-    cursor: &mut Cursor<'j>,
-    read: &mut impl FnMut(&mut Cursor<'j>, Key) -> Result<(), Unexpected>,
-) -> Result<(), Unexpected> {
-    let Some(mut object) = cursor.object()? else { return Ok(()) };
-    while let Some(key) = cursor.field(&mut object, Key::of)? {
-        read(cursor, key)?;
+/// The rest of a JSON text. One value at a time is read.
+struct Rest<'j>(&'j [u8]);
+
+impl Rest<'_> {
+    /// Skips `byte`, which is part of the syntax, and returns true, if it is next.
+    fn skip(&mut self, byte: u8) -> bool {
+        self.skip_spaces();
+        let rest = self.0.strip_prefix(&[byte]);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
     }
-    Ok(())
-}
 
-/// The keys that the policy looks for in any object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Annotations,
-    /// An annotation that asks another program for external addresses.
-    Claim,
-    ClusterIp,
-    ClusterIps,
-    ExternalIps,
-    Ingress,
-    Ip,
-    Items,
-    Labels,
-    LoadBalancer,
-    LoadBalancerIp,
-    Metadata,
-    Name,
-    Namespace,
-    PodCidr,
-    PodCidrs,
-    /// The annotation that records the external addresses of a Service.
-    Record,
-    Spec,
-    Status,
-    Type,
-}
-
-impl Key {
-    fn of(written: &[u8]) -> Option<Self> {
-        const RECORD: &[u8] = RECORD_ANNOTATION.as_bytes();
-        Some(match written {
-            b"annotations" => Self::Annotations,
-            b"clusterIP" => Self::ClusterIp,
-            b"clusterIPs" => Self::ClusterIps,
-            b"externalIPs" => Self::ExternalIps,
-            b"ingress" => Self::Ingress,
-            b"ip" => Self::Ip,
-            b"items" => Self::Items,
-            b"labels" => Self::Labels,
-            b"loadBalancer" => Self::LoadBalancer,
-            b"loadBalancerIP" => Self::LoadBalancerIp,
-            b"metadata" => Self::Metadata,
-            b"name" => Self::Name,
-            b"namespace" => Self::Namespace,
-            b"podCIDR" => Self::PodCidr,
-            b"podCIDRs" => Self::PodCidrs,
-            b"spec" => Self::Spec,
-            b"status" => Self::Status,
-            b"type" => Self::Type,
-            RECORD => Self::Record,
-            key if FOREIGN_ANNOTATIONS.iter().any(|foreign| foreign.as_bytes() == key) => Self::Claim,
-            _ => return None,
-        })
+    fn skip_spaces(&mut self) {
+        while let [b' ' | b'\n' | b'\t' | b'\r', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
     }
-}
 
-/// The value of a field: `None` if the field is absent, `Some(None)` if it is `null`.
-type Field<T> = Option<Option<T>>;
-
-/// Reads the value of a field, which may be `null`. A second value of the same field is an error, even after `null`.
-fn set<'j, T>(
-    field: &mut Field<T>,
-    cursor: &mut Cursor<'j>,
-    read: impl FnOnce(&mut Cursor<'j>) -> Result<T, Unexpected>,
-) -> Result<(), Unexpected> {
-    if field.is_some() {
-        return Err(cursor.unexpected("each field once"));
+    fn expect(&mut self, byte: u8, expected: &str) -> Result<(), String> {
+        if self.skip(byte) {
+            return Ok(());
+        }
+        Err(format!("expected {expected} before the last {} bytes", self.0.len()))
     }
-    *field = Some(if cursor.null() { None } else { Some(read(cursor)?) });
-    Ok(())
-}
 
-/// The decoded text of a field; empty if the field is absent or `null`, and `None` if the text is not UTF-8.
-fn read(text: Field<Text<'_>>) -> Option<Cow<'_, str>> {
-    text.flatten().map_or(Some(Cow::Borrowed("")), |text| text.read())
+    fn value(&mut self) -> Result<Value, String> {
+        let mut values = Deserializer::from_slice(self.0).into_iter();
+        let value = values.next().unwrap_or_else(|| serde_json::from_slice(b""));
+        let value = value.map_err(|error| format!("{error} of the last {} bytes", self.0.len()))?;
+        self.0 = &self.0[values.byte_offset()..];
+        Ok(value)
+    }
 }

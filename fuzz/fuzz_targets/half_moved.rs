@@ -4,7 +4,7 @@
 #![no_main]
 
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_core::annotations::{Moving, looks_half_moved};
+use clusterip_core::annotations::{is_moving, looks_half_moved};
 use clusterip_core::services::is_set_by_hand;
 use clusterip_moves::journal::Journal;
 use clusterip_moves::step::{TargetAddresses, Without, self};
@@ -32,9 +32,9 @@ fn check(service: &Value, journal: &Journal) {
     let text = serde_json::to_string(journal).unwrap();
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
-    assert!(Moving::is_on(&released));
+    assert!(is_moving(&released));
     let assigned = step::assigned(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
     step::ending(&assigned, journal, &journal.to, &[]);
     step::with_status(&assigned, journal);
-    assert!(!Moving::is_on(&step::cleaned_up(&assigned, journal, false)));
+    assert!(!is_moving(&step::cleaned_up(&assigned, journal, false)));
 }

@@ -26,7 +26,7 @@ fn check(document: &Value) {
             for pool in &settings.nodes.pools {
                 for cidr in &pool.cidrs {
                     let mut allocator =
-                        settings.block_allocator(pool, *cidr).expect("a range that can be divided into blocks");
+                        settings.withheld_blocks(pool, *cidr).expect("a range that can be divided into blocks");
                     let block = allocator.allocate_next().expect("a free block");
                     assert!(cidr.contains(&block));
                     let meets = |range: &IpNet| range.contains(&block) || block.contains(range);

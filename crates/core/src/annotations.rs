@@ -9,9 +9,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use thiserror::Error;
 
-use crate::address::{Family, parse_address};
+use crate::address::parse_address;
 use crate::json::{field_mut, quote, unknown_name_message};
 use crate::label_selector::Labels;
 
@@ -21,8 +20,8 @@ pub const OS_ANNOTATION: &str = "clusterip-policy/os";
 pub const POOL_ANNOTATION: &str = "clusterip-policy/pool";
 /// The annotation of a Service that controls whether it may be moved, see [`Move`].
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
-/// The annotation that is set on a Service while its address is being changed, see [`Moving`]. It informs people. No
-/// decision reads it, because the author of the Service can write it too.
+/// The annotation that is set on a Service while its address is being changed, see [`in_moving_annotation`]. It informs
+/// people: no decision reads its value, because the author of the Service can write it too.
 pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
 /// The external name of a Service that is being moved. It never resolves (RFC 2606).
 pub const MOVING_NAME: &str = "moving.invalid";
@@ -44,18 +43,6 @@ pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
 /// The annotation of a Namespace that the PodNodeSelector admission plugin reads: the labels that the nodes of all its
 /// Pods must have, as `key=value,key=value`.
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
-
-/// The annotations of Services that the policy or its host reads, besides [`FOREIGN_ANNOTATIONS`].
-pub const SERVICE_ANNOTATIONS: [&str; 6] = [
-    MOVE_ANNOTATION,
-    MOVING_ANNOTATION,
-    OS_ANNOTATION,
-    POOL_ANNOTATION,
-    RECORD_ANNOTATION,
-    REQUESTED_ADDRESS_ANNOTATION,
-];
-/// The annotations of Namespaces that the policy reads.
-pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
 
 /// The label of the Leases of `clusterip`. Its value says what the Lease is for.
 pub const LEASE_LABEL: &str = "clusterip-policy/lease";
@@ -121,7 +108,7 @@ fn too_long(key: &str) -> Option<usize> {
         // Label values and pool names have at most 63 characters.
         OS_ANNOTATION | POOL_ANNOTATION => Some(64),
         RECORD_ANNOTATION | REQUESTED_ADDRESS_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
-        MOVING_ANNOTATION => Some(Moving::TOO_LONG),
+        MOVING_ANNOTATION => Some(1024),
         NODE_SELECTOR_ANNOTATION => Some(4096),
         _ => FOREIGN_ANNOTATIONS.contains(&key).then_some(TOO_LONG_FOR_ADDRESSES),
     }
@@ -228,12 +215,10 @@ pub enum Move {
 }
 
 impl Move {
-    /// The value of the annotation of a Service object; `None` if the Service has no such annotation, or another value.
     pub fn of(service: &Value) -> Option<Self> {
         Self::parse(annotation(service, MOVE_ANNOTATION)?.as_str()?)
     }
 
-    /// Parses the value of the annotation; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "now" => Some(Self::Now),
@@ -243,72 +228,16 @@ impl Move {
     }
 }
 
-/// The value of [`MOVING_ANNOTATION`]: the addresses of a Service before and after its move.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moving {
-    /// The old addresses, at most one of each family.
-    pub from: Vec<IpAddr>,
-    /// The new addresses, at most one of each family; empty if the API server picks them.
-    pub to: Vec<IpAddr>,
+/// Whether a Service object has [`MOVING_ANNOTATION`], with any value.
+pub fn is_moving(service: &Value) -> bool {
+    annotation(service, MOVING_ANNOTATION).is_some()
 }
 
-/// Why a value of [`MOVING_ANNOTATION`] was not written by a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum MovingError {
-    /// The value has [`Moving::TOO_LONG`] characters or more.
-    #[error("it is longer than {} characters", Moving::TOO_LONG - 1)]
-    TooLong,
-    /// The value is not a JSON object.
-    #[error("it is not a JSON object")]
-    NotAnObject,
-    /// `from` or `to` is not a list of addresses.
-    #[error("{0} is not a list of IP addresses")]
-    NotAddresses(&'static str),
-    /// `from` or `to` has more than one address of a family.
-    #[error("{0} has more than one address of a family")]
-    TooMany(&'static str),
-}
-
-impl Moving {
-    /// A value with at least this many characters is not read.
-    pub const TOO_LONG: usize = 1024;
-
-    /// Whether a Service object has the annotation, with any value.
-    pub fn is_on(service: &Value) -> bool {
-        annotation(service, MOVING_ANNOTATION).is_some()
-    }
-
-    /// Parses the value of the annotation. Fields other than `from` and `to` are ignored.
-    pub fn parse(text: &str) -> Result<Self, MovingError> {
-        if is_too_long(text, Self::TOO_LONG) {
-            return Err(MovingError::TooLong);
-        }
-        let value: Value = serde_json::from_slice(text.as_bytes()).map_err(|_| MovingError::NotAnObject)?;
-        let fields = value.as_object().ok_or(MovingError::NotAnObject)?;
-        let side = |key: &'static str| -> Result<Vec<IpAddr>, MovingError> {
-            let items = match fields.get(key) {
-                None => return Ok(Vec::new()),
-                Some(list) => list.as_array().ok_or(MovingError::NotAddresses(key))?,
-            };
-            let mut addresses: Vec<IpAddr> = Vec::new();
-            for item in items {
-                let address = item.as_str().and_then(|text| text.parse().ok());
-                let address: IpAddr = address.ok_or(MovingError::NotAddresses(key))?;
-                if addresses.iter().any(|other| Family::of(*other) == Family::of(address)) {
-                    return Err(MovingError::TooMany(key));
-                }
-                addresses.push(address);
-            }
-            Ok(addresses)
-        };
-        Ok(Self { from: side("from")?, to: side("to")? })
-    }
-
-    /// The value of the annotation.
-    pub fn text(&self) -> String {
-        let side = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
-        json!({"from": side(&self.from), "to": side(&self.to)}).to_string()
-    }
+/// The value of [`MOVING_ANNOTATION`]: the addresses before and after the move. `to` is empty if the API server picks
+/// them.
+pub fn in_moving_annotation(from: &[IpAddr], to: &[IpAddr]) -> String {
+    let side = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({"from": side(from), "to": side(to)}).to_string()
 }
 
 /// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or it is an alias of
@@ -317,7 +246,7 @@ impl Moving {
 pub fn looks_half_moved(service: &Value) -> bool {
     let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field)?.as_str());
     let is_alias = spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME);
-    Moving::is_on(service) || is_alias
+    is_moving(service) || is_alias
 }
 
 /// The annotation of an object with this key.
@@ -363,7 +292,6 @@ pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }
 
-/// Whether a list of addresses is too long to be read.
 pub(crate) fn is_too_long_for_addresses(text: &str) -> bool {
     is_too_long(text, TOO_LONG_FOR_ADDRESSES)
 }

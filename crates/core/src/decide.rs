@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::decision::Decision;
-use crate::external::{self, Held, HolderOf};
-use crate::json::{TypeMismatch, describe};
+use crate::external::{self, HolderOf};
+use crate::json::describe;
 use crate::lookups::{Cluster, LazyNamespace};
 use crate::nodes::{self, Allocation};
 use crate::request::{About, Request};
@@ -48,14 +48,12 @@ pub fn decide_value(request: &Value, settings: &Settings, in_use: InUse<'_>, clu
     }
 }
 
-/// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
-/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see `external/held.rs`. A
-/// payload that can't be read is denied with status 400 and the reason.
+/// Answers `{"request": AdmissionRequest, "settings": …}`. A payload that can't be read is denied with status 400 and the
+/// reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
     let unreadable = |why: &str| {
         Response::unreadable(format!("the request is not a JSON document with request and settings: {why}"))
     };
-    // A generic value instead of a type: deserialising types would make the module larger.
     let mut payload: Value = match serde_json::from_slice(payload) {
         Ok(payload) => payload,
         Err(error) => return unreadable(&error.to_string()),
@@ -65,28 +63,17 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
     }
     let mut field = |key: &str| payload.get_mut(key).map(Value::take).unwrap_or_default();
     let (mut request, settings) = (field("request"), field("settings"));
-    let (allocation, external) = (field("allocation"), field("external"));
     let settings = match Settings::from_value(&settings) {
         Ok(settings) => settings,
         Err(invalid) => return Response::unreadable(format!("invalid settings: {invalid}")),
     };
-    let read = || -> Result<_, TypeMismatch> { Ok((Allocation::read(&allocation)?, Held::read(&external)?)) };
-    let decision = match read() {
-        Ok((allocation, held)) => {
-            let holder_of = held.as_ref().map(|held| |address| held.holder(address));
-            let external = holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>);
-            let in_use = InUse { blocks: allocation.as_ref(), external };
-            decide_value(&request, &settings, in_use, cluster)
-        }
-        Err(mismatch) => Decision::unreadable(&mismatch),
-    };
+    let decision = decide_value(&request, &settings, InUse::default(), cluster);
     Response::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
 }
 
 /// The answer about settings: the fields that Kubewarden reads, and warnings for hosts that can show them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingsResponse {
-    /// Whether the policy can use the settings.
     pub valid: bool,
     /// All mistakes, one on each line.
     pub message: Option<String>,

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::annotations::{REASON_ANNOTATION, RECORD_ANNOTATION, annotate, cut, in_record};
 use crate::json::{TypeMismatch, field_mut, quote};
 use crate::label_selector::Labels;
+use crate::lookups::LookupError;
 use crate::services::ADDRESS_FIELDS;
 
 /// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
@@ -18,13 +19,11 @@ pub(crate) const MAX_LINE_LENGTH: usize = 256;
 /// The decision about a request, and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What happens.
     pub verdict: Verdict,
     /// The name of the Service's pool, if a pool was looked for.
     pub pool: Option<String>,
     /// Whether a pool was looked for, and none matches the Service, or its annotation names none that it may have.
     pub unmatched: bool,
-    /// The evidence about nodes, if it was needed.
     pub evidence: Option<Report>,
     /// The new addresses that the author of the request set and that the Service may have. A host with a ledger
     /// reserves no others: the API server checks an object only after its webhooks have answered, so a request that it
@@ -42,12 +41,10 @@ pub struct Decision {
     /// The new value of `REASON_ANNOTATION`, not longer than a warning; empty if the annotation is removed, `None` if
     /// it stays as it is.
     pub note: Option<String>,
-    /// Warnings for the author of the request.
     pub warnings: Vec<String>,
 }
 
 impl Decision {
-    /// A decision without reasons and warnings.
     pub(crate) fn new(verdict: Verdict) -> Self {
         Self {
             verdict,
@@ -63,12 +60,10 @@ impl Decision {
         }
     }
 
-    /// The refusal of a request about which nothing is decided.
     pub fn denied(code: u16, message: String) -> Self {
         Self::new(Verdict::Denied(Denial { code, message }))
     }
 
-    /// The refusal of a request that can't be read.
     pub fn unreadable(mismatch: &TypeMismatch) -> Self {
         Self::denied(400, format!("the request can't be read: {mismatch}"))
     }
@@ -78,7 +73,6 @@ impl Decision {
         self.warnings.iter().map(|warning| cut(warning, MAX_LINE_LENGTH).into_owned()).collect()
     }
 
-    /// The refusal; `None` if the request is admitted.
     pub fn denial(&self) -> Option<&Denial> {
         if let Verdict::Denied(denial) = &self.verdict { Some(denial) } else { None }
     }
@@ -116,7 +110,6 @@ impl Decision {
         true
     }
 
-    /// The object of the request as the decision changes it; `None` if it stays as it is.
     pub fn changed(&self, object: &Value) -> Option<Value> {
         let mut object = object.clone();
         self.carry_out(&mut object).then_some(object)
@@ -156,12 +149,10 @@ pub enum Verdict {
     Assigned(Vec<IpNet>),
     /// The object stays as it is, for this reason.
     Unchanged(String),
-    /// The request is refused.
     Denied(Denial),
 }
 
 impl Verdict {
-    /// `allocated`, `unchanged` or `denied`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Allocated(_) | Self::Assigned(_) => "allocated",
@@ -170,17 +161,19 @@ impl Verdict {
         }
     }
 
-    /// Whether the object gets addresses or blocks.
     pub fn is_allocated(&self) -> bool {
         matches!(self, Self::Allocated(_) | Self::Assigned(_))
     }
 
-    /// Whether the request is refused.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied(_))
     }
 
-    /// Why the object stays as it is, or why the request is refused.
+    /// The verdict, in which a refusal names the object, such as `Service shop/web`.
+    pub(crate) fn about(self, object: &str) -> Self {
+        if let Self::Denied(denial) = self { Self::Denied(denial.about(object)) } else { self }
+    }
+
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Allocated(_) | Self::Assigned(_) => None,
@@ -199,18 +192,43 @@ impl Serialize for Verdict {
 /// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The HTTP status that the API server answers with.
     pub code: u16,
     /// The object, the range, the evidence and the remedy.
     pub message: String,
 }
 
+/// The HTTP status of a refusal because a look-up failed.
+pub(crate) const LOOKUP_FAILED: u16 = 500;
+
+impl Denial {
+    /// The same refusal, which begins with the object.
+    pub(crate) fn about(self, object: &str) -> Self {
+        Self { message: format!("{object}: {}", self.message), ..self }
+    }
+}
+
+impl From<LookupError> for Denial {
+    fn from(error: LookupError) -> Self {
+        Self { code: LOOKUP_FAILED, message: format!("{error}; {}", error.remedy()) }
+    }
+}
+
+impl From<Denial> for Verdict {
+    fn from(denial: Denial) -> Self {
+        Self::Denied(denial)
+    }
+}
+
+impl From<LookupError> for Verdict {
+    fn from(error: LookupError) -> Self {
+        Self::Denied(error.into())
+    }
+}
+
 /// The decision about a Service's external addresses, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
-    /// What happens.
     pub outcome: RecordChange,
-    /// The pool of the addresses, if known.
     pub pool: Option<String>,
     /// The addresses that the Service has after the request, in the order of its families.
     pub addresses: Vec<IpAddr>,
@@ -223,16 +241,12 @@ pub struct External {
 pub enum RecordChange {
     /// It is written, because the Service gets other addresses than it has.
     Recorded,
-    /// It is removed.
     Removed,
-    /// It stays as it is.
     Unchanged,
-    /// The request is refused.
     Denied,
 }
 
 impl RecordChange {
-    /// `recorded`, `removed`, `unchanged` or `denied`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Recorded => "recorded",
@@ -244,7 +258,6 @@ impl RecordChange {
 }
 
 impl External {
-    /// Whether the record changes.
     pub fn changes(&self) -> bool {
         matches!(self.outcome, RecordChange::Recorded | RecordChange::Removed)
     }
@@ -273,7 +286,6 @@ pub struct Report {
     /// The source, such as `Deployment shop/web`. Without labels, the other conditions that led to the pool, such as
     /// `namespace shop`.
     pub source: String,
-    /// The node labels.
     pub labels: Labels,
     /// A sentence for each label on which the selected workloads disagree. Unlike a warning, it is never cut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -11,18 +11,14 @@ use thiserror::Error;
 pub struct TypeMismatch {
     /// The path, such as `request.object.spec.clusterIPs[0]`.
     pub path: String,
-    /// A description of the expected value.
     pub expected: &'static str,
-    /// A description of the value that was found.
     pub found: String,
 }
 
 /// A value and its path. `null` counts as absent, as in the API server.
 #[derive(Clone, Debug)]
 pub struct Located<'v> {
-    /// The value.
     pub value: &'v Value,
-    /// The path of the value in its document.
     pub path: String,
 }
 
@@ -34,14 +30,23 @@ impl<'v> Located<'v> {
 
     /// The field of an object; `None` if the field is absent or null, or if the value itself is null.
     pub fn get(&self, key: &str) -> Result<Option<Located<'v>>, TypeMismatch> {
-        if self.value.is_null() {
-            return Ok(None);
-        }
-        Ok(self
-            .object()?
-            .get(key)
-            .filter(|value| !value.is_null())
-            .map(|value| Located { value, path: self.key_path(key) }))
+        Ok(self.field(key)?.map(|value| self.below(key, value)))
+    }
+
+    /// As [`Self::get`], without the path, which takes longer than everything else.
+    fn field(&self, key: &str) -> Result<Option<&'v Value>, TypeMismatch> {
+        let field = if self.value.is_null() { None } else { self.object()?.get(key) };
+        Ok(field.filter(|value| !value.is_null()))
+    }
+
+    fn below(&self, key: &str, value: &'v Value) -> Located<'v> {
+        Located { value, path: self.key_path(key) }
+    }
+
+    /// As [`Self::get`], with `null` for an absent field.
+    pub fn at(&self, key: &str) -> Result<Located<'v>, TypeMismatch> {
+        static NULL: Value = Value::Null;
+        Ok(self.get(key)?.unwrap_or_else(|| Located { value: &NULL, path: self.key_path(key) }))
     }
 
     /// The field at the end of a path of fields; `None` if a field on the path is absent or null.
@@ -56,7 +61,6 @@ impl<'v> Located<'v> {
         Ok(Some(at))
     }
 
-    /// The path of a field of this value.
     pub fn key_path(&self, key: &str) -> String {
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         match (plain, self.path.is_empty()) {
@@ -66,7 +70,6 @@ impl<'v> Located<'v> {
         }
     }
 
-    /// The fields of an object.
     pub fn object(&self) -> Result<&'v Map<String, Value>, TypeMismatch> {
         self.value.as_object().ok_or_else(|| self.mismatch("an object"))
     }
@@ -78,15 +81,15 @@ impl<'v> Located<'v> {
         Ok(items.iter().enumerate().map(move |(index, value)| Located { value, path: format!("{path}[{index}]") }))
     }
 
-    /// The text of a string.
     pub fn text(&self) -> Result<&'v str, TypeMismatch> {
         self.value.as_str().ok_or_else(|| self.mismatch("a string"))
     }
 
     /// The string in a field; `None` if the field is absent, null or empty.
     pub fn text_of(&self, key: &str) -> Result<Option<&'v str>, TypeMismatch> {
-        match self.get(key)? {
-            Some(at) => Ok(Some(at.text()?).filter(|text| !text.is_empty())),
+        match self.field(key)? {
+            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(value) => Err(self.below(key, value).mismatch("a string")),
             None => Ok(None),
         }
     }
@@ -113,7 +116,6 @@ impl<'v> Located<'v> {
         }
     }
 
-    /// A map of strings.
     pub fn map(&self) -> Result<BTreeMap<String, String>, TypeMismatch> {
         self.first(usize::MAX)
     }
@@ -121,7 +123,8 @@ impl<'v> Located<'v> {
     fn first(&self, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         let mut map = BTreeMap::new();
         for (name, value) in self.object()?.iter().take(most) {
-            map.insert(name.clone(), Located::new(value, self.key_path(name)).text()?.to_owned());
+            let text = value.as_str().ok_or_else(|| self.below(name, value).mismatch("a string"))?;
+            map.insert(name.clone(), text.to_owned());
         }
         Ok(map)
     }

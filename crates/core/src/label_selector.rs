@@ -12,18 +12,14 @@ pub const MAX_LABELS: usize = 64;
 /// A Kubernetes `LabelSelector`. Every requirement must match; a selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    /// Labels that must be present with exactly this value.
     pub match_labels: Labels,
-    /// Further requirements.
     pub match_expressions: Vec<Requirement>,
 }
 
 /// One entry of `matchExpressions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The key of the label.
     pub key: String,
-    /// How its value relates to `values`.
     pub operator: Operator,
     /// At least one value for `In` and `NotIn`, no values for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
@@ -32,21 +28,16 @@ pub struct Requirement {
 /// The operators of a label selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// The label is present with one of the values.
     In,
     /// The label is absent, or has another value.
     NotIn,
-    /// The label is present.
     Exists,
-    /// The label is absent.
     DoesNotExist,
 }
 
 impl Operator {
-    /// The names, as Kubernetes writes them.
     pub const NAMES: [&'static str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
-    /// The operator of this name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "In" => Some(Self::In),
@@ -69,7 +60,6 @@ impl LabelSelector {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether `labels` match every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         includes(labels, &self.match_labels)
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))

@@ -1,42 +1,7 @@
 //! Decides which ClusterIP and which external addresses a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
-//! A request and the settings go in as JSON, and a [`response`] comes out. Here the cluster has no objects; a host
-//! implements [`lookups::Cluster`]:
-//!
-//! ```
-//! use clusterip_core::lookups::EmptyCluster;
-//! use clusterip_core::validate;
-//! use serde_json::json;
-//!
-//! let service = json!({
-//!     "apiVersion": "v1",
-//!     "kind": "Service",
-//!     "metadata": {"name": "web", "namespace": "shop", "annotations": {"clusterip-policy/os": "windows"}},
-//!     "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
-//! });
-//! let payload = json!({
-//!     "request": {
-//!         "uid": "00000000-0000-4000-8000-000000000001",
-//!         "kind": {"group": "", "version": "v1", "kind": "Service"},
-//!         "operation": "CREATE",
-//!         "namespace": "shop",
-//!         "name": "web",
-//!         "object": service,
-//!     },
-//!     "settings": {
-//!         "services": {
-//!             "pools": [
-//!                 {"name": "windows", "cidrs": ["10.96.1.0/24"], "match": {"os": "windows"}},
-//!                 {"name": "linux", "cidrs": ["10.96.0.0/24"], "match": {"os": "linux"}},
-//!             ],
-//!             "order": "lowest",
-//!         },
-//!     },
-//! });
-//! let response = validate(payload.to_string().as_bytes(), &EmptyCluster);
-//! let changed = response.mutated_object.expect("a Service with an address");
-//! assert_eq!(changed["spec"]["clusterIP"], "10.96.1.1");
-//! ```
+//! [`decide()`] takes typed values: a request, the settings, what is in use, and a host that implements
+//! [`lookups::Cluster`]. [`validate`] does the same with JSON, for the policy module.
 //!
 //! # Modules
 //!

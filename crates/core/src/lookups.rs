@@ -103,7 +103,6 @@ impl Cluster for EmptyCluster {
 /// The workloads of one kind that a Service selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selected {
-    /// The workloads, in any order.
     pub workloads: Vec<Workload>,
     /// Whether there may be more: a host may bound how much one decision reads. The answer then has a warning.
     pub is_cut: bool,
@@ -121,16 +120,13 @@ impl From<Vec<Workload>> for Selected {
 /// The metadata of a Namespace that affects its Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceMeta {
-    /// `metadata.labels`
     pub labels: Labels,
-    /// `metadata.annotations`
     pub annotations: AnnotationMap,
 }
 
 /// The result of reserving an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// The address is in use.
     Taken,
     /// The address is free, and the Service of the request may have it.
     Reserved,
@@ -143,40 +139,16 @@ pub enum Reserve {
 pub enum LookupError {
     /// The policy or its host lacks the permission to read this kind.
     #[error("no permission to read {resource}: {detail}")]
-    NotGranted {
-        /// The kind, with its API version.
-        resource: String,
-        /// The error text of the host.
-        detail: String,
-    },
-    /// The cluster does not have this kind.
+    NotGranted { resource: String, detail: String },
     #[error("the cluster has no {resource}: {detail}")]
-    NoSuchApi {
-        /// The kind, with its API version.
-        resource: String,
-        /// The error text of the host.
-        detail: String,
-    },
-    /// The host's answer does not have the expected form.
+    NoSuchApi { resource: String, detail: String },
     #[error("the host's answer about {resource} can't be read: {detail}")]
-    Malformed {
-        /// The kind, with its API version.
-        resource: String,
-        /// The mistake, and its path.
-        detail: String,
-    },
-    /// Any other failure.
+    Malformed { resource: String, detail: String },
     #[error("looking up {resource} failed: {detail}")]
-    Failed {
-        /// The kind, with its API version.
-        resource: String,
-        /// The error text of the host.
-        detail: String,
-    },
+    Failed { resource: String, detail: String },
 }
 
 impl LookupError {
-    /// The remedy, for the reader of the error.
     pub fn remedy(&self) -> String {
         // Only workloads can be left out by a setting.
         let drop_it = |resource: &str| {
@@ -202,12 +174,10 @@ pub struct LazyNamespace<'c> {
 }
 
 impl<'c> LazyNamespace<'c> {
-    /// The Namespace of this name. The look-up happens in [`Self::get`].
     pub fn new(name: &'c str, cluster: &'c dyn Cluster) -> Self {
         Self { name, cluster, meta: OnceCell::new() }
     }
 
-    /// The name of the Namespace.
     pub fn name(&self) -> &'c str {
         self.name
     }

@@ -11,13 +11,10 @@ use crate::services::Service;
 pub struct Request {
     /// `uid`: the API server sets a new one for each call of a webhook.
     pub uid: String,
-    /// `operation`
     pub operation: Operation,
-    /// The namespace of the object.
     pub namespace: String,
     /// The name of the object; empty if the API server has yet to generate it.
     pub name: String,
-    /// The object that is created or updated.
     pub about: About,
 }
 
@@ -35,7 +32,6 @@ pub enum About {
 /// A creation or an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<T> {
-    /// The new object.
     pub object: T,
     /// The existing object; `None` for a creation.
     pub old: Option<T>,
@@ -44,11 +40,8 @@ pub struct Change<T> {
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// `CREATE`
     Create,
-    /// `UPDATE`
     Update,
-    /// `DELETE`, `CONNECT` or any other
     Other,
 }
 
@@ -57,28 +50,18 @@ impl Request {
     pub fn read(request: &Value) -> Result<Self, TypeMismatch> {
         let request = Located::new(request, "request");
         request.object()?;
+        let missing =
+            |key: &str, expected| TypeMismatch { path: request.key_path(key), expected, found: "nothing".into() };
         let operation = match request.text_of("operation")? {
             Some("CREATE") => Operation::Create,
             Some("UPDATE") => Operation::Update,
             Some(_) => Operation::Other,
-            None => {
-                return Err(TypeMismatch {
-                    path: request.key_path("operation"),
-                    expected: "an operation",
-                    found: "nothing".into(),
-                });
-            }
+            None => return Err(missing("operation", "an operation")),
         };
         let kind = match request.get("kind")? {
             Some(kind) if kind.text_of("group")?.is_some() || kind.text_of("version")? != Some("v1") => None,
             Some(kind) => kind.text_of("kind")?,
-            None => {
-                return Err(TypeMismatch {
-                    path: request.key_path("kind"),
-                    expected: "a kind",
-                    found: "nothing".into(),
-                });
-            }
+            None => return Err(missing("kind", "a kind")),
         };
         let itself = request.text_of("subResource")?.is_none() && operation != Operation::Other;
         let about = match kind.filter(|_| itself) {
@@ -95,10 +78,7 @@ impl Request {
         let namespace = match (request.text_of("namespace")?, &about) {
             (Some(namespace), _) => Some(namespace),
             (None, About::Other) => None,
-            (None, _) => match request.descend(&["object", "metadata"])? {
-                Some(metadata) => metadata.text_of("namespace")?,
-                None => None,
-            },
+            (None, _) => request.at("object")?.at("metadata")?.text_of("namespace")?,
         };
         let name = request.text_of("name")?.or(match &about {
             About::Service(service) => Some(service.object.name.as_str()),
@@ -114,7 +94,6 @@ impl Request {
         })
     }
 
-    /// The creation of a Node.
     pub fn of_new_node(node: Node) -> Self {
         let (name, about) = (node.name.clone(), About::Node(Change { object: node, old: None }));
         Self { uid: String::new(), operation: Operation::Create, namespace: String::new(), name, about }

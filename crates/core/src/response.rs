@@ -11,12 +11,9 @@ use crate::decision::{Decision, Denial, Verdict};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Response {
-    /// Whether the request is admitted.
     pub accepted: bool,
-    /// The reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The HTTP status of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     /// The object of the request with its new addresses, blocks or record; `None` if it does not change.
@@ -43,7 +40,6 @@ impl Response {
         Self { accepted, message, code, mutated_object, audit_annotations, warnings }
     }
 
-    /// The response to a request that can't be read.
     pub(crate) fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
         Self::new(Decision::new(verdict), Value::Null)

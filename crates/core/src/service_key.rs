@@ -9,14 +9,11 @@ use thiserror::Error;
 /// The namespace and the name of a Service, ordered by namespace first. It is displayed as `NAMESPACE/NAME`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceKey {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
 impl ServiceKey {
-    /// The key of the Service of this namespace and name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::json::{Located, TypeMismatch};
-use crate::label_selector::{Labels, MAX_LABELS, selects};
+use crate::label_selector::{Labels, MAX_LABELS};
 
 /// Where a kind keeps its Pod template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,11 +22,8 @@ pub enum TemplateAt {
 /// A kind of workload, with the information to look it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKind {
-    /// Group and version, such as `apps/v1`, or `v1` for the core group.
     pub api_version: String,
-    /// The kind, such as `Deployment`.
     pub kind: String,
-    /// The place of its Pod template.
     pub template: TemplateAt,
 }
 
@@ -64,26 +61,20 @@ impl WorkloadKind {
     /// Parses a known name such as `Deployment`, or `group/version/Kind` for a custom resource with its Pod template at
     /// `spec.template`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
+        let mut known = Self::known().into_iter();
         let parts: Vec<&str> = text.split('/').collect();
-        match parts.as_slice() {
-            [name] => Self::known().into_iter().find(|known| known.kind == *name),
-            [group, version, kind] => {
-                let api_version = format!("{group}/{version}");
-                let known =
-                    Self::known().into_iter().find(|known| known.api_version == api_version && known.kind == *kind);
-                known.or_else(|| {
-                    let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-                    let good = !group.is_empty()
-                        && group.chars().all(|c| lower(c) || c == '-' || c == '.')
-                        && version.starts_with('v')
-                        && version.chars().all(lower)
-                        && kind.starts_with(|c: char| c.is_ascii_uppercase())
-                        && kind.chars().all(|c| c.is_ascii_alphanumeric());
-                    good.then(|| Self { api_version, kind: (*kind).into(), template: TemplateAt::Template })
-                })
-            }
-            _ => None,
-        }
+        let [group, version, kind] = parts[..] else { return known.find(|known| known.kind == text) };
+        let api_version = format!("{group}/{version}");
+        known.find(|known| known.api_version == api_version && known.kind == kind).or_else(|| {
+            let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+            let good = !group.is_empty()
+                && group.chars().all(|c| lower(c) || c == '-' || c == '.')
+                && version.starts_with('v')
+                && version.chars().all(lower)
+                && kind.starts_with(|c: char| c.is_ascii_uppercase())
+                && kind.chars().all(|c| c.is_ascii_alphanumeric());
+            good.then(|| Self { api_version, kind: kind.into(), template: TemplateAt::Template })
+        })
     }
 }
 
@@ -109,51 +100,25 @@ impl TemplateAt {
         }
     }
 
-    /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods
-    /// do not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
-    pub fn selected(self, labels: &Value, spec: &Value, selector: &Labels) -> Result<Option<PodSpec>, TypeMismatch> {
-        match self.template(labels, spec)? {
-            Some((labels, spec)) if selects(selector, &labels) => self.pod_spec(spec.as_ref()).map(Some),
-            _ => Ok(None),
-        }
-    }
-
     /// Reads the labels and the spec of the Pods of an object with these `metadata.labels` and this `spec`; `None` if
-    /// the object has no Pod template.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the labels can't be read.
+    /// the object has no Pod template. The error is about the labels. Only a Pod itself is bound to a Node: a template
+    /// that names one does not count.
     pub fn pods(self, labels: &Value, spec: &Value) -> Result<Option<Pods>, TypeMismatch> {
-        let template = self.template(labels, spec)?;
-        Ok(template.map(|(labels, spec)| Pods { labels, spec: self.pod_spec(spec.as_ref()) }))
-    }
-
-    fn template<'v>(
-        self,
-        labels: &'v Value,
-        spec: &'v Value,
-    ) -> Result<Option<(Labels, Option<Located<'v>>)>, TypeMismatch> {
         let spec = Located::new(spec, "spec");
-        let template = match self {
-            Self::Itself if labels.is_null() => return Ok(Some((Labels::new(), Some(spec)))),
-            Self::Itself => return Ok(Some((Located::new(labels, "metadata.labels").map()?, Some(spec)))),
-            Self::Template | Self::JobTemplate => spec.descend(&self.path()[1..])?,
-        };
-        let Some(template) = template else { return Ok(None) };
-        let labels = template.get("metadata")?.map_or(Ok(Labels::new()), |metadata| metadata.map_of("labels"))?;
-        Ok(Some((labels, template.get("spec")?)))
-    }
-
-    fn pod_spec(self, spec: Option<&Located<'_>>) -> Result<PodSpec, TypeMismatch> {
-        let read = spec.map_or(Ok(PodSpec::default()), PodSpec::read)?;
-        Ok(if self == Self::Itself { read } else { PodSpec { node: None, ..read } })
+        if self == Self::Itself {
+            let labels =
+                if labels.is_null() { Labels::new() } else { Located::new(labels, "metadata.labels").map()? };
+            return Ok(Some(Pods { labels, spec: PodSpec::read(&spec) }));
+        }
+        let Some(template) = spec.descend(&self.path()[1..])? else { return Ok(None) };
+        let (labels, spec) = (template.at("metadata")?.map_of("labels")?, PodSpec::read(&template.at("spec")?));
+        Ok(Some(Pods { labels, spec: spec.map(|spec| PodSpec { node: None, ..spec }) }))
     }
 }
 
 /// What an object says about its Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pods {
-    /// The labels of the Pods.
     pub labels: Labels,
     /// The spec of the Pods, or the mistake in it. It matters only to a Service that selects the Pods.
     pub spec: Result<PodSpec, TypeMismatch>,
@@ -162,9 +127,7 @@ pub struct Pods {
 /// An object whose Pods a Service selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// The name of the object.
     pub name: String,
-    /// The Pod spec of its template.
     pub pod_spec: Arc<PodSpec>,
 }
 
@@ -187,9 +150,8 @@ pub struct PodSpec {
     /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`. A node must match at
     /// least one of them. Empty if they exceed [`MAX_AFFINITY_TERMS`].
     pub affinity: Vec<Term>,
-    /// `spec.runtimeClassName`
     pub runtime_class: Option<String>,
-    /// `spec.nodeName`, which is set once the Pod is bound
+    /// `spec.nodeName`, which is set once the Pod is bound.
     pub node: Option<String>,
 }
 
@@ -215,9 +177,8 @@ impl PodSpec {
             affinity.clear();
         }
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let os = spec.get("os")?;
         Ok(Self {
-            os: os.map_or(Ok(None), |os| os.text_of("name"))?.map(str::to_ascii_lowercase),
+            os: spec.at("os")?.text_of("name")?.map(str::to_ascii_lowercase),
             node_selector: spec.first_of("nodeSelector", MAX_LABELS)?,
             affinity,
             runtime_class: owned(spec.text_of("runtimeClassName")?),
@@ -258,26 +219,14 @@ pub(crate) fn normal(key: &str, value: &str) -> String {
 fn agreed(terms: &[Term], key: &str) -> Option<String> {
     let mut agreed: Option<String> = None;
     for term in terms {
-        match term.allows(key) {
-            Allowed::Nothing => {}
-            Allowed::Anything => return None,
-            Allowed::These(values) => {
-                let mut values = values.into_iter();
-                let (value, None) = (values.next()?, values.next()) else { return None };
-                if agreed.as_ref().is_some_and(|agreed| *agreed != value) {
-                    return None;
-                }
-                agreed = Some(value);
-            }
+        let mut values = term.allowed(key)?.into_iter();
+        match (values.next(), values.next()) {
+            (None, _) => {}
+            (Some(value), None) if agreed.as_ref().is_none_or(|agreed| *agreed == value) => agreed = Some(value),
+            _ => return None,
         }
     }
     agreed
-}
-
-enum Allowed {
-    Nothing,
-    Anything,
-    These(Vec<String>),
 }
 
 impl Term {
@@ -304,10 +253,10 @@ impl Term {
         1 + self.one_of.iter().map(|(_, values)| 1 + values.len()).sum::<usize>()
     }
 
-    /// The values of `key` with which a node can match this term.
-    fn allows(&self, key: &str) -> Allowed {
+    /// The values of `key` with which a node can match this term; `None` if it can with any.
+    fn allowed(&self, key: &str) -> Option<Vec<String>> {
         if !self.has_any {
-            return Allowed::Nothing;
+            return Some(Vec::new());
         }
         let values = |wanted: &str| {
             let mut allowed: Option<Vec<String>> = None;
@@ -322,10 +271,6 @@ impl Term {
             }
             allowed
         };
-        match values(key).or_else(|| if key == OS_LABEL { values(OS_LABEL_BETA) } else { None }) {
-            None => Allowed::Anything,
-            Some(values) if values.is_empty() => Allowed::Nothing,
-            Some(values) => Allowed::These(values),
-        }
+        values(key).or_else(|| if key == OS_LABEL { values(OS_LABEL_BETA) } else { None })
     }
 }

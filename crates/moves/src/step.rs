@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving, REASON_ANNOTATION};
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, REASON_ANNOTATION, in_moving_annotation, is_moving};
 use clusterip_core::external::stored;
 use clusterip_core::services::{Service, addresses};
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ pub enum Step {
 pub fn next(service: &Value, journal: &Journal) -> Step {
     if is_released(service, journal) {
         Step::Assign
-    } else if !Moving::is_on(service) && !has_leftover_name(service, journal) {
+    } else if !is_moving(service) && !has_leftover_name(service, journal) {
         Step::Idle
     } else if wants_status(service, journal) {
         Step::RestoreStatus
@@ -307,7 +307,7 @@ fn is_released(service: &Value, journal: &Journal) -> bool {
         }
         // A user may have made the Service single-stack, but then without the marker.
         ReleaseMethod::SingleStack => {
-            Moving::is_on(service)
+            is_moving(service)
                 && text(service, "type") != Some("ExternalName")
                 && text(service, "ipFamilyPolicy") == Some("SingleStack")
                 && addresses(service) == journal.from[..1.min(journal.from.len())]
@@ -370,7 +370,7 @@ fn annotation<'v>(service: &'v Value, name: &str) -> Option<&'v str> {
 
 /// The value of [`MOVING_ANNOTATION`] for an attempt to move to these addresses.
 fn marker(journal: &Journal, to: &[IpAddr]) -> String {
-    Moving { from: journal.from.clone(), to: to.to_vec() }.text()
+    in_moving_annotation(&journal.from, to)
 }
 
 pub(crate) fn annotate(service: &mut Value, name: &str, value: Option<&str>) {

@@ -110,54 +110,60 @@ fn only_names_and_blocks_of_a_node_list_are_read() {
 }
 
 #[test]
-fn invalid_name_or_block_of_a_node_list_is_denied_with_its_position() {
+fn invalid_name_or_block_of_a_node_list_is_denied_with_its_place() {
     check(vec![
-        Case { name: "nothing", list: b"", message: unread("expected an object at byte 0") },
-        Case { name: "a list", list: b"[]", message: unread("expected an object at byte 0") },
+        Case { name: "nothing", list: b"", message: unread("expected a Kubernetes list before the last 0 bytes") },
+        Case { name: "a list", list: b"[]", message: unread("expected a Kubernetes list before the last 2 bytes") },
+        Case {
+            name: "a key that is a number",
+            list: b"{5:1}",
+            message: unread("key: expected a string, found the number 5"),
+        },
+        Case {
+            name: "no white space of JSON",
+            list: b"{\x0c}",
+            message: unread("expected value at line 1 column 1 of the last 2 bytes"),
+        },
+        Case {
+            name: "a comma at the end",
+            list: br#"{"items":[],}"#,
+            message: unread("expected value at line 1 column 1 of the last 1 bytes"),
+        },
+        Case { name: "more behind the end", list: b"{} {}", message: unread("the last 2 bytes follow the list") },
         Case {
             name: "a Node that is null",
             list: br#"{"items":[null]}"#,
-            message: unread("expected an object at byte 14"),
+            message: unread("items[0]: expected an object, found null"),
         },
         Case {
             name: "a name that is a number",
             list: br#"{"items":[{"metadata":{"name":5}}]}"#,
-            message: unread("expected a string at byte 30"),
+            message: unread("items[0].metadata.name: expected a string, found the number 5"),
         },
         Case {
             name: "podCIDR that is a number",
             list: br#"{"items":[{"spec":{"podCIDR":5}}]}"#,
-            message: unread("expected a string at byte 29"),
+            message: unread("items[0].spec.podCIDR: expected a string, found the number 5"),
         },
         Case {
             name: "podCIDRs that is a string",
             list: br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#,
-            message: unread("expected a list at byte 30"),
+            message: unread("items[0].spec.podCIDRs: expected a list, found the string \"10.0.0.0/24\""),
         },
         Case {
             name: "one that is null",
             list: br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#,
-            message: unread("expected a string at byte 31"),
-        },
-        Case {
-            name: "podCIDR twice",
-            list: br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#,
-            message: unread("expected each field once at byte 43"),
-        },
-        Case {
-            name: "podCIDR twice, first null",
-            list: br#"{"items":[{"spec":{"podCIDR":null,"podCIDR":"y"}}]}"#,
-            message: unread("expected each field once at byte 44"),
+            message: unread("items[0].spec.podCIDRs[0]: expected a string, found null"),
         },
         Case {
             name: "no UTF-8",
             list: b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}",
-            message: unread("a string is not UTF-8"),
+            message: unread("invalid unicode code point at line 1 column 21 of the last 26 bytes"),
         },
         Case {
             name: "cut off",
             list: br#"{"items":[{"spec":{"podCIDR":"10.0"#,
-            message: unread("expected the end of a string at byte 34"),
+            message: unread("EOF while parsing a string at line 1 column 24 of the last 24 bytes"),
         },
     ]);
 }

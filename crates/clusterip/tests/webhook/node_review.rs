@@ -27,8 +27,6 @@ fn node(spec: Value) -> Value {
             "metadata": {"name": "linux-1", "labels": {"kubernetes.io/os": "linux"}},
             "spec": spec,
         },
-        // Only this program's own controller may say which blocks are held, and it does not send them in a request.
-        "allocation": {"held": [], "last": []},
     })
 }
 

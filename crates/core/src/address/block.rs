@@ -2,33 +2,9 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use thiserror::Error;
 
 use super::family::{Family, number};
 use super::occupancy::Occupancy;
-
-/// Why a block or range does not fit a CIDR.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BlockError {
-    /// The block would be larger than the CIDR, or smaller than one address.
-    #[error("blocks of /{block_len} can't be cut out of {cidr}: give a length from /{} to /{bits}", cidr.prefix_len())]
-    Length {
-        /// The CIDR to be cut.
-        cidr: IpNet,
-        /// The prefix length that was requested.
-        block_len: u8,
-        /// The longest prefix length of the family.
-        bits: u8,
-    },
-    /// The range has no address in common with the CIDR.
-    #[error("{range} is not in {cidr}")]
-    NotInRange {
-        /// The range that was requested.
-        range: IpNet,
-        /// The CIDR that it should overlap.
-        cidr: IpNet,
-    },
-}
 
 /// A CIDR cut into blocks of one length. Each block has an index from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +16,14 @@ pub struct Blocks {
 
 impl Blocks {
     /// Cuts `cidr` into blocks of `/block_len`. Host bits of `cidr` are ignored.
-    pub fn new(cidr: IpNet, block_len: u8) -> Result<Self, BlockError> {
-        let cidr = cidr.trunc();
-        let family = Family::of(cidr.addr());
-        if block_len < cidr.prefix_len() || block_len > family.bits() {
-            return Err(BlockError::Length { cidr, block_len, bits: family.bits() });
+    pub fn new(cidr: IpNet, block_len: u8) -> Result<Self, String> {
+        let all = Self::addresses(cidr);
+        let (shortest, longest) = (cidr.prefix_len(), all.block_len);
+        if (shortest..=longest).contains(&block_len) {
+            return Ok(Self { block_len, ..all });
         }
-        Ok(Self { family, cidr, block_len })
+        let cidr = all.cidr;
+        Err(format!("blocks of /{block_len} can't be cut out of {cidr}: give a length from /{shortest} to /{longest}"))
     }
 
     /// The addresses of `cidr` as blocks of `/32` or `/128`.
@@ -54,11 +31,6 @@ impl Blocks {
         let cidr = cidr.trunc();
         let family = Family::of(cidr.addr());
         Self { family, cidr, block_len: family.bits() }
-    }
-
-    /// The CIDR without host bits.
-    pub fn cidr(&self) -> IpNet {
-        self.cidr
     }
 
     /// The index of the last block. (The number of blocks would not fit into a `u128` for the addresses of `::/0`.)
@@ -93,9 +65,17 @@ impl Blocks {
         (first <= last).then(|| self.index(first)..=self.index(last))
     }
 
-    /// The index of the block that contains `address`; `None` if it is outside of the CIDR.
-    pub fn index_of(&self, address: IpAddr) -> Option<u128> {
-        self.cidr.contains(&address).then(|| self.index(number(address)))
+    /// The first index from `from` on that is not in `used`, with wrap-around: blocks are handed out in turn, as the
+    /// RangeAllocator of the Kubernetes controller manager does.
+    pub fn next_free(&self, used: &Occupancy, from: u128) -> Option<u128> {
+        let before = || used.first_gap(0..=from.checked_sub(1)?);
+        used.first_gap(from..=self.last_index()).or_else(before)
+    }
+
+    /// The index behind the last block that overlaps `range`, which is 0 at the end. `None` as in [`Self::indices`].
+    pub fn index_behind(&self, range: IpNet) -> Option<u128> {
+        let last = *self.indices(range)?.end();
+        Some(if last == self.last_index() { 0 } else { last + 1 })
     }
 
     fn index(&self, value: u128) -> u128 {
@@ -123,83 +103,4 @@ pub fn static_band_len(cidr: IpNet) -> u128 {
     const MAX_LENGTH: u128 = 256;
     let addresses = Blocks::addresses(cidr).last_index().saturating_add(1);
     if addresses <= MIN_LENGTH { 0 } else { (addresses / 16).clamp(MIN_LENGTH, MAX_LENGTH) }
-}
-
-/// No block is free.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("no block is free in {cidr}: all {held} are held")]
-pub struct Full {
-    /// The CIDR that is full.
-    pub cidr: IpNet,
-    /// How many blocks the CIDR has; all of them are in use.
-    pub held: u128,
-}
-
-/// Hands out the blocks of one CIDR in turn, like the RangeAllocator of the Kubernetes controller manager: the search
-/// starts behind the last block handed out, and wraps around.
-#[derive(Clone, Debug)]
-pub struct BlockAllocator {
-    blocks: Blocks,
-    held: Occupancy,
-    next: u128,
-}
-
-impl BlockAllocator {
-    /// An allocator in which all blocks are free.
-    pub fn new(blocks: Blocks) -> Self {
-        Self { blocks, held: Occupancy::default(), next: 0 }
-    }
-
-    /// Allocates the first free block behind the last block handed out, with wrap-around.
-    pub fn allocate_next(&mut self) -> Result<IpNet, Full> {
-        let last = self.blocks.last_index();
-        let found = self
-            .held
-            .first_gap(self.next..=last)
-            .or_else(|| self.next.checked_sub(1).and_then(|before| self.held.first_gap(0..=before)));
-        let full = || Full { cidr: self.blocks.cidr(), held: self.held.len() };
-        let index = found.ok_or_else(full)?;
-        let block = self.blocks.block(index).ok_or_else(full)?;
-        self.held.insert(index..=index);
-        self.next = if index == last { 0 } else { index + 1 };
-        Ok(block)
-    }
-
-    /// Marks every block that overlaps `range` as used: a block, a part of one, or several. Used blocks stay used. The
-    /// place where the search for the next block starts does not change.
-    pub fn occupy(&mut self, range: IpNet) -> Result<(), BlockError> {
-        let indices = self.indices(range)?;
-        self.held.insert(indices);
-        Ok(())
-    }
-
-    /// Frees every block that overlaps `range`. Blocks that are free stay free. The place where the search for the next
-    /// block starts does not change.
-    pub fn release(&mut self, range: IpNet) -> Result<(), BlockError> {
-        let indices = self.indices(range)?;
-        self.held.remove(indices);
-        Ok(())
-    }
-
-    /// Continues behind `last`, as if this allocator had handed it out. A block outside of the CIDR changes nothing.
-    pub fn continue_behind(&mut self, last: IpNet) {
-        if let Ok(indices) = self.indices(last) {
-            let index = *indices.end();
-            self.next = if index == self.blocks.last_index() { 0 } else { index + 1 };
-        }
-    }
-
-    /// Whether no block is free.
-    pub fn is_full(&self) -> bool {
-        self.held.first_gap(0..=self.blocks.last_index()).is_none()
-    }
-
-    /// How many blocks are in use.
-    pub fn held(&self) -> u128 {
-        self.held.len()
-    }
-
-    fn indices(&self, range: IpNet) -> Result<RangeInclusive<u128>, BlockError> {
-        self.blocks.indices(range).ok_or(BlockError::NotInRange { range, cidr: self.blocks.cidr() })
-    }
 }

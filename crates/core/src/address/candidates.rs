@@ -13,7 +13,6 @@ use super::span::Span;
 /// One CIDR of a pool, and the addresses of it that are never handed out.
 #[derive(Clone, Copy, Debug)]
 pub struct Range<'a> {
-    /// The CIDR.
     pub cidr: IpNet,
     /// How many addresses, counted from the network address, are kept for addresses set by hand.
     pub reserved: u64,
@@ -79,9 +78,7 @@ impl Range<'_> {
 /// Consecutive addresses of a range that are not handed out to every Service, for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WithheldSpan {
-    /// The addresses.
     pub span: Span,
-    /// The reason.
     pub why: Withholding,
 }
 
@@ -155,7 +152,6 @@ impl Candidates {
         self.bands.iter().fold(0, |sum, band| sum.saturating_add(band.count - band.skipped.len()))
     }
 
-    /// Whether `address` is one of the candidates.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.bands.iter().any(|band| band.position(address).is_some())
     }
@@ -244,7 +240,6 @@ pub enum Order {
     /// the first address, and rarely again at the next one.
     #[default]
     Spread,
-    /// Ascending.
     Lowest,
 }
 

@@ -6,16 +6,13 @@ use serde::Serialize;
 /// An IP family, written as Kubernetes writes it: `IPv4` or `IPv6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Family {
-    /// `IPv4`
     #[serde(rename = "IPv4")]
     V4,
-    /// `IPv6`
     #[serde(rename = "IPv6")]
     V6,
 }
 
 impl Family {
-    /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -32,7 +29,6 @@ impl Family {
         }
     }
 
-    /// The other one of the two.
     pub fn other(self) -> Self {
         match self {
             Self::V4 => Self::V6,
@@ -40,7 +36,6 @@ impl Family {
         }
     }
 
-    /// The number of bits of an address: 32 or 128.
     pub fn bits(self) -> u8 {
         match self {
             Self::V4 => 32,

@@ -9,7 +9,7 @@ mod family;
 mod occupancy;
 mod span;
 
-pub use block::{BlockAllocator, BlockError, Blocks, Full, overlap, static_band_len};
+pub use block::{Blocks, overlap, static_band_len};
 pub use candidates::{Band, Candidates, Order, Range, Walk, WithheldSpan, Withholding};
 pub(crate) use family::number;
 pub use family::{Family, parse_address};

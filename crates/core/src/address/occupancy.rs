@@ -32,7 +32,6 @@ impl Occupancy {
         self.ranges.insert(first, last);
     }
 
-    /// Adds every index of `ranges`.
     pub fn extend(&mut self, ranges: impl IntoIterator<Item = RangeInclusive<u128>>) {
         ranges.into_iter().for_each(|range| self.insert(range));
     }
@@ -57,7 +56,6 @@ impl Occupancy {
         }
     }
 
-    /// Whether `index` is in the set.
     pub fn contains(&self, index: u128) -> bool {
         self.ranges.range(..=index).next_back().is_some_and(|(_, &end)| end >= index)
     }
@@ -97,7 +95,6 @@ impl Occupancy {
         self.ranges.iter().fold(0_u128, |sum, (start, end)| sum.saturating_add((end - start).saturating_add(1)))
     }
 
-    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -116,12 +113,10 @@ pub struct AddressSet {
 }
 
 impl AddressSet {
-    /// Adds an address. One that is in the set already stays.
     pub fn insert(&mut self, address: IpAddr) {
         self.of(address).insert(number(address)..=number(address));
     }
 
-    /// Removes an address. One that is not in the set is ignored.
     pub fn remove(&mut self, address: IpAddr) {
         self.of(address).remove(number(address)..=number(address));
     }

@@ -22,27 +22,22 @@ impl Span {
         is_range.then_some(Self { first, last, cidr: None })
     }
 
-    /// The first address.
     pub fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// The last address.
     pub fn last(&self) -> IpAddr {
         self.last
     }
 
-    /// The family of its addresses.
     pub fn family(&self) -> Family {
         Family::of(self.first)
     }
 
-    /// Whether `address` is in the span.
     pub fn contains(&self, address: IpAddr) -> bool {
         Family::of(address) == self.family() && self.first <= address && address <= self.last
     }
 
-    /// Whether the two spans overlap.
     pub fn meets(&self, other: &Self) -> bool {
         self.family() == other.family() && self.first <= other.last && other.first <= self.last
     }

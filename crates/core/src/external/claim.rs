@@ -7,10 +7,8 @@ use crate::address::parse_address;
 use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, is_too_long_for_addresses, parts};
 use crate::services::Service;
 
-/// `spec.externalIPs` as a field that claims addresses.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
-/// `spec.loadBalancerIP` as a field that claims addresses.
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 
 /// The fields in which kube-vip looks up a part as the name of a host if the part is not an address. MetalLB and Cilium

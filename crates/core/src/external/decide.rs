@@ -32,27 +32,23 @@ pub(crate) fn decide(
     cluster: &dyn Cluster,
     decision: &mut Decision,
 ) {
-    let given = decision.allocated().map(<[IpAddr]>::to_vec).unwrap_or_default();
-    match decided(request, settings, host, &given, namespace, cluster, &mut decision.warnings) {
+    match decided(request, settings, host, namespace, cluster, decision) {
         Ok(external) => decision.external = external,
         Err(denial) => {
-            decision.external =
-                Some(External { outcome: RecordChange::Denied, pool: None, addresses: Vec::new(), reason: None });
-            decision.verdict = Verdict::Denied(denial);
+            decision.external = Some(External { reason: None, ..External::new(RecordChange::Denied, "") });
+            decision.verdict = Verdict::from(denial).about(&format!("Service {}", request.subject()));
         }
     }
 }
 
-/// The decision about the external addresses, or the refusal. `given` are the cluster IPs that the same request gives
-/// the Service.
+/// The decision about the external addresses, or the refusal, which does not name the Service yet.
 fn decided(
     request: &Request,
     settings: &Settings,
     host: Option<&HolderOf<'_>>,
-    given: &[IpAddr],
     namespace: &LazyNamespace<'_>,
     cluster: &dyn Cluster,
-    warnings: &mut Vec<String>,
+    decision: &mut Decision,
 ) -> Result<Option<External>, Denial> {
     let external = &settings.external;
     let About::Service(change) = &request.about else { return Ok(None) };
@@ -65,7 +61,8 @@ fn decided(
     let claimant = Claimant { service, external, namespace, holders };
     let is_ours = external.is_ours(service);
     let before = old.as_ref().filter(|old| external.is_ours(old));
-    let families = families(service, old.as_ref(), given, settings);
+    let families = families(service, old.as_ref(), decision.allocated().unwrap_or_default(), settings);
+    let warnings = &mut decision.warnings;
 
     let mut new = claims(service);
     if let Some(old) = old {
@@ -78,16 +75,15 @@ fn decided(
             external.load_balancer_class
         ));
     }
-    let mut wrong = check_claims(&claimant, &new).map_err(|error| lookup_denial(request, &error))?;
+    let mut wrong = check_claims(&claimant, &new)?;
     wrong.extend(check_unknown(&claimant, old.as_ref()));
     if is_ours {
-        wrong.extend(check_requested(&claimant, before, &families).map_err(|error| lookup_denial(request, &error))?);
+        wrong.extend(check_requested(&claimant, before, &families)?);
     }
     if !wrong.is_empty() {
         let message = format!(
-            "Service {}: {}; use an address of a pool that matches this Service, or get one with type: LoadBalancer \
-             and loadBalancerClass: {}",
-            request.subject(),
+            "{}; use an address of a pool that matches this Service, or get one with type: LoadBalancer and \
+             loadBalancerClass: {}",
             wrong.join("; "),
             external.load_balancer_class
         );
@@ -151,12 +147,6 @@ fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings
     families
 }
 
-/// The refusal if a look-up fails that is needed to check the claims.
-fn lookup_denial(request: &Request, error: &LookupError) -> Denial {
-    let message = format!("Service {}: {error}; {}", request.subject(), error.remedy());
-    Denial { code: 500, message }
-}
-
 /// Assigns one address of each of the Service's families: an address that it requests or already has, otherwise a free
 /// one of its pool, tried in an order that is derived from `key`. `before` is the old Service, if it already got its
 /// external addresses from this policy.
@@ -190,11 +180,25 @@ fn assign(
         None => {
             let any = [Family::V4, Family::V6];
             let wanted = if families.is_empty() { &any } else { families };
-            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(no_matching_pool(claimant, families)) };
+            let Some(pool) = claimant.own_pool(wanted)? else {
+                let names: Vec<String> = families.iter().map(ToString::to_string).collect();
+                let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
+                let reason = format!("no pool of external addresses{of} matches this Service");
+                return Ok(nothing(claimant, None, &reason));
+            };
             pool
         }
     };
-    let families = families_to_assign(families, &found, pool, claimant.service);
+    let mut families = families.to_vec();
+    if families.is_empty() {
+        families.extend(found.iter().map(|(address, _)| Family::of(*address)));
+        if families.is_empty() {
+            families.push(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
+        }
+        if claimant.service.family_policy == FamilyPolicy::SingleStack {
+            families.truncate(1);
+        }
+    }
     let mut given = Vec::new();
     for family in families {
         let address = match found.iter().find(|(address, _)| Family::of(*address) == family) {
@@ -204,7 +208,15 @@ fn assign(
         };
         given.extend(address);
     }
-    Ok(recorded(claimant, pool, given))
+    if given.is_empty() {
+        return Ok(nothing(claimant, Some(pool), &format!("no address of pool {:?} is free", pool.name)));
+    }
+    let is_recorded = claimant.service.annotations.get(RECORD_ANNOTATION) == Some(&in_record(&given));
+    let (outcome, reason) = match is_recorded {
+        true => (RecordChange::Unchanged, Some("already recorded".to_owned())),
+        false => (RecordChange::Recorded, None),
+    };
+    Ok(External { outcome, pool: Some(pool.name.clone()), addresses: given, reason })
 }
 
 /// The addresses that the Service requests or already has, the most important first.
@@ -225,27 +237,6 @@ fn requested_addresses(service: &Service, before: Option<&Service>) -> Vec<IpAdd
     add(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
     add(field);
     requested
-}
-
-/// The families in which addresses are assigned. If the Service's families are unknown, they are derived from the found
-/// addresses or from the pool.
-fn families_to_assign(
-    families: &[Family],
-    found: &[(IpAddr, &ExternalPool)],
-    pool: &ExternalPool,
-    service: &Service,
-) -> Vec<Family> {
-    if !families.is_empty() {
-        return families.to_vec();
-    }
-    let mut guessed: Vec<Family> = found.iter().map(|(address, _)| Family::of(*address)).collect();
-    if guessed.is_empty() {
-        guessed.push(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
-    }
-    if service.family_policy == FamilyPolicy::SingleStack {
-        guessed.truncate(1);
-    }
-    guessed
 }
 
 /// The first address of the pool, in the Service's own order, that no other Service has. If all are taken, adds a
@@ -274,28 +265,11 @@ fn pick(
     Ok(None)
 }
 
-/// The outcome if no pool matches this Service.
-fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
-    let names: Vec<String> = families.iter().map(ToString::to_string).collect();
-    let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
-    let reason = format!("no pool of external addresses{of} matches this Service");
+/// The outcome if the Service gets no address: its record goes.
+fn nothing(claimant: &Claimant<'_>, pool: Option<&ExternalPool>, reason: &str) -> External {
     let has_record = claimant.service.annotations.get(RECORD_ANNOTATION).is_some();
     let outcome = if has_record { RecordChange::Removed } else { RecordChange::Unchanged };
-    External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
-}
-
-/// The outcome if the Service gets `given`.
-fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) -> External {
-    let record = claimant.service.annotations.get(RECORD_ANNOTATION);
-    let pool_name = Some(pool.name.clone());
-    if given.is_empty() {
-        let outcome = if record.is_some() { RecordChange::Removed } else { RecordChange::Unchanged };
-        let reason = Some(format!("no address of pool {:?} is free", pool.name));
-        return External { outcome, pool: pool_name, addresses: given, reason };
-    }
-    let outcome = if record == Some(&in_record(&given)) { RecordChange::Unchanged } else { RecordChange::Recorded };
-    let reason = (outcome == RecordChange::Unchanged).then(|| "already recorded".to_owned());
-    External { outcome, pool: pool_name, addresses: given, reason }
+    External { pool: pool.map(|pool| pool.name.clone()), ..External::new(outcome, reason) }
 }
 
 /// Lists the mistakes in addresses that the Service claims and that other programs assign: addresses of our pools that

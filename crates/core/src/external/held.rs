@@ -4,10 +4,7 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use serde_json::Value;
-
-use crate::address::{Family, parse_address};
-use crate::json::{Located, TypeMismatch};
+use crate::address::Family;
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::services::{Service, first_mismatch};
@@ -20,40 +17,6 @@ use crate::settings::{ExternalPool, ExternalSettings};
 /// and each address in flight. It remembers the addresses that it gets back.
 pub type HolderOf<'a> = dyn Fn(IpAddr) -> Option<String> + 'a;
 
-/// All external addresses in use, each with its holder as `namespace/name`: as the host sent them with a request, or as
-/// they were looked up. An address that is missing here counts as free.
-#[derive(Default)]
-pub(crate) struct Held {
-    /// The holder of each address. The keys are addresses in canonical form.
-    by: Labels,
-}
-
-impl Held {
-    /// Reads `{"held": [{"address": …, "by": …}]}`; `None` for `null`.
-    pub(crate) fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
-        if value.is_null() {
-            return Ok(None);
-        }
-        let mut held = Self::default();
-        if let Some(list) = Located::new(value, "external").get("held")? {
-            for item in list.items()? {
-                let address = item.get("address")?.ok_or_else(|| item.mismatch("an address and its holder"))?;
-                let Some(by) = item.text_of("by")? else {
-                    return Err(item.mismatch("an address and its holder"));
-                };
-                let address = parse_address(address.text()?).ok_or_else(|| address.mismatch("an address"))?;
-                held.by.entry(address.to_string()).or_insert_with(|| by.to_owned());
-            }
-        }
-        Ok(Some(held))
-    }
-
-    /// The holder of an address.
-    pub(crate) fn holder(&self, address: IpAddr) -> Option<String> {
-        self.by.get(&address.to_string()).cloned()
-    }
-}
-
 /// The other holders of addresses: as the host says, otherwise from the list of Services, which is looked up once and
 /// only if needed.
 pub(super) struct Holders<'a> {
@@ -62,7 +25,8 @@ pub(super) struct Holders<'a> {
     pub(super) cluster: &'a dyn Cluster,
     /// Namespace and name of the Service that requests addresses.
     pub(super) subject: (&'a str, &'a str),
-    pub(super) listed: OnceCell<Held>,
+    /// The holders of addresses in canonical form, as they were looked up.
+    pub(super) listed: OnceCell<Labels>,
 }
 
 impl Holders<'_> {
@@ -72,30 +36,30 @@ impl Holders<'_> {
         let is_other = |by: &String| by.split_once('/') != Some((namespace, name)) || name.is_empty();
         let holder = match (self.host, self.listed.get()) {
             (Some(holder_of), _) => holder_of(address),
-            (None, Some(held)) => held.holder(address),
+            (None, Some(listed)) => listed.get(&address.to_string()).cloned(),
             (None, None) => {
-                let held = self.list()?;
-                self.listed.get_or_init(|| held).holder(address)
+                let listed = self.list()?;
+                self.listed.get_or_init(|| listed).get(&address.to_string()).cloned()
             }
         };
         Ok(holder.filter(is_other))
     }
 
     /// The addresses of the pools that other Services have.
-    fn list(&self) -> Result<Held, LookupError> {
-        let mut held = Held::default();
+    fn list(&self) -> Result<Labels, LookupError> {
+        let mut listed = Labels::new();
         self.cluster.external_addresses(&mut |namespace, name, address| {
             if (namespace, name) == self.subject || self.external.pool_of(address).is_none() {
                 return;
             }
             let by = format!("{namespace}/{name}");
-            let holder = held.by.entry(address.to_string()).or_default();
+            let holder = listed.entry(address.to_string()).or_default();
             // The first holder by name counts, so that the order of the list does not matter.
             if holder.is_empty() || by < *holder {
                 *holder = by;
             }
         })?;
-        Ok(held)
+        Ok(listed)
     }
 }
 
@@ -121,7 +85,6 @@ pub(super) enum Right<'a> {
 }
 
 impl<'a> Claimant<'a> {
-    /// Determines whether the Service may have `address`.
     pub(super) fn right_to(&self, address: IpAddr) -> Result<Right<'a>, LookupError> {
         let Some(pool) = self.external.pool_of(address) else { return Ok(Right::Outside) };
         let name = &pool.name;

@@ -13,5 +13,4 @@ mod held;
 pub mod stored;
 
 pub(crate) use decide::decide;
-pub(crate) use held::Held;
 pub use held::HolderOf;

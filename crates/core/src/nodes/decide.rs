@@ -2,12 +2,10 @@
 //! set.
 
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::pool::{BlockPlace, Node, choose, no_matching_pool, place_of, report};
 use crate::address::{Family, overlap};
 use crate::decision::{Decision, Denial, Verdict};
-use crate::json::{Located, TypeMismatch};
 use crate::lookups::{Cluster, LookupError};
 use crate::request::Change;
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
@@ -45,14 +43,15 @@ pub fn decide(
     let mut decision = unchanged("");
     decision.pool = own.map(|pool| pool.name.clone());
     decision.evidence = own.map(|pool| report(node, pool));
-    decision.verdict = match allocation {
+    let verdict = match allocation {
         Some(allocation) => assign(node, own, settings, allocation),
         None => check(node, &new, own, settings, cluster, &mut decision.warnings),
     };
+    decision.verdict = verdict.about(&format!("Node {}", node.name));
     decision
 }
 
-/// The state of the pools of Nodes. The policy keeps no blocks between requests, so the host sends this state with each
+/// The state of the pools of Nodes. The core keeps no blocks between requests: the host passes this state with each
 /// request for blocks, and records the blocks that it gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
@@ -60,21 +59,6 @@ pub struct Allocation {
     pub held: Vec<IpNet>,
     /// For each range of a pool, the block that was handed out last.
     pub last: Vec<IpNet>,
-}
-
-impl Allocation {
-    /// Reads the state; `None` for `null`.
-    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
-        if value.is_null() {
-            return Ok(None);
-        }
-        let at = Located::new(value, "allocation");
-        let list = |key: &str| -> Result<Vec<IpNet>, TypeMismatch> {
-            let Some(list) = at.get(key)? else { return Ok(Vec::new()) };
-            list.items()?.map(|item| item.text()?.parse().map_err(|_| item.mismatch("a CIDR"))).collect()
-        };
-        Ok(Some(Self { held: list("held")?, last: list("last")? }))
-    }
 }
 
 /// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.
@@ -95,24 +79,18 @@ fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: 
 fn next(pool: &NodePool, family: Family, settings: &Settings, allocation: &Allocation) -> Option<IpNet> {
     pool.cidrs_of(family).find_map(|cidr| {
         // Checked settings contain no range that can't be cut into blocks.
-        let mut allocator = settings.block_allocator(pool, cidr).ok()?;
-        for held in &allocation.held {
-            // An error means that the block lies in another range, so it occupies nothing here.
-            let _ = allocator.occupy(*held);
-        }
-        for last in &allocation.last {
-            allocator.continue_behind(*last);
-        }
-        allocator.allocate_next().ok()
+        let (blocks, mut used) = settings.withheld_blocks(pool, cidr).ok()?;
+        used.extend(allocation.held.iter().filter_map(|held| blocks.indices(*held)));
+        let behind = allocation.last.iter().filter_map(|last| blocks.index_behind(*last)).next_back();
+        blocks.block(blocks.next_free(&used, behind.unwrap_or(0))?)
     })
 }
 
 fn full(node: &Node, pool: &NodePool, family: Family) -> Denial {
     let ranges: Vec<String> = pool.cidrs_of(family).map(|cidr| cidr.to_string()).collect();
     let message = format!(
-        "Node {}: pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete \
-         Nodes that no longer exist",
-        node.name,
+        "pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete Nodes that no \
+         longer exist",
         pool.name,
         ranges.join(", "),
         pool.block_size.of(family),
@@ -142,7 +120,7 @@ fn check(
                 let unknown = format!("unknown whether another Node has {}: {error}", texts.join(", "));
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 if deny && wrong.is_empty() {
-                    let message = format!("Node {}: {unknown}; {}", node.name, error.remedy());
+                    let message = format!("{unknown}; {}", error.remedy());
                     return Verdict::Denied(Denial { code: 500, message });
                 }
                 wrong.push(unknown);
@@ -151,7 +129,7 @@ fn check(
     }
     if deny && !wrong.is_empty() {
         let instead = if own.is_some() { "a free block of the Node's pool" } else { "a block outside all pools" };
-        let message = format!("Node {}: {}; omit podCIDR and podCIDRs, or use {instead}", node.name, wrong.join("; "));
+        let message = format!("{}; omit podCIDR and podCIDRs, or use {instead}", wrong.join("; "));
         return Verdict::Denied(Denial { code: 403, message });
     }
     warnings.append(&mut wrong);

@@ -61,9 +61,7 @@ pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
 /// The fields of a Node that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// `metadata.name`
     pub name: String,
-    /// `metadata.labels`
     pub labels: Labels,
     /// `spec.podCIDR` and `spec.podCIDRs`, without duplicates and without host bits. Values that can't be parsed are
     /// left out: the API server refuses them.
@@ -74,9 +72,7 @@ impl Node {
     /// Reads the fields of a Node object that is at `path` of a document.
     pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
         let object = Located::new(object, path);
-        let empty = Value::Null;
-        let metadata = object.get("metadata")?.unwrap_or(Located::new(&empty, object.key_path("metadata")));
-        let spec = object.get("spec")?.unwrap_or(Located::new(&empty, object.key_path("spec")));
+        let (metadata, spec) = (object.at("metadata")?, object.at("spec")?);
         Ok(Self {
             name: metadata.text_of("name")?.unwrap_or_default().to_owned(),
             labels: metadata.map_of("labels")?,
@@ -105,18 +101,12 @@ pub enum BlockPlace<'s> {
     Right,
     /// The block has addresses of this pool, which is not the Node's pool.
     OtherPool {
-        /// The other pool.
         pool: &'s NodePool,
         /// Whether one range of the other pool contains the whole block.
         is_whole: bool,
     },
     /// In the Node's pool, but with addresses of a range from which no block is handed out.
-    Withheld {
-        /// The range.
-        range: IpNet,
-        /// Why no block is handed out from the range.
-        why: Withheld<'s>,
-    },
+    Withheld { range: IpNet, why: Withheld<'s> },
     /// Partly in the Node's pool, and partly in no pool.
     PartlyInPool,
     /// In no pool, although a pool matches the Node.

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use super::object::{FamilyPolicy, MAX_FAMILIES, Second, Service, families, second};
-use super::pool::{Choice, Picker, PoolRefusal, choose, first_mismatch};
+use super::pool::{Choice, Picker, choose, first_mismatch};
 use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
-use crate::decision::{Decision, Denial, MAX_LINE_LENGTH, Verdict};
+use crate::decision::{Decision, Denial, LOOKUP_FAILED, MAX_LINE_LENGTH, Report, Verdict};
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Operation, Request};
-use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
+use crate::settings::{Explicit, Pool, Settings, Unmatched, WhenFull};
 
 /// Why a Service keeps the addresses that its author set.
 const SET_BY_HAND: &str = "set by hand";
@@ -29,24 +29,24 @@ pub(crate) fn decide(
         case.decision.disown = !service.names_cluster_ip;
         case.decision.lists_one = request.operation == Operation::Update;
     }
-    let verdict = match triage {
+    let decided = match triage {
         Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),
         Triage::Keep(_) => Ok(Verdict::Unchanged("no new address".to_owned())),
         Triage::Allocate(service) => case.allocate(service),
         Triage::AllocateSecond(service, address) => {
             case.allocate_second(service, address, "no second address requested")
         }
-        Triage::Check(service, addresses) => match case.check(service, &addresses) {
-            Ok(None) => match service.addresses()[..] {
+        Triage::Check(service, addresses) => {
+            case.check(service, &addresses).and_then(|()| match service.addresses()[..] {
                 // The API server would pick the second address from any range.
                 [first] => case.allocate_second(service, first, SET_BY_HAND),
                 _ => Ok(Verdict::Unchanged(SET_BY_HAND.to_owned())),
-            },
-            Ok(Some(denial)) => Ok(Verdict::Denied(denial)),
-            Err(refusal) => Err(refusal),
-        },
+            })
+        }
     };
-    let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
+    let verdict = match decided {
+        Ok(verdict) | Err(verdict) => verdict.about(&format!("Service {}", request.subject())),
+    };
     Decision { verdict, ..case.decision }
 }
 
@@ -63,13 +63,10 @@ pub(crate) fn explain(request: &Request, settings: &Settings, decision: &mut Dec
 /// What to do about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Triage<'r> {
-    /// Nothing, for this reason.
     Leave(String),
-    /// The Service has no address and needs one.
     Allocate(&'r Service),
     /// The Service has this address, and requests a second one of the other family.
     AllocateSecond(&'r Service, IpAddr),
-    /// The Service keeps its addresses.
     Keep(&'r Service),
     /// The author of the request set these addresses. If it is a single one, the Service may request a second one.
     Check(&'r Service, Vec<IpAddr>),
@@ -136,17 +133,6 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     }
 }
 
-/// The second address of a Service.
-enum SecondAddress {
-    /// The pool has this free address.
-    Address(IpAddr),
-    /// The pool has no range of the family, and the Service does not require a second address.
-    NotAvailable,
-    /// The pool has no address for the Service. The verdict is for the whole request: it is refused, or left to
-    /// Kubernetes.
-    Verdict(Verdict),
-}
-
 /// One request and the decision so far.
 struct Case<'a> {
     request: &'a Request,
@@ -156,82 +142,68 @@ struct Case<'a> {
     cluster: &'a dyn Cluster,
     namespace: &'a LazyNamespace<'a>,
     /// The pool, once it was chosen.
-    choice: Option<Result<Choice<'a>, PoolRefusal>>,
+    choice: Option<Result<Choice<'a>, Denial>>,
     decision: Decision,
 }
 
+/// The errors of these methods are verdicts that end the search for addresses. A refusal does not name the Service yet.
 impl<'a> Case<'a> {
-    fn allocate(&mut self, service: &Service) -> Result<Verdict, PoolRefusal> {
-        let choice = self.choose(service)?;
-        let pool = match self.place(&choice) {
-            Ok(pool) => pool,
-            Err(verdict) => return Ok(verdict),
-        };
-        let wanted = families(service, pool, self.settings);
+    fn allocate(&mut self, service: &Service) -> Result<Verdict, Verdict> {
+        let (pool, choice) = self.place(service)?;
+        let (primary, second) = families(service, pool, self.settings);
         let key = self.request.hash_key();
         let mut picker = self.picker(&key);
-        let Some(primary) = self.pick(&mut picker, pool, wanted.primary)? else {
-            return Ok(self.without(pool, wanted.primary, &choice));
+        let Some(first) = self.pick(&mut picker, pool, primary)? else {
+            return Err(self.without(pool, primary, &choice));
         };
-        let mut addresses = vec![primary];
-        if let Some(second) = wanted.second {
-            match self.second_address(&mut picker, pool, second, &choice)? {
-                SecondAddress::Address(address) => addresses.push(address),
-                SecondAddress::NotAvailable => {}
-                SecondAddress::Verdict(verdict) => return Ok(verdict),
-            }
-        } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
+        let mut addresses = vec![first];
+        if let Some(second) = second {
+            addresses.extend(self.second_address(&mut picker, pool, second, &choice)?);
+        } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(primary.other()) {
             self.warn(format!(
                 "PreferDualStack: no second address from pool {:?}: serviceCIDRs has no {} range",
                 pool.name,
-                wanted.primary.other()
+                primary.other()
             ));
         }
         Ok(Verdict::Allocated(addresses))
     }
 
     /// Adds a second address to the first one, if the Service requests one; `otherwise` is the reason if it does not.
-    fn allocate_second(&mut self, service: &Service, first: IpAddr, otherwise: &str) -> Result<Verdict, PoolRefusal> {
+    fn allocate_second(&mut self, service: &Service, first: IpAddr, otherwise: &str) -> Result<Verdict, Verdict> {
         let Some(second) = second(service, Family::of(first).other(), self.settings) else {
             return Ok(Verdict::Unchanged(otherwise.to_owned()));
         };
-        let choice = self.choose(service)?;
-        let pool = match self.place(&choice) {
-            Ok(pool) => pool,
-            Err(verdict) => return Ok(verdict),
-        };
+        let (pool, choice) = self.place(service)?;
         let key = self.request.hash_key();
-        match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
-            SecondAddress::Address(address) => Ok(Verdict::Allocated(vec![first, address])),
-            SecondAddress::NotAvailable => {
-                Ok(Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family)))
-            }
-            SecondAddress::Verdict(verdict) => Ok(verdict),
-        }
+        Ok(match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
+            Some(address) => Verdict::Allocated(vec![first, address]),
+            None => Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family)),
+        })
     }
 
-    /// Picks the second address.
+    /// Picks the second address; `None` if the pool has no range of the family, and the Service does not require one.
     fn second_address(
         &mut self,
         picker: &mut Picker<'_>,
         pool: &Pool,
-        second: Second,
+        Second { family, required }: Second,
         choice: &Choice<'_>,
-    ) -> Result<SecondAddress, PoolRefusal> {
+    ) -> Result<Option<IpAddr>, Verdict> {
         let from = match self.outside {
-            _ if second.required || pool.has(second.family) => pool,
+            _ if required || pool.has(family) => pool,
             Some(outside) => outside,
             None => {
                 self.warn(format!(
-                    "pool {:?} has no {} range: Kubernetes picks the second address from any range",
-                    pool.name, second.family
+                    "pool {:?} has no {family} range: Kubernetes picks the second address from any range",
+                    pool.name
                 ));
-                return Ok(SecondAddress::NotAvailable);
+                return Ok(None);
             }
         };
-        match self.pick(picker, from, second.family)? {
-            Some(address) => Ok(SecondAddress::Address(address)),
-            None => Ok(SecondAddress::Verdict(self.without(pool, second.family, choice))),
+        match self.pick(picker, from, family)? {
+            Some(address) => Ok(Some(address)),
+            None => Err(self.without(pool, family, choice)),
         }
     }
 
@@ -258,25 +230,23 @@ impl<'a> Case<'a> {
         picker.pick(&self.settings.candidates(pool, family))
     }
 
-    /// Why the author of the request may not set these addresses; `None` if they may stay. Those that the Service may
-    /// have are noted in the decision, and the mistakes in others are warnings.
-    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Option<Denial>, PoolRefusal> {
-        let reserved = addresses.iter().find_map(|address| {
-            let pool = self.settings.pool_of(*address)?;
-            let reservation = pool.reservation(*address)?;
-            let is_own = reservation.is_for(&self.request.namespace, &self.request.name);
-            (!is_own).then_some((pool, reservation))
-        });
-        if let Some((pool, Reservation { address, service: owner })) = reserved {
-            let message = format!(
-                "Service {}: {address} of pool {:?} is reserved for Service {owner}; omit clusterIP, use another address, \
-                 or remove the reservation from the pool",
-                self.request.subject(),
-                pool.name
-            );
-            return Ok(Some(Denial { code: 403, message }));
-        }
+    /// Checks addresses that the author of the request set. Those that the Service may have are noted in the decision,
+    /// and the mistakes in others are warnings, or a refusal.
+    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<(), Verdict> {
         let settings = self.settings;
+        for &address in addresses {
+            if let Some(pool) = settings.pool_of(address)
+                && let Some(reservation) = pool.reservation(address)
+                && !reservation.is_for(&self.request.namespace, &self.request.name)
+            {
+                let message = format!(
+                    "{address} of pool {:?} is reserved for Service {}; omit clusterIP, use another address, or remove \
+                     the reservation from the pool",
+                    pool.name, reservation.service
+                );
+                return Err(Denial { code: 403, message }.into());
+            }
+        }
         let mut wrong: Vec<String> = Vec::new();
         for &address in addresses {
             let (lies_in, before) = (settings.pool_of(address), wrong.len());
@@ -288,12 +258,12 @@ impl<'a> Case<'a> {
                     scope.namespace_selector.is_empty()
                         && matches!(first_mismatch(scope, service, self.namespace), Ok(None))
                 });
-            } else if let Err(refusal) = self.find_mistakes(service, address, lies_in, &mut wrong) {
+            } else if let Err(denial) = self.find_mistakes(service, address, lies_in, &mut wrong) {
                 if settings.explicit == Explicit::Deny {
-                    return Err(refusal);
+                    return Err(denial.into());
                 }
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
-                wrong.push(format!("clusterIP was not checked: {refusal}"));
+                wrong.push(format!("clusterIP was not checked: {}", denial.message));
                 break;
             }
             if may_have && wrong.len() == before {
@@ -301,15 +271,11 @@ impl<'a> Case<'a> {
             }
         }
         if settings.explicit == Explicit::Deny && !wrong.is_empty() {
-            let message = format!(
-                "Service {}: {}; omit clusterIP, or use an address of the Service's pool",
-                self.request.subject(),
-                wrong.join("; ")
-            );
-            return Ok(Some(Denial { code: 403, message }));
+            let message = format!("{}; omit clusterIP, or use an address of the Service's pool", wrong.join("; "));
+            return Err(Denial { code: 403, message }.into());
         }
         self.decision.warnings.append(&mut wrong);
-        Ok(None)
+        Ok(())
     }
 
     /// Adds to `wrong` why the Service should not have an address that lies in this pool, or in none.
@@ -319,7 +285,7 @@ impl<'a> Case<'a> {
         address: IpAddr,
         lies_in: Option<&Pool>,
         wrong: &mut Vec<String>,
-    ) -> Result<(), PoolRefusal> {
+    ) -> Result<(), Denial> {
         wrong.extend(self.settings.unusable_range_of(address).map(|range| range.why.clone()));
         match lies_in {
             _ if Some(address) == self.settings.kubernetes_address() => {
@@ -337,18 +303,19 @@ impl<'a> Case<'a> {
     }
 
     /// Chooses the pool once, and records pool and evidence for the answer.
-    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
+    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, Denial> {
         if let Some(choice) = &self.choice {
             return choice.clone();
         }
         let choice = choose(service, self.namespace, self.settings, self.cluster, &mut self.decision.warnings);
         self.decision.unmatched = match &choice {
             Ok(choice) => choice.pool.is_none(),
-            Err(refusal) => !matches!(refusal, PoolRefusal::Lookup { .. }),
+            // A failed look-up says nothing about the pools.
+            Err(denial) => denial.code != LOOKUP_FAILED,
         };
         let choice = self.choice.insert(choice).clone()?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
-        self.decision.evidence = choice.report();
+        self.decision.evidence = choice.report.clone();
         Ok(choice)
     }
 
@@ -364,38 +331,24 @@ impl<'a> Case<'a> {
     }
 
     /// Where the Service gets its address: from its pool, or if no pool matches it, from the addresses that no pool
-    /// contains. The error is the verdict if it gets none.
-    fn place(&mut self, choice: &Choice<'a>) -> Result<&'a Pool, Verdict> {
+    /// contains.
+    fn place(&mut self, service: &Service) -> Result<(&'a Pool, Choice<'a>), Verdict> {
+        let choice = self.choose(service)?;
         if let Some(pool) = choice.pool {
-            return Ok(pool);
-        }
-        // The settings have pools of Nodes or of external addresses only, so this is intended.
-        if self.settings.pools.is_empty() {
-            return Err(Verdict::Unchanged("the settings have no pool for Services".to_owned()));
+            return Ok((pool, choice));
         }
         match self.outside {
             None => {
-                let reason = format!("{}: Kubernetes picks the address", no_pool_matches(choice));
+                let reason = format!("{}: Kubernetes picks the address", no_pool_matches(&choice));
                 self.warn(reason.clone());
                 Err(Verdict::Unchanged(reason))
             }
-            Some(_) if self.settings.unmatched == Unmatched::Deny => Err(self.deny_unmatched(choice, "")),
+            Some(_) if self.settings.unmatched == Unmatched::Deny => Err(unmatched(&choice, "")),
             Some(outside) => {
-                self.warn(format!("{}: it gets an address outside of all pools", no_pool_matches(choice)));
-                Ok(outside)
+                self.warn(format!("{}: it gets an address outside of all pools", no_pool_matches(&choice)));
+                Ok((outside, choice))
             }
         }
-    }
-
-    /// Denies a Service that no pool matches.
-    #[inline(never)] // The module has room for one copy.
-    fn deny_unmatched(&self, choice: &Choice<'_>, why: &str) -> Verdict {
-        let message = format!(
-            "Service {}: {}{why}; add a pool that matches it, or set services.unmatched: unmanaged",
-            self.request.subject(),
-            no_pool_matches(choice)
-        );
-        Verdict::Denied(Denial { code: 403, message })
     }
 
     /// The verdict if the Service's pool has no free address of a family that it needs.
@@ -406,7 +359,7 @@ impl<'a> Case<'a> {
             } else {
                 format!(", and services.serviceCIDRs has no {family} range to take an address from")
             };
-            return self.deny_unmatched(choice, &why);
+            return unmatched(choice, &why);
         }
         let (why, remedy) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
@@ -433,21 +386,9 @@ impl<'a> Case<'a> {
             self.warn(reason.clone());
             return Verdict::Unchanged(reason);
         }
-        let message = format!(
-            "Service {}: {why}; chosen by {}; {remedy} set services.whenFull: unmanaged",
-            self.request.subject(),
-            choice.describe()
-        );
+        let message = format!("{why}; chosen by {}; {remedy} set services.whenFull: unmanaged", choice.describe());
         // The API server uses the same status if a range is full.
         Verdict::Denied(Denial { code: 500, message })
-    }
-
-    fn denial(&self, refusal: &PoolRefusal) -> Denial {
-        let code = match refusal {
-            PoolRefusal::Lookup { .. } => 500,
-            PoolRefusal::Unknown { .. } | PoolRefusal::NotAdmitted { .. } => 403,
-        };
-        Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
     }
 }
 
@@ -467,11 +408,16 @@ fn note(request: &Request, settings: &Settings, service: &Service, decision: &De
     }
 }
 
-/// Says that no pool matches a Service.
+/// Refuses a Service that no pool matches.
+#[inline(never)] // The module has room for one copy.
+fn unmatched(choice: &Choice<'_>, why: &str) -> Verdict {
+    let remedy = "add a pool that matches it, or set services.unmatched: unmanaged";
+    Verdict::Denied(Denial { code: 403, message: format!("{}{why}; {remedy}", no_pool_matches(choice)) })
+}
+
 #[inline(never)] // The module has room for one copy.
 fn no_pool_matches(choice: &Choice<'_>) -> String {
-    let evidence = if choice.evidence.is_empty() { "this Service".to_owned() } else { choice.describe() };
-    format!("no pool matches {evidence}")
+    format!("no pool matches {}", choice.report.as_ref().map_or("this Service".to_owned(), Report::describe))
 }
 
 /// Why an address is wrong that lies in this pool, or in none; `None` if it may stay. An address outside of every pool

@@ -4,6 +4,8 @@
 //! one has a value: the Service's annotation, the workloads that the Service selects (one kind after the other), its
 //! Namespace, and for the operating system the setting `assumeOS`.
 
+use std::mem::replace;
+
 use super::object::Service;
 use crate::annotations::{self, AnnotationMap, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::decision::{ASSUMED_OS, Report, SEPARATOR};
@@ -31,35 +33,21 @@ struct Found {
 }
 
 impl Evidence {
-    /// The value of a node label, if known.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.found.iter().find(|found| found.key == key).map(|found| found.value.as_str())
     }
 
-    /// Whether no label is known.
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
-    /// The known labels in the order of their keys, with their sources.
-    pub fn report(&self) -> Report {
-        let mut sources: Vec<&str> = Vec::new();
-        for found in &self.found {
-            if !sources.contains(&found.source.as_str()) {
-                sources.push(&found.source);
+    /// The known labels in the order of their keys, with their sources; `None` if no label is known.
+    pub fn report(&self) -> Option<Report> {
+        let (mut sources, mut labels): (Vec<&str>, Labels) = Default::default();
+        for Found { key, value, source } in &self.found {
+            if !sources.contains(&source.as_str()) {
+                sources.push(source);
             }
+            labels.insert(key.clone(), value.clone());
         }
-        let mut labels = Labels::new();
-        labels.extend(self.found.iter().map(|found| (found.key.clone(), found.value.clone())));
-        Report { source: sources.join(SEPARATOR), labels, mixed: self.mixed.clone() }
-    }
-
-    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`.
-    pub fn describe(&self) -> String {
-        if self.is_empty() {
-            return "no evidence".to_owned();
-        }
-        self.report().describe()
+        let report = Report { source: sources.join(SEPARATOR), labels, mixed: self.mixed.clone() };
+        (!sources.is_empty()).then_some(report)
     }
 
     /// Adds a value, unless the label already has one.
@@ -110,17 +98,14 @@ pub(crate) fn gather(
             }
             let selected = cluster.workloads(kind, search.namespace, settings.lookups, &service.selector)?;
             search.workloads(kind, &by_name(selected.workloads))?;
-            if selected.is_cut && !is_cut {
-                is_cut = true;
-                let namespace = search.namespace;
+            let namespace = search.namespace;
+            if selected.is_cut && !replace(&mut is_cut, true) {
                 search.warnings.push(format!(
                     "namespace {namespace} has more workloads with these labels than one decision reads: some of kind \
                      {kind} or of a later kind were not examined"
                 ));
             }
-            if selected.is_incomplete && !is_incomplete {
-                is_incomplete = true;
-                let namespace = search.namespace;
+            if selected.is_incomplete && !replace(&mut is_incomplete, true) {
                 search.warnings.push(format!(
                     "namespace {namespace} has more objects than clusterip keeps: some of kind {kind} are left out and \
                      were not examined"

@@ -12,7 +12,7 @@ use crate::settings::{Pool, Settings};
 
 /// The most addresses and families of a Service. The API server refuses more, but only after its webhooks have
 /// answered, so each list is read up to the first item beyond.
-pub(crate) const MAX_FAMILIES: usize = 2;
+pub const MAX_FAMILIES: usize = 2;
 
 /// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +22,6 @@ pub enum FamilyPolicy {
     SingleStack,
     /// A second address if the cluster has both families.
     PreferDualStack,
-    /// Two addresses.
     RequireDualStack,
 }
 
@@ -33,15 +32,10 @@ pub struct Service {
     pub name: String,
     /// `metadata.labels`: the first [`MAX_LABELS`] by key.
     pub labels: Labels,
-    /// `metadata.annotations`
     pub annotations: AnnotationMap,
-    /// Whether `spec.type` is `ExternalName`.
     pub external_name: bool,
-    /// Whether `spec.type` is `NodePort`.
     pub node_port: bool,
-    /// Whether `spec.type` is `LoadBalancer`.
     pub load_balancer: bool,
-    /// `spec.loadBalancerClass`
     pub load_balancer_class: Option<String>,
     /// `spec.loadBalancerIP`, as written.
     pub load_balancer_ip: Option<String>,
@@ -57,9 +51,7 @@ pub struct Service {
     pub names_cluster_ip: bool,
     /// `spec.clusterIPs`, as written, without empty items: the first three items.
     pub cluster_ips: Vec<String>,
-    /// `spec.ipFamilies`
     pub families: Vec<Family>,
-    /// `spec.ipFamilyPolicy`
     pub family_policy: FamilyPolicy,
     /// Whether the request itself names `spec.ipFamilyPolicy`: an update may leave it out, and has that of the stored Service then.
     pub names_family_policy: bool,
@@ -69,9 +61,7 @@ impl Service {
     /// Reads the fields of a Service object that is at `path` of a document.
     pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
         let object = Located::new(object, path);
-        let empty = Value::Null;
-        let metadata = object.get("metadata")?.unwrap_or(Located::new(&empty, object.key_path("metadata")));
-        let spec = object.get("spec")?.unwrap_or(Located::new(&empty, object.key_path("spec")));
+        let (metadata, spec) = (object.at("metadata")?, object.at("spec")?);
         let families = match spec.get("ipFamilies")? {
             Some(families) => families
                 .items()?
@@ -195,37 +185,27 @@ fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
     addresses
 }
 
-/// The families to allocate from a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Families {
-    /// The family of `clusterIP`.
-    pub primary: Family,
-    /// The family of the second address; `None` if there is to be one address.
-    pub second: Option<Second>,
-}
-
 /// The family of a second address, and whether the Service requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second {
-    /// The family.
     pub family: Family,
     /// Whether the Service requires it with `RequireDualStack`.
     pub required: bool,
 }
 
-/// The families in which `service` gets addresses from `pool`.
+/// The primary family in which `service` gets an address from `pool`, and the second one, if any.
 ///
 /// The primary family is the first of `spec.ipFamilies`; otherwise that of the primary Service range; otherwise IPv4 if
 /// the pool has an IPv4 range. There is a second family with `RequireDualStack`, and with `PreferDualStack` if the
 /// settings name a Service range of it: on a single-stack cluster the API server refuses two addresses.
-pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> Families {
+pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> (Family, Option<Second>) {
     let primary = service
         .families
         .first()
         .copied()
         .or_else(|| settings.service_cidrs.first().map(|cidr| Family::of(cidr.addr())))
         .unwrap_or(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
-    Families { primary, second: second(service, primary.other(), settings) }
+    (primary, second(service, primary.other(), settings))
 }
 
 /// The second family, if `service` is to have an address of `family` beside its first one.

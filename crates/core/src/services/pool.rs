@@ -2,13 +2,11 @@
 
 use std::net::IpAddr;
 
-use thiserror::Error;
-
 use super::evidence::{self, Evidence};
 use super::object::Service;
 use crate::address::{Candidates, Order, Span, number};
 use crate::annotations::{self, POOL_ANNOTATION};
-use crate::decision::Report;
+use crate::decision::{Denial, Report};
 use crate::json::quote;
 use crate::lookups::{Cluster, LazyNamespace, LookupError, Reserve};
 use crate::service_key::ServiceKey;
@@ -19,60 +17,15 @@ use crate::settings::{AdmissionScope, Pool, Settings};
 pub struct Choice<'s> {
     /// The Service's pool; `None` if no pool matches.
     pub pool: Option<&'s Pool>,
-    /// The evidence about its nodes; empty if no pool that admits the Service matches on node labels.
-    pub evidence: Evidence,
-    /// The source of the choice if it is not evidence about nodes: the annotation, or the other conditions of the pool.
-    pub otherwise: Option<String>,
+    /// The evidence about nodes. Without any, the annotation or the other conditions that led to the pool.
+    pub report: Option<Report>,
 }
 
 impl Choice<'_> {
-    /// Why this pool, or no pool, was chosen; `None` if there is nothing to report.
-    pub fn report(&self) -> Option<Report> {
-        match &self.otherwise {
-            _ if !self.evidence.is_empty() => Some(self.evidence.report()),
-            Some(source) => Some(Report { source: source.clone(), ..Report::default() }),
-            None => None,
-        }
-    }
-
     /// The report in one line.
     pub fn describe(&self) -> String {
-        match &self.otherwise {
-            Some(source) if self.evidence.is_empty() => source.clone(),
-            _ => self.evidence.describe(),
-        }
+        self.report.as_ref().map_or("no evidence".to_owned(), Report::describe)
     }
-}
-
-/// Why choosing a pool failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum PoolRefusal {
-    /// A look-up failed.
-    #[error("{source}; {}", .source.remedy())]
-    Lookup {
-        /// The failure.
-        #[from]
-        source: LookupError,
-    },
-    /// The annotation names a pool that does not exist.
-    #[error("annotation {POOL_ANNOTATION} names pool {name}, which is unknown: known are {known}")]
-    Unknown {
-        /// The name from the annotation, quoted.
-        name: String,
-        /// The names of all pools.
-        known: String,
-    },
-    /// The annotation names a pool that does not admit this Service.
-    #[error(
-        "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: \
-         {condition} does not match"
-    )]
-    NotAdmitted {
-        /// The name of the pool.
-        pool: String,
-        /// The condition that does not match.
-        condition: &'static str,
-    },
 }
 
 /// Chooses the first pool, in the order of the settings, whose `match` matches.
@@ -86,11 +39,11 @@ pub fn choose<'s>(
     settings: &'s Settings,
     cluster: &dyn Cluster,
     warnings: &mut Vec<String>,
-) -> Result<Choice<'s>, PoolRefusal> {
+) -> Result<Choice<'s>, Denial> {
+    let because = |source: String| Some(Report { source, ..Report::default() });
     if let Some(name) = annotations::pool(&service.annotations) {
         let pool = named(&name, service, namespace, settings)?;
-        let otherwise = Some(format!("annotation {POOL_ANNOTATION}"));
-        return Ok(Choice { pool: Some(pool), evidence: Evidence::default(), otherwise });
+        return Ok(Choice { pool: Some(pool), report: because(format!("annotation {POOL_ANNOTATION}")) });
     }
     let mut admitting: Vec<&Pool> = Vec::new();
     for pool in &settings.pools {
@@ -116,9 +69,8 @@ pub fn choose<'s>(
     let fits =
         |pool: &&Pool| pool.matches.node_labels.iter().all(|(key, value)| evidence.value(key) == Some(value.as_str()));
     let pool = admitting.into_iter().find(fits);
-    let otherwise =
-        pool.filter(|_| evidence.is_empty()).map(|pool| scope_in_words(&pool.matches.scope, namespace.name()));
-    Ok(Choice { pool, evidence, otherwise })
+    let otherwise = || because(scope_in_words(&pool?.matches.scope, namespace.name()));
+    Ok(Choice { pool, report: evidence.report().or_else(otherwise) })
 }
 
 fn named<'s>(
@@ -126,15 +78,18 @@ fn named<'s>(
     service: &Service,
     namespace: &LazyNamespace<'_>,
     settings: &'s Settings,
-) -> Result<&'s Pool, PoolRefusal> {
-    let Some(pool) = settings.pool(name) else {
-        let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
-        return Err(PoolRefusal::Unknown { name: quote(name), known: known.join(", ") });
+) -> Result<&'s Pool, Denial> {
+    let why = match settings.pool(name) {
+        None => {
+            let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
+            format!("{}, which is unknown: known are {}", quote(name), known.join(", "))
+        }
+        Some(pool) => match first_mismatch(&pool.matches.scope, service, namespace)? {
+            None => return Ok(pool),
+            Some(condition) => format!("{name:?}, which does not admit this Service: {condition} does not match"),
+        },
     };
-    match first_mismatch(&pool.matches.scope, service, namespace)? {
-        None => Ok(pool),
-        Some(condition) => Err(PoolRefusal::NotAdmitted { pool: pool.name.clone(), condition }),
-    }
+    Err(Denial { code: 403, message: format!("annotation {POOL_ANNOTATION} names pool {why}") })
 }
 
 /// The conditions of a pool that do not concern nodes, in words.

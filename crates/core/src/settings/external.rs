@@ -25,7 +25,6 @@ pub struct ExternalSettings {
 /// A pool of external addresses, the Services it is for, and the nodes that may hold its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalPool {
-    /// A DNS label, unique among the external pools.
     pub name: String,
     /// `cidrs`: CIDRs and ranges. They overlap neither each other nor any other range of the settings.
     pub ranges: Vec<Span>,

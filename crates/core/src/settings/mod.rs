@@ -63,7 +63,6 @@ pub struct Settings {
 /// A pool of cluster IPs, and the Services it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// A DNS label, unique among the pools of Services.
     pub name: String,
     /// The ranges, without host bits. They overlap neither each other nor those of another pool.
     pub cidrs: Vec<IpNet>,
@@ -92,7 +91,6 @@ pub struct Reservation {
 pub struct Match {
     /// The labels that the nodes of the Service's Pods must have. `match.os` is one of them.
     pub node_labels: Labels,
-    /// The conditions that do not concern nodes.
     pub scope: AdmissionScope,
 }
 
@@ -158,7 +156,6 @@ pub struct Invalid {
 pub struct Mistake {
     /// The path, such as `services.pools[1].cidrs[0]`.
     pub path: String,
-    /// What is wrong, and what is expected.
     pub reason: String,
 }
 

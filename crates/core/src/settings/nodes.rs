@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use super::pools::{self, Common, PoolPaths};
 use super::reader::Reader;
 use super::{Explicit, Mistake, Settings};
-use crate::address::{BlockAllocator, BlockError, Blocks, Family, overlap};
+use crate::address::{Blocks, Family, Occupancy, overlap};
 use crate::json::{Located, describe};
 use crate::label_selector::{LabelSelector, Labels};
 
@@ -22,7 +22,6 @@ pub struct NodeSettings {
 /// A pool of address blocks, and the Nodes it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
-    /// A DNS label, unique among the pools of Nodes.
     pub name: String,
     /// The ranges, without host bits. They overlap neither each other nor those of another pool.
     pub cidrs: Vec<IpNet>,
@@ -34,9 +33,7 @@ pub struct NodePool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
-    /// The prefix length of IPv4 blocks.
     pub v4: u8,
-    /// The prefix length of IPv6 blocks.
     pub v6: u8,
 }
 
@@ -80,11 +77,8 @@ impl NodePool {
         self.cidrs.iter().copied().filter(move |cidr| Family::of(cidr.addr()) == family)
     }
 
-    /// Cuts one of the ranges into blocks.
-    ///
-    /// # Errors
-    /// [`BlockError::Length`] if a block would be larger than the range. Checked settings contain no such range.
-    pub fn blocks(&self, cidr: IpNet) -> Result<Blocks, BlockError> {
+    /// Cuts one of the ranges into blocks. Checked settings contain no range that is smaller than a block.
+    pub fn blocks(&self, cidr: IpNet) -> Result<Blocks, String> {
         Blocks::new(cidr, self.block_size.of(Family::of(cidr.addr())))
     }
 
@@ -109,14 +103,11 @@ impl Settings {
         ranges.chain(pools).chain(excluded)
     }
 
-    /// An allocator for the blocks of one range of a pool. Blocks that are withheld count as used, all others as free.
-    pub fn block_allocator(&self, pool: &NodePool, cidr: IpNet) -> Result<BlockAllocator, BlockError> {
-        let mut allocator = BlockAllocator::new(pool.blocks(cidr)?);
-        for (range, _) in self.withheld_from(pool) {
-            // An error means that the range lies elsewhere, so there is nothing to withhold here.
-            let _ = allocator.occupy(range);
-        }
-        Ok(allocator)
+    /// The blocks of one range of a pool, and the indices of those that are withheld.
+    pub fn withheld_blocks(&self, pool: &NodePool, cidr: IpNet) -> Result<(Blocks, Occupancy), String> {
+        let (blocks, mut withheld) = (pool.blocks(cidr)?, Occupancy::default());
+        withheld.extend(self.withheld_from(pool).filter_map(|(range, _)| blocks.indices(range)));
+        Ok((blocks, withheld))
     }
 }
 
@@ -184,9 +175,9 @@ pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake>
     let all: Vec<Common<'_>> = pools.iter().map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
     let of_range = |pool: usize, range: usize| {
         let (pool, cidr) = (&pools[pool], pools[pool].cidrs[range]);
-        let full = match settings.block_allocator(pool, cidr) {
-            Err(error) => Some(error.to_string()),
-            Ok(allocator) => allocator.is_full().then(|| {
+        let full = match settings.withheld_blocks(pool, cidr) {
+            Err(error) => Some(error),
+            Ok((blocks, withheld)) => blocks.next_free(&withheld, 0).is_none().then(|| {
                 format!("{cidr} has no usable block: all overlap Service ranges, pools of Services or exclude")
             }),
         };

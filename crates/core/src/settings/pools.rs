@@ -24,7 +24,6 @@ pub(super) struct PoolFields<'v> {
 }
 
 impl Reader {
-    /// Reads the pools of a section that is useless without any.
     pub(super) fn required_pools<T>(
         &mut self,
         at: &Located<'_>,

@@ -12,7 +12,6 @@ use crate::label_selector::{LabelSelector, Labels, Operator, Requirement};
 
 pub(super) type Read<T> = fn(&mut Reader, &Located<'_>) -> Option<T>;
 
-/// Reads values, and records the mistakes.
 #[derive(Default)]
 pub(super) struct Reader {
     pub(super) mistakes: Vec<Mistake>,

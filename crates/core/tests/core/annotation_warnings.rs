@@ -7,9 +7,9 @@ use crate::support::{
     FakeCluster, about_node, annotated, answer, answer_of, created, lowest, node, request, service, updated, with_field,
 };
 use clusterip_core::annotations::{
-    ADDRESS_ANNOTATION, LEASE_LABEL, MOVE_ANNOTATION, MOVE_OBJECT_LABEL, NODE_ANNOTATION, REASON_ANNOTATION,
-    REGISTERED_URL_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, SERVICE_ANNOTATION, SERVICE_ANNOTATIONS,
-    SETTINGS_HASH_ANNOTATION,
+    ADDRESS_ANNOTATION, LEASE_LABEL, MOVE_ANNOTATION, MOVE_OBJECT_LABEL, MOVING_ANNOTATION, NODE_ANNOTATION,
+    OS_ANNOTATION, POOL_ANNOTATION, REASON_ANNOTATION, RECORD_ANNOTATION, REGISTERED_URL_ANNOTATION,
+    REQUESTED_ADDRESS_ANNOTATION, SERVICE_ANNOTATION, SETTINGS_HASH_ANNOTATION,
 };
 use serde_json::{Value, json};
 
@@ -99,14 +99,20 @@ fn keys_that_programs_write_are_not_warned_of() {
     let written = [
         ADDRESS_ANNOTATION,
         LEASE_LABEL,
+        MOVE_ANNOTATION,
         MOVE_OBJECT_LABEL,
+        MOVING_ANNOTATION,
         NODE_ANNOTATION,
+        OS_ANNOTATION,
+        POOL_ANNOTATION,
         REASON_ANNOTATION,
+        RECORD_ANNOTATION,
         REGISTERED_URL_ANNOTATION,
+        REQUESTED_ADDRESS_ANNOTATION,
         SERVICE_ANNOTATION,
         SETTINGS_HASH_ANNOTATION,
     ];
-    for key in written.into_iter().chain(SERVICE_ANNOTATIONS) {
+    for key in written {
         let value = match key {
             MOVE_ANNOTATION => "never",
             REQUESTED_ADDRESS_ANNOTATION => "10.0.9.1",

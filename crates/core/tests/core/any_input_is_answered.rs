@@ -3,11 +3,14 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use clusterip_core::response::Response;
 use clusterip_core::{validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{FakeCluster, about_node, allocated, answer_of, cases, node, some_json, updated, with_blocks};
+use crate::support::{
+    FakeCluster, about_node, allocated, answer_in_use, answer_of, cases, node, some_json, updated, with_blocks,
+};
 
 /// Replaces a value somewhere in `target`, chosen by `path`, with `value`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
@@ -30,8 +33,17 @@ fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
 
 /// Every answer is complete: accepted, or refused with a message and a status.
 fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
+    is_complete(|cluster| validate(payload, cluster))
+}
+
+/// The same for a host that knows what is in use.
+fn is_an_answer_in_use(payload: &Value) -> Result<(), TestCaseError> {
+    is_complete(|cluster| answer_in_use(payload, cluster))
+}
+
+fn is_complete(answer_with: impl Fn(&FakeCluster) -> Response) -> Result<(), TestCaseError> {
     let cluster = rich_cluster();
-    let answer = validate(payload, &cluster);
+    let answer = answer_with(&cluster);
     prop_assert!(answer.accepted || answer.message.as_ref().is_some_and(|message| !message.is_empty()), "{:?}", answer);
     prop_assert_eq!(answer.accepted, answer.code.is_none());
     prop_assert_eq!(answer.accepted, answer.message.is_none());
@@ -41,7 +53,7 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     let is_recorded = matches!(external, Some("recorded" | "removed"));
     prop_assert_eq!(audit["decision"] == "allocated" || is_recorded, answer.mutated_object.is_some());
     prop_assert!(answer.accepted || matches!(external, None | Some("denied")), "{:?}", answer);
-    prop_assert_eq!(serde_json::to_vec(&validate(payload, &cluster)).unwrap(), serde_json::to_vec(&answer).unwrap());
+    prop_assert_eq!(serde_json::to_vec(&answer_with(&cluster)).unwrap(), serde_json::to_vec(&answer).unwrap());
     Ok(())
 }
 
@@ -191,7 +203,7 @@ proptest! {
             payload["request"]["oldObject"] = Value::Null;
         }
         graft(&mut payload, &path, value);
-        is_an_answer(payload.to_string().as_bytes())?;
+        is_an_answer_in_use(&payload)?;
         let answer = validate_settings(payload["settings"].to_string().as_bytes());
         prop_assert_eq!(answer.valid, answer.message.is_none());
     }
@@ -200,7 +212,7 @@ proptest! {
     fn external_payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
-        sends_held: bool,
+        knows_holders: bool,
         create: bool,
     ) {
         let mut payload = rich_external_payload();
@@ -208,11 +220,11 @@ proptest! {
             payload["request"]["operation"] = "CREATE".into();
             payload["request"]["oldObject"] = Value::Null;
         }
-        if !sends_held {
+        if !knows_holders {
             payload["external"] = Value::Null;
         }
         graft(&mut payload, &path, value);
-        is_an_answer(payload.to_string().as_bytes())?;
+        is_an_answer_in_use(&payload)?;
         let answer = validate_settings(payload["settings"].to_string().as_bytes());
         prop_assert_eq!(answer.valid, answer.message.is_none());
     }
@@ -221,11 +233,11 @@ proptest! {
     fn any_node_with_any_allocation_state_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
         let mut payload = rich_node_payload(false);
         payload["allocation"] = allocation;
-        is_an_answer(payload.to_string().as_bytes())?;
+        is_an_answer_in_use(&payload)?;
         payload["request"]["object"]["spec"] = spec;
-        is_an_answer(payload.to_string().as_bytes())?;
+        is_an_answer_in_use(&payload)?;
         payload["request"]["object"] = object;
-        is_an_answer(payload.to_string().as_bytes())?;
+        is_an_answer_in_use(&payload)?;
     }
 }
 
@@ -234,7 +246,7 @@ fn node_payloads_are_valid_before_a_value_is_replaced() {
     let outcome = |brings| {
         let payload = rich_node_payload(brings);
         assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
-        let answer = validate(payload.to_string().as_bytes(), &rich_cluster());
+        let answer = answer_in_use(&payload, &rich_cluster());
         let blocks = answer.mutated_object.map(|object| object["spec"]["podCIDRs"].clone());
         (blocks, answer.message)
     };
@@ -261,7 +273,7 @@ fn payload_is_valid_before_a_value_is_replaced() {
 fn external_payload_is_valid_before_a_value_is_replaced() {
     let payload = rich_external_payload();
     assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
-    let answer = validate(payload.to_string().as_bytes(), &rich_cluster());
+    let answer = answer_in_use(&payload, &rich_cluster());
     let record = answer
         .mutated_object
         .map(|object| object["metadata"]["annotations"]["clusterip-policy/external-addresses"].clone());

@@ -1,4 +1,4 @@
-//! The holders of external addresses, as the host sends them, and the ClusterIP that a Service gets together with its
+//! The holders of external addresses, as the host knows them, and the ClusterIP that a Service gets together with its
 //! external address.
 
 #[cfg(target_arch = "wasm32")]
@@ -12,62 +12,11 @@ use clusterip_core::{InUse, decide_value};
 use serde_json::{Value, json};
 
 use crate::support;
-use crate::support::claim_cases::{DEPRECATED, REMEDY, settings, with};
+use crate::support::claim_cases::{DEPRECATED, REMEDY, settings};
 use crate::support::{
-    FakeCluster, allocated, balancer_of, created, denied, external_answer, updated, with_record, with_spec,
+    FakeCluster, allocated, answer_in_use, balancer_of, created, denied, external_answer, updated, with_record,
+    with_spec,
 };
-
-#[test]
-fn unreadable_holders_are_refused() {
-    struct HoldersCase {
-        name: &'static str,
-        external: Value,
-        mistake: &'static str,
-    }
-    let rows = [
-        HoldersCase {
-            name: "not an object",
-            external: json!([]),
-            mistake: "external: expected an object, found a list",
-        },
-        HoldersCase {
-            name: "held is not a list",
-            external: json!({"held": {}}),
-            mistake: "external.held: expected a list, found an object",
-        },
-        HoldersCase {
-            name: "a list of texts",
-            external: json!({"held": ["10.0.9.20"]}),
-            mistake: "external.held[0]: expected an object, found the string \"10.0.9.20\"",
-        },
-        HoldersCase {
-            name: "without an address",
-            external: json!({"held": [{"by": "a/b"}]}),
-            mistake: "external.held[0]: expected an address and its holder, found an object",
-        },
-        HoldersCase {
-            name: "without a holder",
-            external: json!({"held": [{"address": "10.0.9.20"}]}),
-            mistake: "external.held[0]: expected an address and its holder, found an object",
-        },
-        HoldersCase {
-            name: "a number",
-            external: json!({"held": [{"address": 1, "by": "a/b"}]}),
-            mistake: "external.held[0].address: expected a string, found the number 1",
-        },
-        HoldersCase {
-            name: "a network",
-            external: json!({"held": [{"address": "10.0.9.0/24", "by": "a/b"}]}),
-            mistake: "external.held[0].address: expected an address, found the string \"10.0.9.0/24\"",
-        },
-    ];
-    for HoldersCase { name, external, mistake } in rows {
-        let payload = json!({"request": created(with(json!({}))), "settings": settings(), "external": external});
-        let answer = clusterip_core::validate(&serde_json::to_vec(&payload).unwrap(), &FakeCluster::default());
-        let message = format!("the request can't be read: {mistake}");
-        assert_eq!((answer.code, answer.message), (Some(400), Some(message)), "{name}");
-    }
-}
 
 #[test]
 fn first_of_several_holders_counts() {
@@ -99,7 +48,7 @@ fn host_is_asked_only_about_the_addresses_that_are_tried() {
 fn external_answer_listing(object: &Value, settings: &Value, cluster: &FakeCluster) -> Value {
     let external = json!({"held": [{"address": "10.0.9.20", "by": "other/db"}]});
     let payload = json!({"request": created(object.clone()), "settings": settings, "external": external});
-    serde_json::to_value(clusterip_core::validate(&serde_json::to_vec(&payload).unwrap(), cluster)).unwrap()
+    serde_json::to_value(answer_in_use(&payload, cluster)).unwrap()
 }
 
 #[test]

@@ -6,11 +6,10 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::collections::BTreeMap;
 
-use clusterip_core::validate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{FakeCluster, cases, request};
+use crate::support::{FakeCluster, answer_in_use, cases, request};
 
 const ASKED: &str = "clusterip-policy/external-address";
 const RECORD: &str = "clusterip-policy/external-addresses";
@@ -208,7 +207,7 @@ proptest! {
                 payload["external"] = json!({ "held": held });
                 cluster = FakeCluster::default();
             }
-            let answer = validate(&serde_json::to_vec(&payload).unwrap(), &cluster);
+            let answer = answer_in_use(&payload, &cluster);
             let Some(expected) = expected(&state, service, &new, sent) else {
                 prop_assert_eq!(answer.code, Some(403), "{}: {:?}", payload, answer);
                 continue;

@@ -10,7 +10,7 @@ use clusterip_cluster::lookups::snapshot::StoredEndpoints;
 use clusterip_cluster::object::namespace;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::{Family, parse_address};
-use clusterip_core::annotations::Moving;
+use clusterip_core::annotations::is_moving;
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses as service_addresses;
@@ -132,7 +132,7 @@ impl Targets for Alternatives {
             // Before its release, it may have had the same address, but not the marker.
             let is_seen = || {
                 let seen = stores.service(&key);
-                seen.is_some_and(|seen| Moving::is_on(&seen) && service_addresses(&seen) == service_addresses(service))
+                seen.is_some_and(|seen| is_moving(&seen) && service_addresses(&seen) == service_addresses(service))
             };
             let since = Instant::now();
             // A list shows them in another order.

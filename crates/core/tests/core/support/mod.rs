@@ -7,6 +7,7 @@ pub mod dual_stack;
 mod external;
 pub mod external_cases;
 mod fake_cluster;
+mod in_use;
 mod k2s;
 mod nodes;
 mod requests;
@@ -23,6 +24,7 @@ pub use documents::{
 };
 pub use external::{Now, balancer, balancer_of, external_answer, now, with_record};
 pub use fake_cluster::FakeCluster;
+pub use in_use::answer_in_use;
 use ipnet::IpNet;
 pub use k2s::{Creation, check_evidence, lowest, plain};
 pub use nodes::{

@@ -1,10 +1,9 @@
 //! Admission requests about Nodes, and allocation state, as JSON.
 
-use clusterip_core::validate;
 use serde_json::{Value, json};
 
-use super::FakeCluster;
 use super::requests::{request, unchanged};
+use super::{FakeCluster, answer_in_use};
 
 /// The Node `w1` with these labels and this `spec`.
 pub fn node(labels: Value, spec: Value) -> Value {
@@ -33,12 +32,12 @@ pub fn node_created(object: &Value) -> Value {
     about_node("CREATE", object.clone(), Value::Null)
 }
 
-/// The whole answer to `request`, sent with this allocation state. The decision makes no look-ups.
+/// The whole answer to `request`, decided with this allocation state. The decision makes no look-ups.
 pub fn assigned_of(request: &Value, settings: &Value, allocation: &Value) -> Value {
     let payload = json!({"request": request, "settings": settings, "allocation": allocation});
     let cluster = FakeCluster::default();
-    let answer = validate(&serde_json::to_vec(&payload).unwrap(), &cluster);
-    assert_eq!(cluster.questions(), [""; 0], "the host sends the held objects, so nothing is looked up");
+    let answer = answer_in_use(&payload, &cluster);
+    assert_eq!(cluster.questions(), [""; 0], "the host knows the blocks in use, so nothing is looked up");
     serde_json::to_value(answer).unwrap()
 }
 
