@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::Selector;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::object_key::Kind;
 
@@ -89,11 +89,14 @@ pub(crate) fn summary(kind: Kind, entry: &Value) -> String {
     for (field, value) in entry.get("match").and_then(Value::as_object).into_iter().flatten() {
         match (field.as_str(), value) {
             ("os", Value::String(os)) => conditions.push(format!("os={os}")),
-            ("nodeLabels", Value::Object(_)) => conditions.extend(labels(value)),
-            ("namespaces", Value::Array(_)) => conditions.push(match texts(value).as_slice() {
-                [name] => format!("namespace={name}"),
-                names => format!("namespace in ({})", names.join(",")),
-            }),
+            ("nodeLabels", Value::Object(_)) => conditions.extend(selector(&json!({"matchLabels": value}))),
+            ("namespaces", Value::Array(names)) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                conditions.push(match names.as_slice() {
+                    [name] => format!("namespace={name}"),
+                    names => format!("namespace in ({})", names.join(",")),
+                });
+            }
             ("namespaceSelector", Value::Object(_)) => {
                 conditions.extend(selector(value).into_iter().map(|text| format!("namespace with {text}")));
             }
@@ -119,15 +122,6 @@ fn shortened(line: String) -> String {
     line.chars().take(MAX_LENGTH - 3).chain("...".chars()).collect()
 }
 
-fn texts(list: &Value) -> Vec<&str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-fn labels(labels: &Value) -> Vec<String> {
-    let labels = labels.as_object().into_iter().flatten();
-    labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect()
-}
-
 /// The requirements of a label selector, each as `kubectl --selector` takes it.
 fn selector(selector: &Value) -> Vec<String> {
     let read = LabelSelector::deserialize(selector).ok().and_then(|selector| Selector::try_from(selector).ok());
@@ -136,8 +130,6 @@ fn selector(selector: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::http::{Request, Response, StatusCode, Uri};
+use axum::http::{Request, Response, StatusCode};
 use futures::{AsyncReadExt, StreamExt, stream};
 use jiff::SignedDuration;
 use kube::client::{AuthError, Body as RequestBody};
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use crate::api_error::{causes, innermost};
-use crate::list_pages::{PageSizes, requested_objects};
+use crate::list_pages::{PageSizes, query_parts, requested_objects};
 use crate::nesting::with_limited_depth;
 use crate::utf8::with_replaced_bytes;
 
@@ -79,15 +79,6 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {} (--request-timeout)", RequestTimeout(Some(limit)))
 }
 
-/// The error of a connection. Errors of the client itself, such as a missing token, stay as they are.
-fn of_connection(error: BoxError, failed: impl FnOnce(String, Cause) -> RequestError) -> BoxError {
-    if error.is::<kube::Error>() {
-        return error;
-    }
-    let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
-    failed(innermost(error.as_ref()), if is_login { Cause::Login } else { Cause::Connection }).into()
-}
-
 /// Why the API server can't be reached, with a remedy, if the request failed because of that.
 pub(crate) fn unreachable(error: &kube::Error) -> Option<String> {
     let RequestError { server, reason, cause, .. } = causes(error).find_map(|cause| cause.downcast_ref())?;
@@ -144,7 +135,7 @@ where
         let to = self.server.clone();
         let failed = move |reason, cause| RequestError { name: name.clone(), server: to.clone(), reason, cause };
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
-        let is_watch = is_watch(request.uri());
+        let is_watch = query_parts(request.uri()).any(|part| part == "watch=true" || part == "watch=1");
         // The lock ends when the request has begun.
         let begin = async { Ok(self.inner.lock().await.ready().await?.call(request)) };
         let answer = async { begin.await.map_err(|error: BoxError| error)?.await };
@@ -152,7 +143,15 @@ where
             Some(limit) => timeout(limit, answer).await.map_err(|_| failed(no_answer(limit), Cause::TimeLimit))?,
             None => answer.await,
         };
-        let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
+        let answered = answered.map_err(|error| {
+            // Errors of the client itself, such as a missing token, stay as they are.
+            if error.is::<kube::Error>() {
+                return error;
+            }
+            let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
+            failed(innermost(error.as_ref()), if is_login { Cause::Login } else { Cause::Connection }).into()
+        });
+        let mut response = answered?.map(Body::new);
         if is_watch && response.status() == StatusCode::OK {
             response = response.map(events_of_watch);
         } else if let Some(limit) = self.limit {
@@ -223,10 +222,6 @@ fn refusal(message: &str, reason: &str, code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::from(serde_json::to_vec(&status).unwrap_or_default()));
     *response.status_mut() = code;
     response
-}
-
-fn is_watch(uri: &Uri) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true" || part == "watch=1"))
 }
 
 /// A watch ends after an event with more bytes than this. Its reader keeps a buffer for the largest event until the watch

@@ -30,10 +30,10 @@ pub(crate) struct PageSizes(Mutex<BTreeMap<String, u32>>);
 
 /// How many objects a request lists at most; `None` for another request.
 pub(crate) fn requested_objects(uri: &Uri) -> Option<u32> {
-    parts(uri).find_map(|part| part.strip_prefix("limit="))?.parse().ok()
+    query_parts(uri).find_map(|part| part.strip_prefix("limit="))?.parse().ok()
 }
 
-fn parts(uri: &Uri) -> impl Iterator<Item = &str> {
+pub(crate) fn query_parts(uri: &Uri) -> impl Iterator<Item = &str> {
     uri.query().into_iter().flat_map(|query| query.split('&'))
 }
 
@@ -86,7 +86,8 @@ impl PageSizes {
 
 fn with_limit(uri: &Uri, objects: u32) -> Result<Uri, BoxError> {
     let limit = format!("limit={objects}");
-    let query: Vec<&str> = parts(uri).map(|part| if part.starts_with("limit=") { &limit } else { part }).collect();
+    let query: Vec<&str> =
+        query_parts(uri).map(|part| if part.starts_with("limit=") { &limit } else { part }).collect();
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{}", uri.path(), query.join("&")))?);
     Ok(Uri::from_parts(parts)?)

@@ -54,18 +54,6 @@ pub enum LogLevel {
     Trace,
 }
 
-impl LogLevel {
-    fn filter(self) -> LevelFilter {
-        match self {
-            Self::Error => LevelFilter::ERROR,
-            Self::Warn => LevelFilter::WARN,
-            Self::Info => LevelFilter::INFO,
-            Self::Debug => LevelFilter::DEBUG,
-            Self::Trace => LevelFilter::TRACE,
-        }
-    }
-}
-
 /// Arguments that concern logs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Logging {
@@ -83,7 +71,13 @@ impl Logging {
     }
 
     fn dispatch<W: Write + 'static>(self, sink: impl Fn() -> W + Send + Sync + 'static) -> Dispatch {
-        let level = self.log_level.filter();
+        let level = match self.log_level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        };
         // Messages of dependencies are for their developers, except for warnings and errors.
         let filter = Targets::new()
             .with_target(OUR_CRATES, level)

@@ -1,7 +1,6 @@
 //! Checks whether this identity has all permissions that it needs.
 //!
-//! The check runs at the start, and again for settings that come later. So an administrator learns of all missing
-//! permissions at once, and not of one after the other when it is needed.
+//! An administrator learns of all missing permissions at once, and not of one after the other when it is needed.
 
 mod duties;
 

@@ -2,9 +2,8 @@
 //! Kubewarden, or a file.
 //!
 //! # Promises
-//! - Only settings that the policy itself accepts are ever published. A version with mistakes changes nothing: the
-//!   previous version stays in use, and the log and the metrics report it. An object that can't be used does not affect
-//!   the others, and its status tells why.
+//! - Only settings that the core accepts are published. Otherwise the version before stays in use, and the log and the
+//!   metrics report it. An object that can't be used does not affect the others, and its status tells why.
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
 mod follower;

@@ -57,8 +57,8 @@ pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRange
     Ok(live)
 }
 
-/// Completes settings with what the native host knows, unless the settings say something else: look-ups by namespace,
-/// which the host answers from indexes, the Service ranges of the cluster, and the ranges that are not usable.
+/// Completes settings with what the program knows, unless they say something else: look-ups by namespace, the Service
+/// ranges of the cluster, and the ranges that are not usable.
 pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
     let Some(document) = settings.as_object_mut() else { return settings };
     let services = document.entry("services").or_insert(Value::Null);

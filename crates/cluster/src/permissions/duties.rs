@@ -31,7 +31,6 @@ pub struct Duties {
     pub registration: Option<Registration>,
     /// Whether its settings are the objects of the API `clusterip-policy.io`.
     pub pools: bool,
-    /// The policy of Kubewarden that contains its settings, if it watches one.
     pub kubewarden_policy: Option<String>,
 }
 

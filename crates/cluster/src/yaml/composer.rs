@@ -24,15 +24,13 @@ pub struct YamlError {
     pub reason: String,
 }
 
-/// A position in the text, counted in characters.
+/// A position in the text, in characters. Lines count from 1, columns from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     pub start: usize,
     /// The position after the last character. For a block mapping or sequence it is not exact.
     pub end: usize,
-    /// The line of the first character, counted from 1.
     pub line: usize,
-    /// The column of the first character, counted from 0.
     pub column: usize,
 }
 

@@ -1,8 +1,7 @@
 //! Splits texts into parts that are YAML of their own.
 //!
-//! In some texts, JSON objects follow each other without a document marker between them, as `kubectl get -o json`
-//! prints them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents. A large text
-//! is split at document markers, because its parts can be read at the same time.
+//! JSON objects may follow each other without a document marker, as `kubectl` prints and reads them, and YAML may not. A
+//! large text is split at document markers, because its parts can be read at the same time.
 
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
@@ -10,11 +9,9 @@ use serde_json::Deserializer;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part<'t> {
     pub text: &'t str,
-    /// How many characters are before it.
+    /// How many characters and line ends are before it, and how many characters in its first line.
     pub chars: usize,
-    /// How many line ends are before it.
     pub lines: usize,
-    /// How many characters are before it in its first line.
     pub column: usize,
 }
 
