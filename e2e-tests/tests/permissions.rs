@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use clusterip_cluster::permissions::{self, Duties, Missing, Registration, Workloads};
+use clusterip_cluster::permissions::{self, Duties, Missing, Registration};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use kube::Client;
@@ -73,7 +73,7 @@ async fn message_lists_missing_permissions_and_its_rules_grant_them() {
     let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
 
     let found = missing(&client, &duties).await.unwrap();
-    let served = permissions::workloads(&client, &WorkloadKind::known()).await.unwrap().served;
+    let served = permissions::workloads(&client, &WorkloadKind::known()).await.unwrap();
     let user = Some(format!("system:serviceaccount:{namespace}:clusterip"));
     assert_eq!(found, Missing { user, needs: permissions::needs(&served, &duties) });
 
@@ -91,7 +91,7 @@ async fn granted_permissions_are_not_listed() {
     // All permissions but three different ones: a verb, a sub-resource, and a name in a namespace.
     let left_out = |need: &permissions::Need| {
         (need.resource == "pods" && need.verb == "watch")
-            || (need.resource == "services" && need.subresource.is_some())
+            || need.resource == "services/status"
             || (need.resource == "leases" && need.verb == "update")
     };
     found.needs.retain(|need| !left_out(need));
@@ -262,27 +262,14 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
     struct Need<'a> {
         group: &'a str,
         resource: &'a str,
-        subresource: Option<&'a str>,
         namespace: Option<&'a str>,
         verb: &'a str,
     }
     let more = [
-        Need { group: "", resource: "services", subresource: None, namespace: None, verb: "patch" },
-        Need { group: "", resource: "services", subresource: Some("status"), namespace: None, verb: "patch" },
-        Need {
-            group: "coordination.k8s.io",
-            resource: "leases",
-            subresource: None,
-            namespace: Some(namespace.as_str()),
-            verb: "list",
-        },
-        Need {
-            group: "coordination.k8s.io",
-            resource: "leases",
-            subresource: None,
-            namespace: Some(namespace.as_str()),
-            verb: "watch",
-        },
+        Need { group: "", resource: "services", namespace: None, verb: "patch" },
+        Need { group: "", resource: "services/status", namespace: None, verb: "patch" },
+        Need { group: "coordination.k8s.io", resource: "leases", namespace: Some(namespace.as_str()), verb: "list" },
+        Need { group: "coordination.k8s.io", resource: "leases", namespace: Some(namespace.as_str()), verb: "watch" },
     ];
     eventually("exactly these missing permissions", async || {
         let lacks = lacks().await;
@@ -291,7 +278,6 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
             .map(|need| Need {
                 group: need.group.as_str(),
                 resource: need.resource.as_str(),
-                subresource: need.subresource,
                 namespace: need.namespace.as_deref(),
                 verb: need.verb,
             })
@@ -342,21 +328,16 @@ spec:
     let resource = |group: &str, version: &str, kind: &str, plural: &str| {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     };
-    let expected = Workloads {
-        served: vec![
-            resource("farms.example.org", "v1", "Sheep", "herd"),
-            resource("batch", "v1", "CronJob", "cronjobs"),
-        ],
-        unserved: vec![kinds[1].clone(), kinds[2].clone()],
-    };
+    let expected =
+        [resource("farms.example.org", "v1", "Sheep", "herd"), resource("batch", "v1", "CronJob", "cronjobs")];
     let client = plane.client();
     let found = eventually("the kind to be served", async || {
         let found = permissions::workloads(&client, &kinds).await.unwrap();
-        (found.served.len() == 2).then_some(found)
+        (found.len() == 2).then_some(found)
     })
     .await;
     assert_eq!(found, expected);
-    let needs = permissions::needs(&found.served, &Duties::default());
+    let needs = permissions::needs(&found, &Duties::default());
     let herd: Vec<_> = needs.iter().filter(|need| need.resource == "herd").map(|need| need.verb).collect();
     assert_eq!(herd, ["list", "watch"]);
     plane.kubectl(&["delete", "customresourcedefinition", "herd.farms.example.org"]).await.ok();

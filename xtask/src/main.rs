@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
-use xtask::image::Image;
 use xtask::metadata::{self, Metadata};
-use xtask::package;
+use xtask::{image, package};
 
 /// Prepares the policy module for registries and catalogues.
 #[derive(Debug, Parser)]
@@ -67,9 +66,11 @@ fn main() -> anyhow::Result<()> {
             fs::write(&output, annotated).with_context(|| output.display().to_string())
         }
         Command::Oci { output, module } => {
-            let image = Image::new(&bytes(&module)?).with_context(|| module.display().to_string())?;
-            image.write(&output)?;
-            println!("{}", image.digest);
+            println!(
+                "{}",
+                image::write(&bytes(&module)?, &output)
+                    .with_context(|| format!("the image of {}", module.display()))?
+            );
             Ok(())
         }
         Command::Artifacthub { created_at, package, module } => {

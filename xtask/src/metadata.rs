@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use semver::Version;
 use serde::{Deserialize, Serialize};
 use wasm_encoder::{CustomSection, Section};
 use wasmparser::{Parser, Payload};
 
-/// The annotation with the version of the policy, without a `v`.
 pub const VERSION: &str = "io.kubewarden.policy.version";
-/// The annotation with the URL of the sources.
 pub const SOURCE: &str = "io.kubewarden.policy.source";
 /// The annotation with the usage text. The annotator takes it from a file; `policy-metadata.yml` must not have it.
 pub const USAGE: &str = "io.kubewarden.policy.usage";
@@ -28,19 +26,12 @@ pub struct Metadata {
     pub protocol_version: Option<String>,
     /// The requests that the policy evaluates.
     pub rules: Vec<Rule>,
-    /// Names, texts and URLs for people and catalogues.
     pub annotations: BTreeMap<String, String>,
-    /// Whether the policy changes requests.
     pub mutating: bool,
-    /// Whether the audit scanner may evaluate the policy.
     pub background_audit: bool,
-    /// The interface of the module.
     pub execution_mode: String,
-    /// Whether the policy evaluates admission requests or arbitrary JSON.
     pub policy_type: String,
-    /// The kinds that the policy looks up.
     pub context_aware_resources: BTreeSet<Resource>,
-    /// The host calls that the policy makes.
     pub host_capabilities: BTreeSet<String>,
     pub minimum_kubewarden_version: Version,
 }
@@ -49,35 +40,26 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
-    /// The API groups; the core group is empty.
     pub api_groups: Vec<String>,
     pub api_versions: Vec<String>,
-    /// The plural names of the kinds, in lower case.
     pub resources: Vec<String>,
     pub operations: Vec<String>,
 }
 
-/// A kind that the policy looks up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resource {
-    /// Group and version, such as `apps/v1`, or `v1` for the core group.
     pub api_version: String,
     pub kind: String,
 }
 
 impl Metadata {
-    /// Reads a file such as `policy-metadata.yml`.
     pub fn from_yaml(text: &str) -> anyhow::Result<Self> {
         let metadata: Self =
             serde_saphyr::from_str(text).map_err(|error| anyhow!("can't read the metadata: {error}"))?;
-        let is_set = [
-            ("protocolVersion", metadata.protocol_version.is_some()),
-            (USAGE, metadata.annotations.contains_key(USAGE)),
-        ];
-        if let Some((field, _)) = is_set.into_iter().find(|(_, is_set)| *is_set) {
-            bail!("{field} is set: remove it, because the annotator writes it");
-        }
+        let is_set = |field: &str| format!("{field} is set: remove it, because the annotator writes it");
+        ensure!(metadata.protocol_version.is_none(), is_set("protocolVersion"));
+        ensure!(!metadata.annotations.contains_key(USAGE), is_set(USAGE));
         Ok(metadata)
     }
 

@@ -22,7 +22,6 @@ pub fn complete(package: &str, module: &[u8], created: Timestamp) -> anyhow::Res
     replace(&package, "createdAt: ", &format!("\"{created}\""))
 }
 
-/// The only field of a package that is compared with the module.
 #[derive(Deserialize)]
 struct Named {
     version: String,

@@ -6,7 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use xtask::deploy_files::{document, read, workspace};
+
+use self::deploy_files::{document, read, workspace};
+
+#[path = "support/deploy_files.rs"]
+mod deploy_files;
 
 const REGISTRY: &str = "ghcr.io/clusterip-policy/";
 

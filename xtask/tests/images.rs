@@ -9,7 +9,11 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use xtask::deploy_files::workspace;
+
+use self::deploy_files::workspace;
+
+#[path = "support/deploy_files.rs"]
+mod deploy_files;
 
 /// What an image promises.
 struct Promise {
@@ -157,7 +161,7 @@ fn images_contain_no_shell_and_nothing_that_can_be_changed() {
 /// The programs find all their libraries in the image.
 #[test]
 fn programs_of_the_images_run() {
-    let expected = xtask::deploy_files::read("crates/clusterip/tests/golden/shop.txt").unwrap();
+    let expected = deploy_files::read("crates/clusterip/tests/golden/shop.txt").unwrap();
     for Promise { name, programs, .. } in PROMISES {
         let image = Image::read(&variable("CLUSTERIP_IMAGES").join(format!("{name}.tar")));
         let root = image.unpack();

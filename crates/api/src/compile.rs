@@ -13,15 +13,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::document;
-
 use crate::object_key::{Kind, ObjectKey, field_of};
 use crate::status::{READY, Reason, summary};
 
 /// All that the settings document is compiled from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
-    /// The objects of this API, as JSON with `kind`, `metadata` and `spec`, in any order. Objects of other kinds are
-    /// ignored.
+    /// The objects of this API, in any order. Objects of other kinds are ignored.
     pub objects: Vec<Value>,
     /// The ServiceCIDR objects of the cluster, for pools with a `serviceCIDRSelector`.
     pub service_cidrs: Vec<LabelledRanges>,
@@ -33,7 +31,6 @@ pub struct Objects {
 /// and its `priority`, for the ClusterIPPolicy its spec. `status.inUse` of an object has the same contents.
 pub type InUse = BTreeMap<ObjectKey, Value>;
 
-/// The settings document of the usable objects, and the state of every object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compilation {
     pub document: Value,
@@ -44,7 +41,7 @@ pub struct Compilation {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectState {
-    /// `metadata.uid` of the object: an object that was deleted and created again is another one.
+    /// An object that was deleted and created again is another one.
     pub uid: Option<String>,
     pub generation: Option<i64>,
     /// [`Reason::InUse`], or why the latest version is not in use.
@@ -62,48 +59,19 @@ impl ObjectState {
     }
 }
 
-/// A pool that may become part of the document.
-#[derive(Clone, Debug)]
-struct Candidate {
-    key: ObjectKey,
-    priority: i64,
-    entry: Value,
+/// A pool, and its part of the document as [`InUse`] has it.
+type Pool = (ObjectKey, Value);
+
+/// The part of the latest version of a pool, with these ranges in place of a `serviceCIDRSelector`.
+fn part(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>) -> Value {
+    let mut part = document::entry(key, object, cidrs);
+    part["priority"] = json!(object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default());
+    part
 }
 
-impl Candidate {
-    /// The latest version of a pool, with these ranges in place of a `serviceCIDRSelector`.
-    fn latest(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>) -> Self {
-        let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-        Self { key: key.clone(), priority, entry: document::entry(key, object, cidrs) }
-    }
-
-    /// The version of a pool that is in use. The inverse of [`Self::part`].
-    fn in_use(key: &ObjectKey, part: &Value) -> Self {
-        let mut entry = part.clone();
-        let priority = entry.as_object_mut().and_then(|entry| entry.remove("priority"));
-        Self { key: key.clone(), priority: priority.and_then(|priority| priority.as_i64()).unwrap_or_default(), entry }
-    }
-
-    /// The entry and the priority, as [`InUse`] has them.
-    fn part(&self) -> Value {
-        let mut part = self.entry.clone();
-        if let Some(fields) = part.as_object_mut() {
-            fields.insert("priority".to_owned(), json!(self.priority));
-        }
-        part
-    }
-
-    /// The position in the order in which pools are tried.
-    fn place(&self) -> (Reverse<i64>, &ObjectKey) {
-        (Reverse(self.priority), &self.key)
-    }
-}
-
-struct Rejection {
-    candidate: Candidate,
-    reason: Reason,
-    /// Each with the name of the object that has it.
-    mistakes: Vec<(String, Mistake)>,
+/// The position in the order in which pools are tried.
+fn place((key, part): &Pool) -> (Reverse<i64>, &ObjectKey) {
+    (Reverse(part.get("priority").and_then(Value::as_i64).unwrap_or_default()), key)
 }
 
 /// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
@@ -128,11 +96,7 @@ pub fn in_use_before(objects: &Objects) -> InUse {
 
 fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let is_true = |condition: &Value| {
-        let is = |field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
-        is("type", READY) && is("status", "True")
-    };
-    conditions.into_iter().flatten().any(is_true)
+    conditions.into_iter().flatten().any(|condition| condition["type"] == READY && condition["status"] == "True")
 }
 
 /// The part of the document that a ready object stands for. ServiceCIDRs may have changed while no process ran, so the
@@ -146,7 +110,7 @@ fn ready_part(key: &ObjectKey, object: &Value) -> Option<Value> {
         None => None,
         Some(_) => Some(serde_json::from_value(object.pointer("/status/ranges")?.clone()).ok()?),
     };
-    Some(Candidate::latest(key, object, cidrs).part())
+    Some(part(key, object, cidrs))
 }
 
 /// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
@@ -163,32 +127,29 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     let policy = policy_in_use(objects, in_use, &mut states);
     let builder = DocumentBuilder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
     let (known, new): (Vec<_>, Vec<_>) =
-        candidates(objects, in_use, &mut states).into_iter().partition(|pool| in_use.contains_key(&pool.key));
+        candidates(objects, in_use, &mut states).into_iter().partition(|(key, _)| in_use.contains_key(key));
     let (unchanged, changed): (Vec<_>, Vec<_>) =
-        known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.part()));
+        known.into_iter().partition(|(key, part)| in_use.get(key) == Some(part));
     let mut accepted = Vec::new();
     for group in [unchanged, changed, new] {
-        for rejection in builder.admit(&mut accepted, group) {
-            let key = rejection.candidate.key.clone();
+        for ((key, part), reason, message) in builder.admit(&mut accepted, group) {
             // The state of a pool that has no ranges any more already says why it can't be used.
             let Some(state) = states.get_mut(&key).filter(|state| state.reason != Reason::NoRanges) else { continue };
-            let mut message = describe(&rejection);
-            let last_good = in_use.get(&key).filter(|part| **part != rejection.candidate.part());
-            if let Some(part) = last_good
-                && builder.admit(&mut accepted, vec![Candidate::in_use(&key, part)]).is_empty()
+            (state.reason, state.message) = (reason, message);
+            let last_good = in_use.get(&key).filter(|last| **last != part);
+            if let Some(last) = last_good
+                && builder.admit(&mut accepted, vec![(key, last.clone())]).is_empty()
             {
-                message.push_str("; the previous version stays in use");
+                state.message.push_str("; the previous version stays in use");
             }
-            state.reason = rejection.reason;
-            state.message = message;
         }
     }
-    for pool in &accepted {
-        if let Some(state) = states.get_mut(&pool.key).filter(|state| state.reason == Reason::NoRanges) {
+    for (key, _) in &accepted {
+        if let Some(state) = states.get_mut(key).filter(|state| state.reason == Reason::NoRanges) {
             state.message.push_str("; the previous version stays in use, with its ranges");
         }
     }
-    let mut in_use: InUse = accepted.iter().map(|pool| (pool.key.clone(), pool.part())).collect();
+    let mut in_use: InUse = accepted.iter().cloned().collect();
     if let Some(policy) = &policy {
         in_use.insert(ObjectKey::policy(), policy.clone());
     }
@@ -197,7 +158,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
 
 /// The latest versions of the pools, in the order in which pools are tried. If a pool has no ranges, its version in use
 /// takes this place. Adds the state of every pool to `states`.
-fn candidates(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Vec<Candidate> {
+fn candidates(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Vec<Pool> {
     let mut candidates = Vec::new();
     for object in &objects.objects {
         let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
@@ -206,17 +167,12 @@ fn candidates(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey
             Ok(_) => (Reason::InUse, "the pool is in use".to_owned()),
             Err(message) => (Reason::NoRanges, message.clone()),
         };
-        let latest = Candidate::latest(&key, object, resolved.unwrap_or_default());
-        let selects = summary(key.kind, &latest.entry);
-        let state = ObjectState::new(object, reason, message, selects);
-        if reason == Reason::InUse {
-            candidates.push(latest);
-        } else if let Some(part) = in_use.get(&key) {
-            candidates.push(Candidate::in_use(&key, part));
-        }
-        states.insert(key, state);
+        let latest = part(&key, object, resolved.unwrap_or_default());
+        states.insert(key.clone(), ObjectState::new(object, reason, message, summary(key.kind, &latest)));
+        let used = if reason == Reason::InUse { Some(latest) } else { in_use.get(&key).cloned() };
+        candidates.extend(used.map(|part| (key, part)));
     }
-    candidates.sort_by(|a, b| a.place().cmp(&b.place()));
+    candidates.sort_by(|a, b| place(a).cmp(&place(b)));
     candidates
 }
 
@@ -240,20 +196,21 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<Object
 }
 
 struct DocumentBuilder<'a> {
-    /// The spec of the ClusterIPPolicy to use.
     policy: Option<&'a Value>,
     cluster_ranges: &'a [String],
 }
 
 impl DocumentBuilder<'_> {
-    /// The document of these pools, which it lists in the order in which they are tried. The Service ranges of the
-    /// cluster belong only into a document that is checked.
-    fn document(&self, pools: &[Candidate], with_cluster_ranges: bool) -> Value {
-        let mut sorted: Vec<&Candidate> = pools.iter().collect();
-        sorted.sort_by(|a, b| a.place().cmp(&b.place()));
-        let of = |kind: Kind| -> Vec<Value> {
-            sorted.iter().filter(|pool| pool.key.kind == kind).map(|pool| pool.entry.clone()).collect()
+    /// The Service ranges of the cluster belong only into a document that is checked.
+    fn document(&self, pools: &[Pool], with_cluster_ranges: bool) -> Value {
+        let mut sorted: Vec<&Pool> = pools.iter().collect();
+        sorted.sort_by(|a, b| place(a).cmp(&place(b)));
+        let entry = |(_, part): &&Pool| {
+            let mut entry = part.clone();
+            entry.as_object_mut().map(|fields| fields.remove("priority"));
+            entry
         };
+        let of = |kind: Kind| sorted.iter().filter(|(key, _)| key.kind == kind).map(entry).collect();
         let mut document = document::document(self.policy, of);
         if with_cluster_ranges && !self.cluster_ranges.is_empty() {
             document["services"]["serviceCIDRs"] = json!(self.cluster_ranges);
@@ -261,7 +218,7 @@ impl DocumentBuilder<'_> {
         document
     }
 
-    fn mistakes(&self, pools: &[Candidate]) -> Vec<(String, Mistake)> {
+    fn mistakes(&self, pools: &[Pool]) -> Vec<(String, Mistake)> {
         let document = self.document(pools, true);
         let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
         let of_object = |mistake: Mistake| match field_of(&mistake.path, &document) {
@@ -271,11 +228,9 @@ impl DocumentBuilder<'_> {
         invalid.mistakes.into_iter().map(of_object).collect()
     }
 
-    /// Adds those pools of `group` to `accepted` that can be used together with the accepted ones. Returns the other
-    /// ones.
-    ///
+    /// Adds those pools of `group` to `accepted` that can be used together with the accepted ones. Returns the others.
     /// Tries all of them first and then halves, so that one unusable pool among many costs few checks.
-    fn admit(&self, accepted: &mut Vec<Candidate>, mut group: Vec<Candidate>) -> Vec<Rejection> {
+    fn admit(&self, accepted: &mut Vec<Pool>, mut group: Vec<Pool>) -> Vec<(Pool, Reason, String)> {
         if group.is_empty() {
             return Vec::new();
         }
@@ -292,19 +247,23 @@ impl DocumentBuilder<'_> {
             rejected.extend(self.admit(accepted, second));
             return rejected;
         }
-        group.into_iter().map(|candidate| self.rejection(candidate, mistakes.clone())).collect()
+        let rejected = |pool: Pool| {
+            let (reason, why) = self.rejection(&pool, mistakes.clone());
+            (pool, reason, why)
+        };
+        group.into_iter().map(rejected).collect()
     }
 
     /// Why a pool can't be used. `with_others` are the mistakes of the document of all accepted pools and this one.
-    fn rejection(&self, candidate: Candidate, with_others: Vec<(String, Mistake)>) -> Rejection {
-        let alone = std::slice::from_ref(&candidate);
+    fn rejection(&self, pool: &Pool, with_others: Vec<(String, Mistake)>) -> (Reason, String) {
+        let alone = std::slice::from_ref(pool);
         let without_ranges = DocumentBuilder { policy: None, cluster_ranges: &[] }.mistakes(alone);
         let (reason, mistakes) = if !without_ranges.is_empty() {
             (Reason::Invalid, without_ranges)
         } else {
             // Before Kubernetes 1.33, only the policy has the Service ranges.
             let with_ranges = self.mistakes(alone);
-            if !with_ranges.is_empty() && candidate.key.kind == Kind::ServicePool {
+            if !with_ranges.is_empty() && pool.0.kind == Kind::ServicePool {
                 (Reason::OutsideServiceCIDRs, with_ranges)
             } else if with_others.iter().all(|(_, mistake)| mistake.path == "spec.match") {
                 (Reason::NeverUsed, with_others)
@@ -312,25 +271,19 @@ impl DocumentBuilder<'_> {
                 (Reason::Overlaps, with_others)
             }
         };
-        Rejection { candidate, reason, mistakes }
+        /// More mistakes than these make a condition hard to read.
+        const SHOWN: usize = 5;
+        let shown = mistakes.iter().take(SHOWN).map(|(name, mistake)| match *name == pool.0.name {
+            true => mistake.to_string(),
+            // A pool with a higher priority can make another one unusable.
+            false => format!("this pool conflicts with pool {name:?}: {mistake}"),
+        });
+        let mut message = shown.collect::<Vec<_>>().join("; ");
+        if mistakes.len() > SHOWN {
+            message.push_str(&format!("; and {} more mistakes", mistakes.len() - SHOWN));
+        }
+        (reason, message)
     }
-}
-
-/// The mistakes of a pool in one line, with paths below `spec`.
-fn describe(rejection: &Rejection) -> String {
-    /// More mistakes than these make a condition hard to read.
-    const SHOWN: usize = 5;
-    let mistakes = rejection.mistakes.iter().map(|(pool, mistake)| match *pool == rejection.candidate.key.name {
-        true => mistake.to_string(),
-        // A pool with a higher priority can make another one unusable.
-        false => format!("this pool conflicts with pool {pool:?}: {mistake}"),
-    });
-    let all: Vec<String> = mistakes.collect();
-    let mut message = all[..all.len().min(SHOWN)].join("; ");
-    if all.len() > SHOWN {
-        message.push_str(&format!("; and {} more mistakes", all.len() - SHOWN));
-    }
-    message
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -340,11 +293,7 @@ pub struct LabelledRanges {
 }
 
 /// The ranges of the ServiceCIDR objects that a pool selects, in ascending order of their text; `None` if the pool has
-/// no `serviceCIDRSelector`.
-///
-/// # Errors
-/// A message with the path of the field: if no ServiceCIDR object has these labels, if the selector can't be read, or
-/// if the pool also has `cidrs`.
+/// no `serviceCIDRSelector`. The error begins with the path of the field.
 fn resolve(pool: &Value, service_cidrs: &[LabelledRanges]) -> Result<Option<Vec<String>>, String> {
     let Some(selector) = pool.pointer("/spec/serviceCIDRSelector").filter(|selector| !selector.is_null()) else {
         return Ok(None);
@@ -367,7 +316,6 @@ fn resolve(pool: &Value, service_cidrs: &[LabelledRanges]) -> Result<Option<Vec<
     Ok(Some(cidrs))
 }
 
-/// The greatest length of a reason in a condition, in characters.
 const MAX_REASON: usize = 1000;
 
 impl Compilation {

@@ -1,11 +1,11 @@
 //! The settings document and the objects: the parts of the document that come from objects, and the objects that a
 //! document stands for.
 
-use clusterip_core::settings::{Mistake, Settings, default_pools};
+use clusterip_core::json::describe;
+use clusterip_core::settings::{Mistake, Settings, default_pools, unknown_name_message};
 use serde_json::{Map, Value, json};
 
 use crate::object_key::{Kind, ObjectKey, SECTIONS};
-use crate::specs::{ClusterIPPolicySpec, ExternalPoolSpec, NodeBlockPoolSpec, ServicePoolSpec};
 use crate::{GROUP, VERSION};
 
 /// The fields of pool objects that the document does not have.
@@ -19,11 +19,8 @@ pub(crate) const ENUM_FIELDS: [&str; 4] = ["order", "explicit", "whenFull", "unm
 pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(key.name));
-    if let Some(spec) = object.get("spec").and_then(Value::as_object) {
-        let fields =
-            spec.iter().filter(|(field, value)| !ONLY_IN_OBJECTS.contains(&field.as_str()) && !value.is_null());
-        entry.extend(fields.map(|(field, value)| (field.clone(), value.clone())));
-    }
+    entry.extend(fields(object.get("spec")));
+    entry.retain(|field, _| !ONLY_IN_OBJECTS.contains(&field.as_str()));
     if let Some(cidrs) = cidrs {
         entry.insert("cidrs".to_owned(), json!(cidrs));
     }
@@ -75,10 +72,9 @@ fn rename_values(section: &mut Map<String, Value>, rename: fn(&str) -> String) {
     }
 }
 
-/// `Deny` as `deny`.
+/// `Deny` as `deny`. All names are ASCII.
 fn lower_camel(name: &str) -> String {
-    let mut characters = name.chars();
-    characters.next().map(|first| first.to_lowercase().chain(characters).collect()).unwrap_or_default()
+    name.char_indices().map(|(at, c)| if at == 0 { c.to_ascii_lowercase() } else { c }).collect()
 }
 
 /// The priority of the last pool, and the step to the pool before it. A new pool fits in between, and one with the
@@ -128,15 +124,13 @@ pub fn objects(document: &Value) -> Vec<Value> {
     objects
 }
 
-/// The paths of the settings in a document that its [`objects`] do not have, such as `services.evidence.lookups`:
-/// `clusterip` sets them itself.
+/// The paths of the settings in a document that its [`objects`] do not have.
 pub fn not_in_objects(document: &Value) -> Vec<String> {
     let is_set = |path: &&str| document.pointer(path).is_some_and(|value| !value.is_null());
     NOT_IN_OBJECTS.into_iter().filter(is_set).map(|path| path.trim_start_matches('/').replace('/', ".")).collect()
 }
 
-/// A message for each field of these objects that the document does not have: the object, the field, and what the
-/// document has instead.
+/// A message for each field of these objects that the document does not have.
 pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     let mut lost = Vec::new();
     for object in objects {
@@ -155,24 +149,46 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     lost
 }
 
-/// Why the API server would refuse the type or the value of a field of an object in which the core has found no
-/// mistake; `None` if the API server would accept it. The core does not find such mistakes: it does not read the fields
-/// that the document lacks, the document has other names for some values, and there an empty list of namespaces
-/// matches all.
+/// The fields of objects with a name as their value, and the names that the API server accepts.
+const NAMES: [(&str, &[&str]); 6] = [
+    ("fence", &["Allow", "Warn", "Deny"]),
+    ("order", &["Spread", "Lowest"]),
+    ("explicit", &["Allow", "Warn", "Deny"]),
+    ("whenFull", &["Deny", "Unmanaged"]),
+    ("unmatched", &["Unmanaged", "Outside", "Deny"]),
+    ("nodes.explicit", &["Allow", "Warn", "Deny"]),
+];
+
+/// Why the API server would refuse an object in which the core has found no mistake; `None` if it would not. The core
+/// does not read the fields that the document lacks, the document has other names for some values, and there an empty
+/// list of namespaces matches all.
 pub fn mistake_of_type(object: &Value) -> Option<String> {
-    let kind = ObjectKey::of(object)?.kind;
+    let key = ObjectKey::of(object)?;
     let spec = Value::Object(fields(object.get("spec")));
-    let namespaces = spec.pointer("/match/namespaces").and_then(Value::as_array);
-    if namespaces.is_some_and(Vec::is_empty) {
-        return Some("spec.match.namespaces: empty: name a namespace, or remove the field".to_owned());
+    let field = |path: &str| spec.pointer(&format!("/{}", path.replace('.', "/"))).filter(|value| !value.is_null());
+    let mistake = |path: &str, reason: String| Some(format!("spec.{path}: {reason}"));
+    if field("match.namespaces") == Some(&json!([])) {
+        return mistake("match.namespaces", "empty: name a namespace, or remove the field".to_owned());
     }
-    let read = match kind {
-        Kind::ServicePool => serde_json::from_value::<ServicePoolSpec>(spec).err(),
-        Kind::ExternalPool => serde_json::from_value::<ExternalPoolSpec>(spec).err(),
-        Kind::NodeBlockPool => serde_json::from_value::<NodeBlockPoolSpec>(spec).err(),
-        Kind::ClusterIPPolicy => serde_json::from_value::<ClusterIPPolicySpec>(spec).err(),
-    };
-    read.map(|error| format!("spec: {error}"))
+    // Only a ServicePool may have other ranges than `cidrs`.
+    if matches!(key.kind, Kind::ExternalPool | Kind::NodeBlockPool) && field("cidrs").is_none() {
+        return mistake("cidrs", "missing".to_owned());
+    }
+    for (path, names) in NAMES {
+        match field(path) {
+            Some(Value::String(name)) if !names.contains(&name.as_str()) => {
+                return mistake(path, unknown_name_message("value", name, names));
+            }
+            None | Some(Value::String(_)) => {}
+            Some(other) => return mistake(path, format!("expected a string, found {}", describe(other))),
+        }
+    }
+    let limits = [("priority", i64::from(i32::MIN)..=i64::from(i32::MAX)), ("reserved", i64::MIN..=i64::MAX)];
+    let wrong = limits.into_iter().find_map(|(path, fits)| {
+        let value = field(path)?;
+        value.as_i64().is_none_or(|number| !fits.contains(&number)).then_some((path, value))
+    });
+    wrong.and_then(|(path, value)| mistake(path, format!("expected an integer, found {}", describe(value))))
 }
 
 fn fields(object: Option<&Value>) -> Map<String, Value> {
@@ -207,6 +223,5 @@ fn object(kind: Kind, name: Value, spec: Map<String, Value>) -> Value {
 
 /// `deny` as `Deny`.
 pub(crate) fn upper_camel(name: &str) -> String {
-    let mut characters = name.chars();
-    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+    name.char_indices().map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c }).collect()
 }

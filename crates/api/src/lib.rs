@@ -9,7 +9,6 @@
 mod compile;
 mod document;
 mod object_key;
-mod specs;
 mod status;
 
 pub use self::compile::{Compilation, InUse, LabelledRanges, ObjectState, Objects, compile, in_use_before};

@@ -20,7 +20,6 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 4] = [Self::ServicePool, Self::ExternalPool, Self::NodeBlockPool, Self::ClusterIPPolicy];
 
-    /// The kind as manifests have it, such as `ServicePool`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ServicePool => "ServicePool",
@@ -30,7 +29,6 @@ impl Kind {
         }
     }
 
-    /// The group, version, kind and plural, for a client without types.
     pub fn api_resource(self) -> ApiResource {
         ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, self.as_str()))
     }
@@ -84,8 +82,9 @@ const WORDS: [(&str, &str); 5] = [
 /// The object and the field that a path of a compiled document stands for, such as `ServicePool linux` and `spec.match`
 /// for `services.pools[0].match`; `None` if the text is not such a path.
 pub fn field_of(path: &str, document: &Value) -> Option<(ObjectKey, String)> {
-    let (section, kind) = *SECTIONS.iter().find(|(section, _)| is_below(path, section))?;
-    let below = path[section.len()..].trim_start_matches('.');
+    let below = |section: &str| path.strip_prefix(section).filter(|rest| rest.is_empty() || rest.starts_with('.'));
+    let (section, kind) = *SECTIONS.iter().find(|(section, _)| below(section).is_some())?;
+    let below = below(section)?.trim_start_matches('.');
     if let Some((index, field)) = below.strip_prefix("pools[").and_then(|rest| rest.split_once(']')) {
         let name = document.pointer(&format!("/{section}/pools/{index}/name"))?.as_str()?.to_owned();
         return Some((ObjectKey { kind, name }, format!("spec{field}")));
@@ -100,14 +99,13 @@ pub fn field_of(path: &str, document: &Value) -> Option<(ObjectKey, String)> {
     Some((ObjectKey::policy(), field))
 }
 
-/// What is wrong with a field of an object, which begins with the value if that is one of several names: objects have
-/// them in upper camel case.
+/// What is wrong with a field of an object. It begins with the value if that is a name, which objects have in upper
+/// camel case.
 pub fn reason_of_object(field: &str, reason: &str) -> String {
     let is_name = ENUM_FIELDS.iter().any(|name| field == format!("spec.{name}"));
     if is_name { upper_camel(reason) } else { in_words_of_objects(reason) }
 }
 
-/// A message with the fields of objects in place of those of the document.
 pub fn in_words_of_objects(message: &str) -> String {
     WORDS.iter().fold(message.to_owned(), |message, (of_document, of_object)| message.replace(of_document, of_object))
 }
@@ -122,10 +120,6 @@ pub fn mistakes_of_objects(mistakes: &str, document: &Value) -> String {
         }
     };
     mistakes.lines().map(named).collect::<Vec<_>>().join("\n")
-}
-
-fn is_below(path: &str, section: &str) -> bool {
-    path.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -1,22 +1,20 @@
 //! The status of the objects, and the lines in it that sum up a pool.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use kube::core::Selector;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::object_key::Kind;
 
 /// The type of the condition that every object has: whether it is in use as it was written last.
 pub const READY: &str = "Ready";
 
-/// How many addresses a pool has, for both families together and for each family.
+/// How many addresses a pool has, for both families together and for each family. `deploy/crds` describes the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PoolAddresses {
-    /// Addresses that objects have, of both families.
     pub used: i64,
-    /// Free addresses of the family that has fewer of them.
     pub free: i64,
-    /// Addresses of objects that belong to another pool, of both families.
     pub misplaced: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<AddressCounts>,
@@ -28,24 +26,17 @@ pub struct PoolAddresses {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressCounts {
-    /// Addresses that the pool may hand out, used or free.
     pub usable: i64,
-    /// Addresses that objects have, including those that the pool may not hand out.
     pub used: i64,
-    /// Usable addresses that no object has and that are not in flight.
     pub free: i64,
-    /// Addresses that were handed out in the last moments and are not yet in any object.
     pub in_flight: i64,
-    /// Used addresses of objects that belong to another pool.
     pub misplaced: i64,
 }
 
 /// How many blocks a pool has. A number above 2^63 - 1 is reported as 2^63 - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Blocks {
-    /// Blocks that the pool may hand out, used or free: those of the family that has fewer free ones.
     pub usable: i64,
-    /// Blocks that Nodes have, of both families.
     pub used: i64,
     pub free: i64,
 }
@@ -53,7 +44,6 @@ pub struct Blocks {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ReservationStatus {
     pub address: String,
-    /// Owner if the Service of the reservation has the address, Other if another Service has it, otherwise Nobody.
     pub holder: ReservationHolder,
     pub since: Time,
 }
@@ -91,21 +81,22 @@ impl Reason {
     }
 }
 
-/// The longest line, in characters.
 const MAX_LENGTH: usize = 256;
 
-/// The conditions of a pool's entry in one line, such as `os=windows` or `namespace in (a,b)`. A longer line than
-/// [`MAX_LENGTH`] ends in `...`.
+/// The conditions of a pool's entry in one short line, such as `os=windows` or `namespace in (a,b)`.
 pub(crate) fn summary(kind: Kind, entry: &Value) -> String {
     let mut conditions = Vec::new();
     for (field, value) in entry.get("match").and_then(Value::as_object).into_iter().flatten() {
         match (field.as_str(), value) {
             ("os", Value::String(os)) => conditions.push(format!("os={os}")),
-            ("nodeLabels", Value::Object(_)) => conditions.extend(labels(value)),
-            ("namespaces", Value::Array(_)) => conditions.push(match texts(value).as_slice() {
-                [name] => format!("namespace={name}"),
-                names => format!("namespace in ({})", names.join(",")),
-            }),
+            ("nodeLabels", Value::Object(_)) => conditions.extend(selector(&json!({"matchLabels": value}))),
+            ("namespaces", Value::Array(names)) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                conditions.push(match names.as_slice() {
+                    [name] => format!("namespace={name}"),
+                    names => format!("namespace in ({})", names.join(",")),
+                });
+            }
             ("namespaceSelector", Value::Object(_)) => {
                 conditions.extend(selector(value).into_iter().map(|text| format!("namespace with {text}")));
             }
@@ -119,13 +110,11 @@ pub(crate) fn summary(kind: Kind, entry: &Value) -> String {
     shortened(conditions.join(", "))
 }
 
-/// The ranges of a pool in one line, such as `10.96.1.0/24,fd00:1::/112`. A line of more than 256 characters ends in
-/// `...`.
+/// The ranges of a pool in one short line, such as `10.96.1.0/24,fd00:1::/112`.
 pub fn range_summary(ranges: &[&str]) -> String {
     shortened(ranges.join(","))
 }
 
-/// The line, with at most [`MAX_LENGTH`] characters.
 fn shortened(line: String) -> String {
     if line.chars().count() <= MAX_LENGTH {
         return line;
@@ -133,35 +122,14 @@ fn shortened(line: String) -> String {
     line.chars().take(MAX_LENGTH - 3).chain("...".chars()).collect()
 }
 
-fn texts(list: &Value) -> Vec<&str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-fn labels(labels: &Value) -> Vec<String> {
-    let labels = labels.as_object().into_iter().flatten();
-    labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect()
-}
-
+/// The requirements of a label selector, each as `kubectl --selector` takes it.
 fn selector(selector: &Value) -> Vec<String> {
-    let mut requirements = selector.get("matchLabels").map(labels).unwrap_or_default();
-    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-        let text = |field: &str| expression.get(field).and_then(Value::as_str);
-        let values = expression.get("values").map(texts).unwrap_or_default();
-        let (Some(key), Some(operator)) = (text("key"), text("operator")) else { continue };
-        requirements.push(match operator {
-            "In" => format!("{key} in ({})", values.join(",")),
-            "NotIn" => format!("{key} notin ({})", values.join(",")),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        });
-    }
-    requirements
+    let read = LabelSelector::deserialize(selector).ok().and_then(|selector| Selector::try_from(selector).ok());
+    read.into_iter().flatten().map(|requirement| requirement.to_string()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

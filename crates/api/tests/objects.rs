@@ -211,12 +211,12 @@ fn wrong_types_of_fields_that_the_document_lacks_are_mistakes() {
         Case {
             name: "an unknown fence",
             object: pool(json!({"fence": "Denny"})),
-            expected: Some("spec: unknown variant `Denny`"),
+            expected: Some("spec.fence: unknown value \"Denny\": did you mean Deny?"),
         },
         Case {
             name: "a priority in words",
             object: pool(json!({"priority": "high"})),
-            expected: Some("spec: invalid type: string \"high\""),
+            expected: Some("spec.priority: expected an integer, found the string \"high\""),
         },
         Case {
             name: "no namespace",
@@ -226,7 +226,7 @@ fn wrong_types_of_fields_that_the_document_lacks_are_mistakes() {
         Case {
             name: "a value as the document has it",
             object: object("ClusterIPPolicy", "default", json!({"order": "lowest"})),
-            expected: Some("spec: unknown variant `lowest`"),
+            expected: Some("spec.order: unknown value \"lowest\": did you mean Lowest?"),
         },
         Case { name: "another object", object: json!({"kind": "Service"}), expected: None },
     ];

@@ -7,7 +7,8 @@ use std::iter;
 use kube::client::AuthError;
 use thiserror::Error;
 
-use crate::api_requests::{self, Unreachable};
+pub(crate) use crate::api_requests::is_too_slow;
+use crate::api_requests::unreachable;
 
 /// A request to the API server that failed: the cause of an error that ends a command. The text of that error contains
 /// the text of its cause.
@@ -16,7 +17,7 @@ use crate::api_requests::{self, Unreachable};
 pub struct RequestFailure {
     message: String,
     is_forbidden: bool,
-    unreachable: Option<Box<Unreachable>>,
+    unreachable: Option<String>,
 }
 
 impl RequestFailure {
@@ -24,7 +25,8 @@ impl RequestFailure {
         self.is_forbidden
     }
 
-    pub fn unreachable(&self) -> Option<&Unreachable> {
+    /// Why the API server can't be reached, with a remedy, if that is the reason.
+    pub fn unreachable(&self) -> Option<&str> {
         self.unreachable.as_deref()
     }
 }
@@ -32,8 +34,7 @@ impl RequestFailure {
 impl From<&kube::Error> for RequestFailure {
     fn from(error: &kube::Error) -> Self {
         let is_forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
-        let unreachable = api_requests::unreachable(error).map(Box::new);
-        Self { message: error_message(error), is_forbidden, unreachable }
+        Self { message: error_message(error), is_forbidden, unreachable: unreachable(error) }
     }
 }
 
@@ -42,11 +43,6 @@ pub(crate) fn failed(what: impl Display, error: &kube::Error) -> anyhow::Error {
     let failure = RequestFailure::from(error);
     let text = format!("{what}: {failure}");
     anyhow::Error::new(failure).context(text)
-}
-
-/// Whether a request failed because the API server did not answer in time. Fewer objects may take less time.
-pub(crate) fn is_too_slow(error: &kube::Error) -> bool {
-    api_requests::is_unanswered(error)
 }
 
 /// The message of the API server, or the reason why it can't be reached, in one line and without the names of types.
@@ -121,8 +117,7 @@ pub(crate) fn causes<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<I
 /// The text of an error, followed by the texts of its sources that add something.
 pub fn error_chain(error: &dyn StdError) -> String {
     let sources = iter::successors(error.source(), |&error| error.source()).map(ToString::to_string);
-    sources
-        .fold(error.to_string(), |words, more| if words.contains(&more) { words } else { format!("{words}: {more}") })
+    sources.fold(error.to_string(), |text, more| if text.contains(&more) { text } else { format!("{text}: {more}") })
 }
 
 /// A text that should be a URL, without the user name and the password.

@@ -1,28 +1,26 @@
 //! Gives each request to the API server a time limit, and each page of a list a maximum size. Makes each answer UTF-8
-//! that is not nested too deep, and reads it up to a maximum size. Names the URL in errors of the connection and the
-//! server in refusals.
+//! that is not nested too deep. Names the URL in errors of the connection and the server in refusals.
 
 use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::http::{Request, Response, StatusCode, Uri};
+use axum::http::{Request, Response, StatusCode};
 use futures::{AsyncReadExt, StreamExt, stream};
+use jiff::SignedDuration;
 use kube::client::{AuthError, Body as RequestBody};
 use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
-use tower::{BoxError, Service, ServiceExt as _};
+use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use crate::api_error::{causes, innermost};
-use crate::list_pages::{PageSizes, requested_objects};
+use crate::list_pages::{PageSizes, query_parts, requested_objects};
 use crate::nesting::with_limited_depth;
 use crate::utf8::with_replaced_bytes;
 
@@ -38,9 +36,8 @@ impl Default for RequestTimeout {
 
 impl fmt::Display for RequestTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(limit) if limit.subsec_millis() == 0 => write!(f, "{}s", limit.as_secs()),
-            Some(limit) => write!(f, "{}ms", limit.as_millis()),
+        match self.0.and_then(|limit| SignedDuration::try_from(limit).ok()) {
+            Some(limit) => write!(f, "{limit:#}"),
             None => f.write_str("0"),
         }
     }
@@ -51,18 +48,11 @@ impl FromStr for RequestTimeout {
 
     /// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        const WRONG: &str = "expected a whole number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit";
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let number: u64 = digits.parse().map_err(|_| WRONG)?;
-        let unit = match &text[digits.len()..] {
-            "ms" => 1,
-            "" | "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => return Err(WRONG),
-        };
-        let milliseconds = number.checked_mul(unit).ok_or(WRONG)?;
-        Ok(Self((milliseconds > 0).then(|| Duration::from_millis(milliseconds))))
+        let seconds = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| format!("{text}s"));
+        let limit = seconds.as_deref().unwrap_or(text).parse().ok();
+        let limit = limit.and_then(|limit: SignedDuration| Duration::try_from(limit).ok());
+        let limit = limit.ok_or("expected a number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")?;
+        Ok(Self((!limit.is_zero()).then_some(limit)))
     }
 }
 
@@ -89,30 +79,21 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {} (--request-timeout)", RequestTimeout(Some(limit)))
 }
 
-/// The error of a connection. Errors of the client itself, such as a missing token, stay as they are.
-fn of_connection(error: BoxError, failed: impl FnOnce(String, Cause) -> RequestError) -> BoxError {
-    if error.is::<kube::Error>() {
-        return error;
-    }
-    let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
-    failed(innermost(error.as_ref()), if is_login { Cause::Login } else { Cause::Connection }).into()
+/// Why the API server can't be reached, with a remedy, if the request failed because of that.
+pub(crate) fn unreachable(error: &kube::Error) -> Option<String> {
+    let RequestError { server, reason, cause, .. } = causes(error).find_map(|cause| cause.downcast_ref())?;
+    let remedy = match server.context {
+        Some(_) => "check that it runs, and that --kubeconfig and --context name the right cluster",
+        None => "check the network between this Pod and the API server",
+    };
+    (*cause != Cause::Login).then(|| format!("the API server {server} can't be reached: {reason}; {remedy}"))
 }
 
-/// The API server, if the request failed because the API server can't be reached.
-pub(crate) fn unreachable(error: &kube::Error) -> Option<Unreachable> {
-    let failed = causes(error).find_map(|cause| cause.downcast_ref::<RequestError>())?;
-    let RequestError { server, reason, .. } = failed.clone();
-    (failed.cause != Cause::Login).then_some(Unreachable { server, reason })
-}
-
-/// Whether the API server did not answer within the time limit of a request.
-pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
+/// Whether the API server did not answer within the time limit of a request. Fewer objects may take less time.
+pub(crate) fn is_too_slow(error: &kube::Error) -> bool {
     let mut errors = causes(error).filter_map(|cause| cause.downcast_ref::<RequestError>());
     errors.any(|error| error.cause == Cause::TimeLimit)
 }
-
-/// A client whose requests have a time limit, and whose pages of lists have a maximum size.
-pub(crate) struct Bounded<S>(Arc<Sender<S>>);
 
 struct Sender<S> {
     inner: AsyncMutex<S>,
@@ -121,36 +102,26 @@ struct Sender<S> {
     pages: PageSizes,
 }
 
-impl<S> Bounded<S> {
-    /// A client that sends its requests with `inner` to `server`.
-    pub(crate) fn new(inner: S, server: ApiServer, limit: Option<Duration>) -> Self {
-        Self(Arc::new(Sender { inner: AsyncMutex::new(inner), server, limit, pages: PageSizes::default() }))
-    }
-}
-
-impl<S, B> Service<Request<RequestBody>> for Bounded<S>
+/// Sends requests with `inner` to `server`. They have a time limit, and pages of lists have a maximum size.
+pub(crate) fn bounded<S, B>(
+    inner: S,
+    server: ApiServer,
+    limit: Option<Duration>,
+) -> impl Service<Request<RequestBody>, Response = Response<Body>, Error = BoxError, Future: Send> + Send
 where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError> + Send + 'static,
-    S::Future: Send + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError, Future: Send> + Send + 'static,
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Body>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let sender = Arc::clone(&self.0);
-        Box::pin(async move {
+    let sender = Arc::new(Sender { inner: AsyncMutex::new(inner), server, limit, pages: PageSizes::default() });
+    service_fn(move |request: Request<RequestBody>| {
+        let sender = Arc::clone(&sender);
+        async move {
             let Some(objects) = requested_objects(request.uri()) else { return sender.send(request).await };
             let (head, _) = request.into_parts();
             sender.pages.request(&head, objects, |request| sender.send(request)).await
-        })
-    }
+        }
+    })
 }
 
 impl<S, B> Sender<S>
@@ -164,7 +135,7 @@ where
         let to = self.server.clone();
         let failed = move |reason, cause| RequestError { name: name.clone(), server: to.clone(), reason, cause };
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
-        let is_watch = is_watch(request.uri());
+        let is_watch = query_parts(request.uri()).any(|part| part == "watch=true" || part == "watch=1");
         // The lock ends when the request has begun.
         let begin = async { Ok(self.inner.lock().await.ready().await?.call(request)) };
         let answer = async { begin.await.map_err(|error: BoxError| error)?.await };
@@ -172,7 +143,15 @@ where
             Some(limit) => timeout(limit, answer).await.map_err(|_| failed(no_answer(limit), Cause::TimeLimit))?,
             None => answer.await,
         };
-        let mut response = answered.map_err(|error| of_connection(error, &failed))?.map(Body::new);
+        let answered = answered.map_err(|error| {
+            // Errors of the client itself, such as a missing token, stay as they are.
+            if error.is::<kube::Error>() {
+                return error;
+            }
+            let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
+            failed(innermost(error.as_ref()), if is_login { Cause::Login } else { Cause::Connection }).into()
+        });
+        let mut response = answered?.map(Body::new);
         if is_watch && response.status() == StatusCode::OK {
             response = response.map(events_of_watch);
         } else if let Some(limit) = self.limit {
@@ -184,16 +163,12 @@ where
     }
 }
 
-/// An answer has more bytes than this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the answer has more than {0} bytes")]
 struct AnswerTooLarge(usize);
 
-/// Sends a request, and reads its answer, which may have at most `most` bytes. Tenants can write objects of 1.5 MB, and
-/// an object that is read into values takes many times its bytes.
-///
-/// # Errors
-/// As requests of the client, and one that [`is_answer_too_large`] recognizes.
+/// Sends a request, and reads its answer, which may have at most `most` bytes; [`is_answer_too_large`] recognizes the
+/// error. Tenants can write objects of 1.5 MB, and an object that is read into values takes many times its bytes.
 pub async fn request_at_most(client: &Client, request: Request<Vec<u8>>, most: usize) -> kube::Result<Vec<u8>> {
     let (mut answer, mut bytes) = (client.request_stream(request).await?.take(most as u64 + 1), Vec::new());
     let failed = |error: io::Error| kube::Error::Service(error.into_inner().unwrap_or_else(|| "unreadable".into()));
@@ -209,7 +184,6 @@ pub fn is_answer_too_large(error: &kube::Error) -> bool {
     causes(error).any(<dyn std::error::Error>::is::<AnswerTooLarge>)
 }
 
-/// The largest body that is compared with [`EXPECTS_HTTPS`], in bytes.
 const MAX_REFUSAL: usize = 1 << 20;
 /// The response of an API server to a request over plain HTTP.
 const EXPECTS_HTTPS: &[u8] = b"Client sent an HTTP request to an HTTPS server.";
@@ -217,31 +191,37 @@ const EXPECTS_HTTPS: &[u8] = b"Client sent an HTTP request to an HTTPS server.";
 /// The response of a server that does not know the client, or that expects HTTPS, with a message that names the server
 /// and a remedy. Other responses stay as they are.
 async fn refusal_named(response: Response<Body>, server: &ApiServer) -> Result<Response<Body>, BoxError> {
+    let refused = |why| format!("the API server {server} refuses the request: {why}");
     match response.status() {
-        StatusCode::UNAUTHORIZED => Ok(refusal(&server.unauthorized(), "Unauthorized", StatusCode::UNAUTHORIZED)),
+        StatusCode::UNAUTHORIZED => {
+            let why = match server.context {
+                Some(_) => {
+                    "Unauthorized; check the user of the context, whose token or certificate may have expired, and that \
+                     --kubeconfig and --context name the right cluster"
+                }
+                None => "Unauthorized; check the token of the service account of this Pod",
+            };
+            Ok(refusal(&refused(why), "Unauthorized", StatusCode::UNAUTHORIZED))
+        }
         StatusCode::BAD_REQUEST if server.url.starts_with("http://") => {
             let (head, body) = response.into_parts();
             let body = to_bytes(body, MAX_REFUSAL).await?;
-            if body.starts_with(EXPECTS_HTTPS) {
-                return Ok(refusal(&server.expects_https(), "BadRequest", StatusCode::BAD_REQUEST));
+            if !body.starts_with(EXPECTS_HTTPS) {
+                return Ok(Response::from_parts(head, Body::from(body)));
             }
-            Ok(Response::from_parts(head, Body::from(body)))
+            let why = "it expects HTTPS; write https:// instead of http:// in the cluster's `server` in the kubeconfig";
+            Ok(refusal(&refused(why), "BadRequest", StatusCode::BAD_REQUEST))
         }
         _ => Ok(response),
     }
 }
 
-/// A refusal in the format of the API server.
 fn refusal(message: &str, reason: &str, code: StatusCode) -> Response<Body> {
     let status = Status::failure(message, reason).with_code(code.as_u16());
     // Serializing can't fail: a Status has only texts and numbers.
     let mut response = Response::new(Body::from(serde_json::to_vec(&status).unwrap_or_default()));
     *response.status_mut() = code;
     response
-}
-
-fn is_watch(uri: &Uri) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true" || part == "watch=1"))
 }
 
 /// A watch ends after an event with more bytes than this. Its reader keeps a buffer for the largest event until the watch
@@ -294,50 +274,21 @@ fn with_time_limit(body: Body, no_answer: impl Fn() -> RequestError + Clone + Se
     }))
 }
 
-/// An API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiServer {
-    /// The URL, without a user name and password, and without a slash at the end.
+    /// Without a user name and password, and without a slash at the end.
     pub(crate) url: String,
     /// The context of the kubeconfig; `None` without a kubeconfig, as in a Pod.
     pub(crate) context: Option<String>,
 }
 
 impl ApiServer {
-    /// The API server of this configuration, which was read from this context.
     pub(crate) fn new(config: &Config, context: Option<String>) -> Self {
         let url = &config.cluster_url;
         let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
         let host = authority.rsplit('@').next().unwrap_or_default();
         let url = format!("{}://{host}{}", url.scheme_str().unwrap_or("http"), url.path().trim_end_matches('/'));
         Self { url, context }
-    }
-
-    /// The message for a response 401.
-    pub(crate) fn unauthorized(&self) -> String {
-        let remedy = match self.context {
-            Some(_) => {
-                "check the user of the context, whose token or certificate may have expired, and that --kubeconfig and \
-                 --context name the right cluster"
-            }
-            None => "check the token of the service account of this Pod",
-        };
-        format!("the API server {self} refuses the request: Unauthorized; {remedy}")
-    }
-
-    /// The message for a response that expects HTTPS.
-    pub(crate) fn expects_https(&self) -> String {
-        format!(
-            "the API server {self} refuses the request: it expects HTTPS; write https:// instead of http:// in the \
-             cluster's `server` in the kubeconfig"
-        )
-    }
-
-    fn remedy(&self) -> &'static str {
-        match self.context {
-            Some(_) => "check that it runs, and that --kubeconfig and --context name the right cluster",
-            None => "check the network between this Pod and the API server",
-        }
     }
 }
 
@@ -348,15 +299,6 @@ impl fmt::Display for ApiServer {
             None => f.write_str(&self.url),
         }
     }
-}
-
-/// An API server that can't be reached.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the API server {server} can't be reached: {reason}; {}", .server.remedy())]
-pub struct Unreachable {
-    pub(crate) server: ApiServer,
-    /// The error of the connection.
-    pub(crate) reason: String,
 }
 
 #[cfg(test)]

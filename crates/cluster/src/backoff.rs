@@ -16,9 +16,7 @@ pub fn with_jitter(pause: Duration) -> Duration {
     pause + pause.mul_f64(random)
 }
 
-/// The shortest pause before a failed watch is tried again.
 pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause before a failed watch is tried again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses between attempts: they double from [`MIN_RETRY_PAUSE`] up to [`MAX_RETRY_PAUSE`].

@@ -1,22 +1,19 @@
 //! Connects to a cluster.
 
 use std::env;
-use std::error::Error as _;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use kube::client::ClientBuilder;
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use thiserror::Error;
 use tower::layer::layer_fn;
 
 pub use crate::api_error::without_user_info;
 use crate::api_error::{error_chain, error_message};
-use crate::api_requests::ApiServer;
-use crate::api_requests::Bounded;
+use crate::api_requests::{ApiServer, bounded};
 pub use crate::api_requests::{RequestTimeout, is_answer_too_large, request_at_most};
 
 /// The arguments of every command that uses a cluster.
@@ -41,23 +38,12 @@ pub enum ConnectError {
     NoCluster(String),
 }
 
-impl ConnectError {
-    fn of_file(file: &Path, error: &KubeconfigError) -> Self {
-        Self::Unusable(format!("kubeconfig {}: {}", file.display(), kubeconfig_message(error)))
-    }
-
-    fn of_context(context: Option<&str>, error: &KubeconfigError) -> Self {
-        Self::Unusable(format!("context {}: {}", context.unwrap_or_default(), kubeconfig_message(error)))
-    }
-}
-
 impl ClusterArguments {
     pub fn name_a_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
-    /// A client for the cluster of the kubeconfig, or for the cluster that this process runs in. Each of its requests
-    /// has the time limit, and each error of the connection names the URL.
+    /// A client whose requests have the time limit, and whose errors of the connection name the URL.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         let mut config = self.config().await?;
         let RequestTimeout(limit) = self.request_timeout;
@@ -68,11 +54,10 @@ impl ClusterArguments {
             let reason = error_message(&error);
             ConnectError::Unusable(format!("the configuration of the cluster can't be used: {reason}"))
         })?;
-        Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
+        Ok(builder.with_layer(&layer_fn(|inner| bounded(inner, server.clone(), limit))).build())
     }
 
-    /// The current context and the URL of the API server, such as `prod (https://10.0.0.1:6443)`; in a Pod only the
-    /// URL. `None` if no cluster is configured.
+    /// The context and the URL of the API server, such as `prod (https://10.0.0.1:6443)`; in a Pod only the URL.
     pub async fn name(&self) -> Option<String> {
         let ApiServer { url, context } = ApiServer::new(&self.config().await.ok()?, self.context_name());
         Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
@@ -84,22 +69,22 @@ impl ClusterArguments {
 
     async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        match (&self.kubeconfig, &self.context) {
-            (None, None) => match listed_kubeconfigs() {
-                Some(files) => of_list(&files, &options).await,
-                None => Config::infer().await.map_err(|error| ConnectError::NoCluster(infer_message(&error))),
-            },
-            (file, context) => {
-                let config = Config::from_custom_kubeconfig(self.read()?, &options).await;
-                config.map_err(|error| match (file, context, &error) {
-                    (_, Some(context), KubeconfigError::LoadContext(_)) => {
-                        ConnectError::Unusable(format!("there is no context {context}"))
-                    }
-                    (Some(file), None, error) => ConnectError::of_file(file, error),
-                    (_, context, error) => ConnectError::of_context(context.as_deref(), error),
-                })
-            }
-        }
+        let config = match self.read() {
+            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+            Err(error) => Err(error),
+        };
+        config.or_else(|error| {
+            let reason = kubeconfig_message(&error);
+            Err(ConnectError::Unusable(match (&self.kubeconfig, &self.context) {
+                (_, Some(context)) if matches!(error, KubeconfigError::LoadContext(_)) => {
+                    format!("there is no context {context}")
+                }
+                (Some(file), _) => format!("kubeconfig {}: {reason}", file.display()),
+                (None, Some(context)) => format!("context {context}: {reason}"),
+                // The service account of the Pod.
+                (None, None) => return Config::incluster().map_err(|_| ConnectError::NoCluster(reason)),
+            }))
+        })
     }
 
     /// The namespace that the context names; `None` if it names none, or if there is no kubeconfig, as in a Pod.
@@ -107,12 +92,10 @@ impl ClusterArguments {
         namespace_of(&self.read().ok()?, self.context.as_deref())
     }
 
-    fn read(&self) -> Result<Kubeconfig, ConnectError> {
+    fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
         match &self.kubeconfig {
-            Some(file) => Kubeconfig::read_from(file).map_err(|error| ConnectError::of_file(file, &error)),
-            None => listed_kubeconfigs()
-                .map_or_else(Kubeconfig::read, |files| merged(&files))
-                .map_err(|error| ConnectError::of_context(self.context.as_deref(), &error)),
+            Some(file) => Kubeconfig::read_from(file),
+            None => listed_kubeconfigs().map_or_else(Kubeconfig::read, |files| merged(&files)),
         }
     }
 }
@@ -124,39 +107,15 @@ fn listed_kubeconfigs() -> Option<Vec<PathBuf>> {
     (files.len() > 1).then_some(files)
 }
 
-/// The configuration from these kubeconfigs or, if they can't be used, from the service account of the Pod.
-async fn of_list(files: &[PathBuf], options: &KubeConfigOptions) -> Result<Config, ConnectError> {
-    let config = match merged(files) {
-        Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, options).await,
-        Err(error) => Err(error),
-    };
-    config.or_else(|error| Config::incluster().map_err(|_| ConnectError::NoCluster(kubeconfig_message(&error))))
-}
-
 /// Merges kubeconfigs as kubectl does: files that don't exist are ignored, and the first value wins.
 fn merged(files: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
-    let mut merged: Option<Kubeconfig> = None;
-    let mut not_found = None;
-    for file in files {
-        match Kubeconfig::read_from(file) {
-            Ok(next) => {
-                merged = Some(match merged {
-                    Some(first) => first.merge(next)?,
-                    None => next,
-                });
-            }
-            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == io::ErrorKind::NotFound => {
-                not_found = Some(error);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let names = || env::join_paths(files).map_or_else(|_| PathBuf::new(), PathBuf::from);
-    let not_found = || not_found.unwrap_or_else(|| io::ErrorKind::NotFound.into());
-    merged.ok_or_else(|| KubeconfigError::ReadConfig(not_found(), names()))
+    let mut existing = files.iter().filter(|file| !matches!(file.try_exists(), Ok(false))).map(Kubeconfig::read_from);
+    // The error about a missing file names all.
+    let none = || Kubeconfig::read_from(env::join_paths(files).unwrap_or_default());
+    let first = existing.next().unwrap_or_else(none)?;
+    existing.try_fold(first, |merged, next| merged.merge(next?))
 }
 
-/// The namespace that a context names; without a name, the current context.
 fn namespace_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let named = kubeconfig.contexts.iter().find(|named| named.name == name)?;
@@ -170,20 +129,8 @@ fn kubeconfig_message(error: &KubeconfigError) -> String {
             Some(at) => format!("failed to parse kubeconfig YAML at line {}, column {}", at.line(), at.column()),
             None => "failed to parse kubeconfig YAML".to_owned(),
         },
-        other => first_line(&error_chain(other)),
+        other => error_chain(other).lines().next().unwrap_or_default().to_owned(),
     }
-}
-
-/// As [`kubeconfig_message`], for a search for a kubeconfig.
-fn infer_message(error: &InferConfigError) -> String {
-    match error.source().and_then(|source| source.downcast_ref::<KubeconfigError>()) {
-        Some(wrong @ KubeconfigError::Parse(_)) => kubeconfig_message(wrong),
-        _ => first_line(&error.to_string()),
-    }
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -5,10 +5,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Error, ResourceExt};
 
-/// Replaces the version of a Lease that `lease` names; creates the Lease if it names none.
-///
-/// # Errors
-/// The status 409 or 404 if the Lease has another version, or exists, or is gone.
+/// Replaces the version of a Lease that `lease` names; creates the Lease if it names none. The status of the error is 409
+/// or 404 if the Lease has another version, or exists, or is gone.
 pub async fn write(leases: &Api<Lease>, lease: &Lease) -> Result<Lease, Error> {
     let parameters = PostParams::default();
     match lease.metadata.resource_version {
@@ -22,7 +20,6 @@ pub fn preconditions(version: &Version) -> Preconditions {
     Preconditions { uid: Some(version.uid.clone()), resource_version: Some(version.resource_version.clone()) }
 }
 
-/// Deletes this version of the Lease with this name.
 pub async fn delete(leases: &Api<Lease>, name: &str, version: &Version) -> Result<(), Error> {
     let parameters = DeleteParams::default().preconditions(preconditions(version));
     leases.delete(name, &parameters).await.map(|_| ())

@@ -19,7 +19,6 @@ use tower::BoxError;
 pub const PAGE_OBJECTS: u32 = 400;
 /// How many objects are requested at a time if their kind has no schema, or if the API server is slow.
 pub const SMALL_PAGE_OBJECTS: u32 = 25;
-/// The maximum size of a page of several objects, in bytes.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 /// A page that is too large is requested again with so many times fewer objects, and the one after a page that is not
 /// with so many times more.
@@ -31,10 +30,10 @@ pub(crate) struct PageSizes(Mutex<BTreeMap<String, u32>>);
 
 /// How many objects a request lists at most; `None` for another request.
 pub(crate) fn requested_objects(uri: &Uri) -> Option<u32> {
-    parts(uri).find_map(|part| part.strip_prefix("limit="))?.parse().ok()
+    query_parts(uri).find_map(|part| part.strip_prefix("limit="))?.parse().ok()
 }
 
-fn parts(uri: &Uri) -> impl Iterator<Item = &str> {
+pub(crate) fn query_parts(uri: &Uri) -> impl Iterator<Item = &str> {
     uri.query().into_iter().flat_map(|query| query.split('&'))
 }
 
@@ -56,18 +55,17 @@ impl PageSizes {
             let mut head = head.clone();
             head.uri = with_limit(&head.uri, objects)?;
             let response = send(request::Request::from_parts(head, RequestBody::empty())).await?;
+            let (answered, mut body) = response.into_parts();
             if objects > 1 {
-                let (head, body) = response.into_parts();
-                let Some(body) = read_up_to_maximum(body).await? else {
+                let Some(read) = read_up_to_maximum(body).await? else {
                     objects = (objects / STEP).max(1);
                     self.lock().insert(path.to_owned(), objects);
                     continue;
                 };
-                self.grow(path, objects);
-                return Ok(Response::from_parts(head, body.into()));
+                body = read.into();
             }
             self.grow(path, objects);
-            return Ok(response);
+            return Ok(Response::from_parts(answered, body));
         }
     }
 
@@ -86,10 +84,10 @@ impl PageSizes {
     }
 }
 
-/// The same URI, which requests at most so many objects.
 fn with_limit(uri: &Uri, objects: u32) -> Result<Uri, BoxError> {
     let limit = format!("limit={objects}");
-    let query: Vec<&str> = parts(uri).map(|part| if part.starts_with("limit=") { &limit } else { part }).collect();
+    let query: Vec<&str> =
+        query_parts(uri).map(|part| if part.starts_with("limit=") { &limit } else { part }).collect();
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{}", uri.path(), query.join("&")))?);
     Ok(Uri::from_parts(parts)?)
@@ -107,10 +105,8 @@ async fn read_up_to_maximum(body: Body) -> Result<Option<Bytes>, BoxError> {
     Ok(Some(read.into()))
 }
 
-/// Calls `visit` with each object that `parameters` select. `list` sends the request for one page.
-///
-/// # Errors
-/// The error of the first request that fails. `visit` was called with the objects of the pages before.
+/// Calls `visit` with each object that `parameters` select, up to the first request that fails. `list` sends the request
+/// for one page.
 pub async fn visit_pages<T: Clone, P>(
     parameters: ListParams,
     list: impl Fn(ListParams) -> P,

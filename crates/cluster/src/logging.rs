@@ -13,10 +13,10 @@ use tracing::Dispatch;
 use tracing::dispatcher::set_global_default;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::field::{RecordFields, VisitOutput as _};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::terminal::{harmless, harmless_json};
@@ -29,7 +29,6 @@ const OUR_CRATES: &str = "clusterip";
 const REPORTED_TWICE: [(&str, LevelFilter); 2] =
     [("kube_client::client::builder", LevelFilter::OFF), ("kube_client::client", LevelFilter::ERROR)];
 
-/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people
@@ -55,18 +54,6 @@ pub enum LogLevel {
     Trace,
 }
 
-impl LogLevel {
-    fn filter(self) -> LevelFilter {
-        match self {
-            Self::Error => LevelFilter::ERROR,
-            Self::Warn => LevelFilter::WARN,
-            Self::Info => LevelFilter::INFO,
-            Self::Debug => LevelFilter::DEBUG,
-            Self::Trace => LevelFilter::TRACE,
-        }
-    }
-}
-
 /// Arguments that concern logs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Logging {
@@ -79,23 +66,28 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// Installs this logger for the process.
     pub fn start(self) -> anyhow::Result<()> {
         set_global_default(self.dispatch(io::stderr)).context("logs can't be set up twice")
     }
 
-    /// A logger that writes to `sink`.
     fn dispatch<W: Write + 'static>(self, sink: impl Fn() -> W + Send + Sync + 'static) -> Dispatch {
-        let level = self.log_level.filter();
+        let level = match self.log_level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        };
         // Messages of dependencies are for their developers, except for warnings and errors.
         let filter = Targets::new()
             .with_target(OUR_CRATES, level)
             .with_targets(REPORTED_TWICE)
             .with_default(level.min(LevelFilter::WARN));
         let sink = move || HarmlessWriter { sink: sink(), format: self.log_format };
-        // If standard error is closed, internal errors can't be reported: the fallback would print there, and
-        // panic.
+        // If standard error is closed, the fallback for internal errors would print there, and panic.
         let lines = tracing_subscriber::fmt::layer().with_writer(sink).with_ansi(false).log_internal_errors(false);
+        // The writer escapes.
+        let lines = lines.with_ansi_sanitization(false);
         match self.log_format {
             LogFormat::Text => {
                 let lines = lines.with_target(false).fmt_fields(QuotedFields);
@@ -114,45 +106,24 @@ struct QuotedFields;
 
 impl<'w> FormatFields<'w> for QuotedFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut visitor = QuotedVisitor { writer, is_first: true, result: Ok(()) };
+        let mut visitor = QuotedVisitor(DefaultVisitor::new(writer, true));
         fields.record(&mut visitor);
-        visitor.result
+        visitor.0.finish()
     }
 }
 
-/// The visitor of [`QuotedFields`].
-struct QuotedVisitor<'w> {
-    writer: Writer<'w>,
-    is_first: bool,
-    result: fmt::Result,
-}
-
-impl QuotedVisitor<'_> {
-    fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        if self.result.is_err() {
-            return;
-        }
-        let space = if std::mem::take(&mut self.is_first) { "" } else { " " };
-        self.result = match field.name() {
-            "message" => write!(self.writer, "{space}{value}"),
-            name => write!(self.writer, "{space}{name}={value}"),
-        };
-    }
-}
+struct QuotedVisitor<'w>(DefaultVisitor<'w>);
 
 impl Visit for QuotedVisitor<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => self.write(field, format_args!("{value}")),
-            _ => self.write(field, format_args!("{value:?}")),
-        }
+        self.0.record_str(field, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let text = format!("{value:?}");
         match field.name() == "message" || !is_ambiguous(&text) {
-            true => self.write(field, format_args!("{text}")),
-            false => self.write(field, format_args!("{text:?}")),
+            true => self.0.record_debug(field, &format_args!("{text}")),
+            false => self.0.record_str(field, &text),
         }
     }
 }

@@ -65,7 +65,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The error about mistakes of the input, one per line. Only the first hundred are printed.
 fn mistakes(mistakes: &[String]) -> anyhow::Error {
     const MAX_PRINTED: usize = 100;
     let printed = mistakes.iter().take(MAX_PRINTED).map(String::as_str).collect::<Vec<_>>().join("\n");
@@ -78,9 +77,8 @@ fn mistakes(mistakes: &[String]) -> anyhow::Error {
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
-/// Parses all objects of the texts in their order, including the items of `List`s. An object without a namespace, of a
-/// kind that has one, gets `namespace`.
-/// The error has the mistakes of all documents. Behind text that is not YAML, no document is read.
+/// Parses all objects of the texts, including the items of `List`s. An object without a namespace, of a kind that has
+/// one, gets `namespace`. The error has all mistakes. Behind text that is not YAML, no document is read.
 pub fn parse(sources: &[ManifestText], namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     each(sources, namespace, &mut |manifest| manifests.push(manifest))?;
@@ -91,7 +89,7 @@ pub fn parse(sources: &[ManifestText], namespace: &str) -> anyhow::Result<Vec<Ma
 pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> anyhow::Result<()> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        each_of(source, index, namespace, visit, &mut errors);
+        visit_documents(yaml::documents(&source.text), source, index, namespace, visit, &mut errors);
     }
     if errors.is_empty() { Ok(()) } else { Err(mistakes(&errors)) }
 }
@@ -107,19 +105,8 @@ enum Content {
     Objects,
 }
 
-/// Calls `visit` with each manifest of the source with this index, and adds the mistakes to `errors`.
-fn each_of(
-    source: &ManifestText,
-    index: usize,
-    namespace: &str,
-    visit: &mut dyn FnMut(Manifest),
-    errors: &mut Vec<String>,
-) -> Content {
-    visit_documents(yaml::documents(&source.text), source, index, namespace, visit, errors)
-}
-
-/// Calls `visit` with each manifest of these documents of the source, and adds the mistakes to `errors`. The documents
-/// are counted from the first one that is given.
+/// Calls `visit` with each manifest of these documents of the source with this index, and adds the mistakes to `errors`.
+/// The documents are counted from the first one that is given.
 fn visit_documents(
     documents: impl Iterator<Item = Result<Node, YamlError>>,
     source: &ManifestText,
@@ -162,30 +149,29 @@ fn invalid(source: &ManifestText, error: &YamlError) -> String {
 /// As [`each`] for one source, but the items of a list are visited as soon as they are read, so a large list is never
 /// completely in memory. Items after a mistake are visited too.
 pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> anyhow::Result<()> {
-    let visit = RefCell::new(visit);
     let file: Arc<str> = source.name.as_str().into();
-    let wrong: RefCell<Option<String>> = RefCell::new(None);
-    let take = |node: &Node, document: usize| {
+    let mut wrong = None;
+    let take = RefCell::new(|node: &Node, document: usize| {
         let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.at.line };
-        if let Err(error) = add(node, origin, None, namespace, *visit.borrow_mut()) {
-            wrong.borrow_mut().get_or_insert(error);
+        if let Err(error) = add(node, origin, None, namespace, visit) {
+            wrong.get_or_insert(error);
         }
-    };
+    });
     let on_item = |item: Node, document: usize| {
         // An item without a type has the type of its list, which may follow the items.
         let typed = item.field("kind").is_some() && item.field("apiVersion").is_some();
         if typed {
-            take(&item, document);
+            take.borrow_mut()(&item, document);
         }
         (!typed).then_some(item)
     };
     for (position, node) in yaml::documents_with_items(&source.text, Box::new(on_item)).enumerate() {
         let node = node.map_err(|error| anyhow!(invalid(source, &error)))?;
         if !node.is_null() {
-            take(&node, position + 1);
+            take.borrow_mut()(&node, position + 1);
         }
     }
-    wrong.into_inner().map_or(Ok(()), |wrong| Err(anyhow!(wrong)))
+    wrong.map_or(Ok(()), |wrong| Err(anyhow!(wrong)))
 }
 
 /// Adds an object, or the items of a list. Items without a type of their own get `type_of_list`.

@@ -28,7 +28,6 @@ pub trait Component {
 pub struct ScrapeLock(Arc<Mutex<()>>);
 
 impl ScrapeLock {
-    /// Keeps scrapes out until the result is dropped.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,7 +56,6 @@ impl Exposition {
         component.register(&mut self.registry);
     }
 
-    /// All metrics in the format [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let _lock = self.lock.hold();
         let mut exposed = String::new();

@@ -1,10 +1,10 @@
 //! Checks whether this identity has all permissions that it needs.
 //!
-//! The check runs at the start, and again for settings that come later. So an administrator learns of all missing
-//! permissions at once, and not of one after the other when it is needed.
+//! An administrator learns of all missing permissions at once, and not of one after the other when it is needed.
 
 mod duties;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::api_error::failed;
@@ -21,7 +21,6 @@ use thiserror::Error;
 pub use self::duties::{Duties, Registration, needs, seamless_moves};
 use crate::watch::kinds;
 
-/// How many permissions are reviewed at a time.
 const AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +28,8 @@ pub struct Need {
     pub verb: &'static str,
     /// The API group; empty for the core group.
     pub group: String,
+    /// With the subresource, if it is for one: `services/status`.
     pub resource: String,
-    pub subresource: Option<&'static str>,
     /// The only object that the permission is needed for; `None` for all objects.
     pub name: Option<String>,
     /// The only namespace that the permission is needed for; `None` for the whole cluster.
@@ -48,7 +47,6 @@ impl Need {
             verb,
             group: group.to_owned(),
             resource: resource.to_owned(),
-            subresource: None,
             name: None,
             namespace: namespace.map(str::to_owned),
         }
@@ -67,10 +65,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_deref().unwrap_or("this identity");
         write!(f, "{user} lacks permissions; these rules grant what is missing:")?;
-        let mut namespaces: Vec<_> = self.needs.iter().map(|need| &need.namespace).collect();
-        namespaces.sort();
-        namespaces.dedup();
-        for namespace in namespaces {
+        for namespace in self.needs.iter().map(|need| &need.namespace).collect::<BTreeSet<_>>() {
             match namespace {
                 None => f.write_str("\nin a ClusterRole:")?,
                 Some(namespace) => write!(f, "\nin a Role of namespace {namespace}:")?,
@@ -95,61 +90,35 @@ impl fmt::Display for Missing {
 }
 
 fn rule(need: &Need, verbs: &[&str]) -> String {
-    let resource = match need.subresource {
-        Some(subresource) => format!("{}/{subresource}", need.resource),
-        None => need.resource.clone(),
-    };
     let list = |items: &[&str]| json!(items).to_string().replace(',', ", ");
     let names = need.name.as_deref().map(|name| format!("resourceNames: {}, ", list(&[name]))).unwrap_or_default();
     format!(
         "{{apiGroups: {}, resources: {}, {names}verbs: {}}}",
-        list(&[need.group.as_str()]),
-        list(&[resource.as_str()]),
+        list(&[&need.group]),
+        list(&[&need.resource]),
         list(verbs)
     )
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Workloads {
-    pub served: Vec<ApiResource>,
-    /// The kinds that the API server does not serve now. They have no objects.
-    pub unserved: Vec<WorkloadKind>,
-}
-
-pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> anyhow::Result<Workloads> {
-    let mut found = Workloads::default();
+/// The resources of these kinds of workloads. A kind that the API server does not serve has no objects.
+pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> anyhow::Result<Vec<ApiResource>> {
+    let mut served = Vec::new();
     for kind in kinds {
-        match kinds::resource(client, &kinds::of_workload(kind)).await {
-            Ok(Some(resource)) => found.served.push(resource),
-            Ok(None) => found.unserved.push(kind.clone()),
-            Err(error) => {
-                let WorkloadKind { api_version, kind, .. } = kind;
-                let what = format!("{api_version}/{kind}, one of evidence.kinds in the settings, can't be looked up");
-                return Err(failed(what, &error));
-            }
-        }
+        served.extend(kinds::resource(client, &kinds::of_workload(kind)).await.map_err(|error| {
+            let WorkloadKind { api_version, kind, .. } = kind;
+            failed(format!("{api_version}/{kind}, one of evidence.kinds in the settings, can't be looked up"), &error)
+        })?);
     }
-    Ok(found)
-}
-
-/// The needs that the API server does not allow to this identity, in the order of `needs`.
-pub async fn missing(client: &Client, needs: &[Need]) -> anyhow::Result<Vec<Need>> {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let ask = async |need: Need| {
-        let answer = reviews.create(&PostParams::default(), &review(&need)).await;
-        let answer = answer.map_err(|error| failed("the permissions of this identity can't be checked", &error))?;
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        Ok((!allowed).then_some(need))
-    };
-    stream::iter(needs.to_vec()).map(ask).buffered(AT_ONCE).try_filter_map(async |need| Ok(need)).try_collect().await
+    Ok(served)
 }
 
 fn review(need: &Need) -> SelfSubjectAccessReview {
+    let (resource, subresource) = need.resource.split_once('/').unwrap_or((&need.resource, ""));
     let attributes = ResourceAttributes {
         verb: Some(need.verb.to_owned()),
         group: Some(need.group.clone()),
-        resource: Some(need.resource.clone()),
-        subresource: need.subresource.map(str::to_owned),
+        resource: Some(resource.to_owned()),
+        subresource: (!subresource.is_empty()).then(|| subresource.to_owned()),
         name: need.name.clone(),
         namespace: need.namespace.clone(),
         ..ResourceAttributes::default()
@@ -158,32 +127,34 @@ fn review(need: &Need) -> SelfSubjectAccessReview {
     SelfSubjectAccessReview { spec, ..Default::default() }
 }
 
-/// Checks all permissions for these duties at once. Returns the kinds of workloads in the settings; for an agent,
-/// none are looked up.
-pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> anyhow::Result<Workloads> {
-    let workloads = if duties.agent { Workloads::default() } else { workloads(client, &settings.kinds).await? };
+pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> anyhow::Result<()> {
+    // An agent looks no workloads up.
+    let workloads = if duties.agent { Vec::new() } else { workloads(client, &settings.kinds).await? };
     let duties = Duties {
         nodes: duties.nodes && !settings.nodes.pools.is_empty(),
         external: duties.external && !settings.external.pools.is_empty(),
         ..duties.clone()
     };
-    require(client, &needs(&workloads.served, &duties)).await?;
-    Ok(workloads)
+    require(client, &needs(&workloads, &duties)).await
 }
 
 pub async fn require(client: &Client, needs: &[Need]) -> anyhow::Result<()> {
-    let needs = missing(client, needs).await?;
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let ask = async |need: Need| {
+        let answer = reviews.create(&PostParams::default(), &review(&need)).await;
+        let answer = answer.map_err(|error| failed("the permissions of this identity can't be checked", &error))?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        anyhow::Ok((!allowed).then_some(need))
+    };
+    let asked = stream::iter(needs.to_vec()).map(ask).buffered(AT_ONCE).try_filter_map(async |need| Ok(need));
+    let needs: Vec<Need> = asked.try_collect().await?;
     if needs.is_empty() {
         return Ok(());
     }
-    Err(Missing { user: user(client).await, needs }.into())
-}
-
-/// The name of this user, for the message only.
-async fn user(client: &Client) -> Option<String> {
-    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-    let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok()?;
-    answer.status?.user_info?.username
+    // The name of this user is for the message only.
+    let users: Api<SelfSubjectReview> = Api::all(client.clone());
+    let user = users.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok();
+    Err(Missing { user: user.and_then(|user| user.status?.user_info?.username), needs }.into())
 }
 
 #[cfg(test)]

@@ -12,10 +12,8 @@ const PAUSE: Duration = Duration::from_mins(1);
 /// At most this many causes are remembered. If there are more, failures are logged that need not be.
 const MAX_CAUSES: usize = 64;
 
-/// The causes in the log of this process.
 static CAUSES: Mutex<Causes> = Mutex::new(Causes(BTreeMap::new()));
 
-/// A line of the log about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// How many failures with the same cause were not logged since the last line; `None` if there were none.
@@ -32,7 +30,6 @@ pub fn end(cause: &str) -> Option<Line> {
     CAUSES.lock().unwrap_or_else(PoisonError::into_inner).end(cause)
 }
 
-/// Logs that the watch of a kind failed.
 pub(crate) fn warn_of_watch((api_version, kind): &Kind, error: &str) {
     if let Some(Line { not_logged }) = line(error) {
         tracing::warn!(api_version, kind, error, not_logged, "watch failed, trying again");

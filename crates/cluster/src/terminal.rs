@@ -44,14 +44,10 @@ fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
     shown
 }
 
-/// An invisible mark that changes the reading direction of the characters beside it.
-const ARABIC_LETTER_MARK: char = '\u{61c}';
-
 /// Whether a character would control the terminal, the layout or the reading direction.
 pub fn steers(c: char) -> bool {
-    let invisible =
-        matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    c.is_control() || invisible || c == ARABIC_LETTER_MARK
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Whether a character would make the text around it a command of a pipeline that prints it: `##vso[…]` of Azure

@@ -20,7 +20,7 @@ use axum::routing::get;
 use clusterip_cluster::background;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits};
 use clusterip_cluster::http::error_response::ErrorResponse;
-use clusterip_cluster::http::server::{Purpose, Server, TimeLimits};
+use clusterip_cluster::http::server::{Server, TimeLimits};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -34,12 +34,8 @@ pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + 
 /// The usual time limit of an audit, including the wait for its turn.
 pub const AUDIT_TIME: Duration = Duration::from_secs(30);
 /// The server is for a few people, and must not slow down the rest of the program.
-const CONNECTIONS: ConnectionLimits =
-    ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
 const TIME: TimeLimits = TimeLimits { head: Duration::from_secs(10), drain: Duration::from_secs(5) };
 const MAX_AUDITS: usize = 1;
-
-const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 
 #[derive(Debug)]
 pub struct MapServer {
@@ -51,7 +47,7 @@ pub struct MapServer {
 
 impl MapServer {
     pub async fn bind(address: SocketAddr, audit_time: Duration) -> anyhow::Result<Self> {
-        Ok(Self { server: Server::bind(address, PURPOSE).await?, audit_time, about: None })
+        Ok(Self { server: Server::bind(address, "the map", "--ui").await?, audit_time, about: None })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -62,7 +58,7 @@ impl MapServer {
     /// audit, and no request changes any state.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let Self { server, audit_time, about } = self;
-        let (connections, turns) = (ConnectionLimiter::new(CONNECTIONS), Semaphore::new(MAX_AUDITS));
+        let (connections, turns) = (ConnectionLimiter::new(ConnectionLimits::FEW), Semaphore::new(MAX_AUDITS));
         let app = Arc::new(AppState { source, address: server.local_addr(), turns, audit_time, about });
         server.serve(router(app), connections.clone(), connections, TIME, shutdown).await
     }

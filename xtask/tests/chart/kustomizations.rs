@@ -1,7 +1,7 @@
 //! The chart renders the same objects as the kustomizations.
 
+use crate::deploy_files::{documents, read};
 use serde_json::{Value, json};
-use xtask::deploy_files::{documents, read};
 
 use super::support::{AGENTS, Objects, kustomized, objects, rendered};
 

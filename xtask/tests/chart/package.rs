@@ -1,6 +1,6 @@
 //! The chart as a package: its version, and what `helm lint` says.
 
-use xtask::deploy_files::{document, read};
+use crate::deploy_files::{document, read};
 
 use super::support::{program, run};
 

@@ -5,8 +5,8 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::deploy_files::{document, documents, workspace};
 use serde_json::{Value, json};
-use xtask::deploy_files::{document, documents, workspace};
 
 /// The namespace of the kustomizations.
 pub const NAMESPACE: &str = "clusterip-policy";

@@ -1,7 +1,7 @@
 //! The values of the chart: the fields that they set, and the values that are refused.
 
+use crate::deploy_files::document;
 use serde_json::{Value, json};
-use xtask::deploy_files::document;
 
 use super::support::{NAMESPACE, Objects, rendered};
 

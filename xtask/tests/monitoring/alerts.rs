@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::deploy_files::{document, read};
 use serde_json::Value;
-use xtask::deploy_files::{document, read};
 
 use super::queries::faults;
 

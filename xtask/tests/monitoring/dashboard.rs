@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::deploy_files::read;
 use promql_parser::parser;
 use serde_json::Value;
-use xtask::deploy_files::read;
 
 use super::exposed_metrics::{OF_THE_TARGET, exposed};
 use super::queries::{faults, metrics_of};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xtask::deploy_files::read;
+use crate::deploy_files::read;
 
 /// The labels that Prometheus adds to the metrics of each target.
 pub const OF_THE_TARGET: [&str; 1] = ["instance"];

@@ -6,5 +6,7 @@
 
 mod alerts;
 mod dashboard;
+#[path = "../support/deploy_files.rs"]
+mod deploy_files;
 mod exposed_metrics;
 mod queries;

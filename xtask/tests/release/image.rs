@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType, OciLayout};
-use xtask::image::{CONFIG, Image, LAYER, sha256};
+use xtask::image::{self, CONFIG, LAYER, sha256};
 use xtask::metadata::{Metadata, annotate};
 use xtask::package;
 
@@ -32,8 +32,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn layout_can_be_read_back() {
     let (folder, module) = (tempfile::tempdir().unwrap(), annotated());
-    let image = Image::new(&module).unwrap();
-    image.write(folder.path()).unwrap();
+    let digest = image::write(&module, folder.path()).unwrap();
 
     assert_eq!(OciLayout::from_file(folder.path().join("oci-layout")).unwrap().image_layout_version(), "1.0.0");
     let blob = |descriptor: &Descriptor| {
@@ -46,7 +45,7 @@ fn layout_can_be_read_back() {
     let [entry] = index.manifests().as_slice() else { panic!("{index:?}") };
     let tag = format!("v{}", env!("CARGO_PKG_VERSION"));
     assert_eq!(entry.media_type(), &MediaType::ImageManifest);
-    assert_eq!(entry.digest().to_string(), image.digest);
+    assert_eq!(entry.digest().to_string(), digest);
     assert_eq!(entry.annotations(), &Some(HashMap::from([("org.opencontainers.image.ref.name".to_owned(), tag)])));
 
     let manifest = ImageManifest::from_reader(blob(entry).as_slice()).unwrap();
@@ -69,9 +68,9 @@ fn same_module_gives_the_same_bytes_over_an_older_layout() {
     let (fresh, used) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut older = metadata();
     older.annotations.insert("io.kubewarden.policy.version".to_owned(), "0.0.1".to_owned());
-    Image::new(&annotate(&module(), older, "").unwrap()).unwrap().write(used.path()).unwrap();
+    image::write(&annotate(&module(), older, "").unwrap(), used.path()).unwrap();
     for folder in [&fresh, &used] {
-        Image::new(&annotated()).unwrap().write(folder.path()).unwrap();
+        image::write(&annotated(), folder.path()).unwrap();
     }
     assert_eq!(tree(fresh.path()), tree(used.path()));
 }
@@ -95,8 +94,7 @@ fn manifest_is_the_one_that_kwctl_pushes() {
         minimumKubewardenVersion: 1.33.0\n";
     let module = annotate(b"\0asm\x01\0\0\0", Metadata::from_yaml(text).unwrap(), "one\ntwo\n").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let image = Image::new(&module).unwrap();
-    image.write(folder.path()).unwrap();
+    let digest = image::write(&module, folder.path()).unwrap();
     let manifest = format!(
         concat!(
             r#"{{"annotations":{{"io.kubewarden.policy.source":"https://example.com/small","#,
@@ -111,7 +109,7 @@ fn manifest_is_the_one_that_kwctl_pushes() {
         module.len()
     );
     let written = tree(folder.path());
-    let found = &written[&image.digest.replace("sha256:", "blobs/sha256/")];
+    let found = &written[&digest.replace("sha256:", "blobs/sha256/")];
     assert_eq!(String::from_utf8_lossy(found), manifest);
 }
 
@@ -119,14 +117,15 @@ fn manifest_is_the_one_that_kwctl_pushes() {
 fn folder_with_other_files_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("precious"), "data").unwrap();
-    let error = Image::new(&annotated()).unwrap().write(folder.path()).unwrap_err().to_string();
+    let error = image::write(&annotated(), folder.path()).unwrap_err().to_string();
     assert!(error.ends_with("is neither empty nor an OCI image layout: name another folder, or remove it"), "{error}");
     assert_eq!(tree(folder.path()), BTreeMap::from([("precious".to_owned(), b"data".to_vec())]));
 }
 
 #[test]
 fn module_without_annotations_is_refused() {
-    let error = Image::new(&module()).unwrap_err().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let error = image::write(&module(), folder.path()).unwrap_err().to_string();
     assert_eq!(error, "the module has no section io.kubewarden.metadata: annotate it first");
 }
 

@@ -81,7 +81,7 @@ fn documentation_of_settings_has_the_defaults_of_external_addresses() {
         page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
     let example = yaml::documents(example.unwrap().split("```").next().unwrap());
     let objects: Vec<Value> = example.map(|object| object.unwrap().to_value()).collect();
-    let example = document_of_objects(&objects, &ServiceRanges::default()).unwrap().document;
+    let example = document_of_objects(&objects, &[], &ServiceRanges::default()).unwrap().document;
     Settings::from_value(&example).unwrap();
     for setting in settings("external") {
         let shown = match setting.strip_prefix("pools[].") {

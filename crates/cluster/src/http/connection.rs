@@ -7,7 +7,6 @@ use std::future::{Future, Ready, ready};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,6 +19,8 @@ use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
+
+use crate::repeated_failures::{self, Line};
 
 /// How many connections a server keeps, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,12 @@ pub struct ConnectionLimits {
     pub idle: Duration,
 }
 
+impl ConnectionLimits {
+    /// For a server with a few clients.
+    pub const FEW: Self =
+        Self { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
+}
+
 /// Accepts connections within limits and closes all others at once: a connection that waits would take memory and a
 /// file descriptor all the same. Clones share the limits.
 ///
@@ -42,128 +49,111 @@ pub struct ConnectionLimits {
 /// connection that it had before: of equals, the newest goes.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimiter {
-    limits: ConnectionLimits,
-    /// The open connections by the address and port of the peer. A connection that is replaced is removed at once.
-    open: Arc<Mutex<HashMap<SocketAddr, Arc<State>>>>,
-    /// How many connections exist, including those that are replaced but not closed yet.
-    alive: Arc<AtomicUsize>,
-    /// When a refused or replaced connection was last logged.
-    logged: Arc<Mutex<Option<Instant>>>,
+    pub(super) limits: ConnectionLimits,
+    connections: Arc<Mutex<Connections>>,
 }
 
-/// The state of an open connection.
+#[derive(Debug, Default)]
+struct Connections {
+    /// The open connections by the address and port of the peer. A connection that is replaced is removed at once.
+    open: HashMap<SocketAddr, Arc<State>>,
+    /// How many connections exist, including those that are replaced but not closed yet.
+    alive: usize,
+}
+
 #[derive(Debug)]
 struct State {
     opened: Instant,
     activity: Mutex<Activity>,
-    /// Whether the peer has presented a client certificate that was verified.
-    has_certificate: AtomicBool,
-    /// Whether another connection has taken the place of this one.
-    replaced: AtomicBool,
-    /// The task that serves the connection.
     task: AtomicWaker,
 }
 
 #[derive(Debug)]
 struct Activity {
+    /// Whether the peer has presented a client certificate that was verified.
+    has_certificate: bool,
+    is_replaced: bool,
     /// How many requests have no response yet.
     requests: usize,
-    /// Whether a request had its response.
     answered: bool,
     /// When the last request ended; before the first request, when the connection was opened.
     since: Instant,
 }
 
 /// A request that has no response yet. Its connection is not idle.
-#[derive(Debug)]
 struct OpenRequest(Option<Arc<State>>);
 
-/// The shortest time between two log entries about closed connections, because a peer could otherwise fill the log.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 impl ConnectionLimiter {
-    /// A limiter without open connections.
     pub fn new(limits: ConnectionLimits) -> Self {
-        Self { limits, open: Arc::default(), alive: Arc::default(), logged: Arc::default() }
+        Self { limits, connections: Arc::default() }
     }
 
-    pub(super) fn limits(&self) -> ConnectionLimits {
-        self.limits
-    }
-
-    /// Records a request on the connection of this peer until the result is dropped.
-    fn begin_request(&self, peer: SocketAddr) -> OpenRequest {
-        let state = self.open().get(&peer).cloned();
-        if let Some(state) = &state {
-            state.activity().requests += 1;
-        }
-        OpenRequest(state)
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the peer of this connection has presented a client certificate that was verified.
     pub fn has_certificate(&self, peer: SocketAddr) -> bool {
-        self.open().get(&peer).is_some_and(|state| state.has_certificate.load(Ordering::Acquire))
+        self.lock().open.get(&peer).is_some_and(|state| state.activity().has_certificate)
     }
 
     fn enter(&self, stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let now = Instant::now();
-        let mut open = self.open();
-        let (of_peer, all) = (open.keys().filter(|other| host(**other) == host(peer)).count(), open.len());
-        let is_full = all >= self.limits.most;
+        let mut connections = self.lock();
+        let of_peer = connections.open.keys().filter(|other| host(**other) == host(peer)).count();
+        let is_full = connections.open.len() >= self.limits.most;
         // A replaced connection is closed the next time it is polled. Twice the limit at once is an attack.
-        let too_many = self.alive.load(Ordering::Acquire) >= 2 * self.limits.most;
-        let replaced = if is_full { replaceable(&open, of_peer) } else { None };
+        let too_many = connections.alive >= 2 * self.limits.most;
+        let replaced = if is_full { connections.replaceable(of_peer) } else { None };
         if of_peer >= self.limits.per_peer || too_many || (is_full && replaced.is_none()) {
-            drop(open);
-            self.log_closed(peer.ip(), of_peer, all, now);
+            connections.log_closed(peer.ip(), of_peer);
             return Err(ErrorKind::ConnectionRefused.into());
         }
-        if let Some((address, of_other)) = replaced
-            && let Some(state) = open.remove(&address)
-        {
-            state.replaced.store(true, Ordering::Release);
-            state.task.wake();
-            self.log_closed(address.ip(), of_other, all, now);
+        if let Some((address, of_other)) = replaced {
+            connections.log_closed(address.ip(), of_other);
+            if let Some(state) = connections.open.remove(&address) {
+                state.activity().is_replaced = true;
+                state.task.wake();
+            }
         }
-        let activity = Mutex::new(Activity { requests: 0, answered: false, since: now });
-        let (has_certificate, replaced) = (AtomicBool::new(false), AtomicBool::new(false));
-        let state = Arc::new(State { opened: now, activity, has_certificate, replaced, task: AtomicWaker::new() });
-        open.insert(peer, Arc::clone(&state));
-        self.alive.fetch_add(1, Ordering::AcqRel);
-        drop(open);
+        let activity =
+            Activity { has_certificate: false, is_replaced: false, requests: 0, answered: false, since: now };
+        let state = Arc::new(State { opened: now, activity: Mutex::new(activity), task: AtomicWaker::new() });
+        connections.open.insert(peer, Arc::clone(&state));
+        connections.alive += 1;
+        drop(connections);
         let (silent, idle) = (Box::pin(sleep(self.limits.silence)), Box::pin(sleep(self.limits.idle)));
         Ok(Connection { stream, peer, state, limiter: self.clone(), silent, idle })
     }
+}
 
-    fn log_closed(&self, peer: IpAddr, of_peer: usize, all: usize, now: Instant) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|last| now.saturating_duration_since(last) >= LOG_INTERVAL) {
-            *logged = Some(now);
-            tracing::warn!(%peer, of_peer, all, "too many connections, closing one of this peer");
+impl Connections {
+    /// A peer must not fill the log.
+    fn log_closed(&self, peer: IpAddr, of_peer: usize) {
+        if let Some(Line { not_logged }) = repeated_failures::line("too many connections") {
+            let all = self.open.len();
+            tracing::warn!(%peer, of_peer, all, not_logged, "too many connections, closing one of this peer");
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<State>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The connection that is closed for a new one whose peer has `of_peer` connections already, and how many connections
+    /// the peer of the closed one has. Only a peer with more than `of_peer` loses one. Connections without a client
+    /// certificate go first, then those of the peer that has the most, then those that never had a response, then the
+    /// newest.
+    fn replaceable(&self, of_peer: usize) -> Option<(SocketAddr, usize)> {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for peer in self.open.keys() {
+            *counts.entry(host(*peer)).or_default() += 1;
+        }
+        let of_larger = self.open.iter().filter_map(|(peer, state)| {
+            let count = counts.get(&host(*peer)).copied().filter(|count| *count > of_peer)?;
+            let Activity { has_certificate, answered, .. } = *state.activity();
+            Some((has_certificate, Reverse(count), answered, Reverse(state.opened), *peer))
+        });
+        of_larger.min().map(|(_, Reverse(count), .., peer)| (peer, count))
     }
-}
-
-/// The connection that is closed for a new one whose peer has `of_peer` connections already, and how many connections
-/// the peer of the closed one has. Only a peer with more than `of_peer` loses one. Connections without a client
-/// certificate go first, then those of the peer that has the most, then those that never had a response, then the newest.
-fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<(SocketAddr, usize)> {
-    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-    for peer in open.keys() {
-        *counts.entry(host(*peer)).or_default() += 1;
-    }
-    let of_larger = open.iter().filter_map(|(peer, state)| {
-        let count = counts.get(&host(*peer)).copied().filter(|count| *count > of_peer)?;
-        let certificate = state.has_certificate.load(Ordering::Acquire);
-        Some((certificate, Reverse(count), state.activity().answered, Reverse(state.opened), *peer))
-    });
-    of_larger.min().map(|(_, Reverse(count), .., peer)| (peer, count))
 }
 
 /// Middleware that records the requests in progress, for a server with `into_make_service_with_connect_info`.
@@ -173,7 +163,9 @@ pub async fn track(
     request: Request,
     next: Next,
 ) -> Response {
-    let _request = connections.begin_request(peer);
+    let state = connections.lock().open.get(&peer).cloned();
+    state.iter().for_each(|state| state.activity().requests += 1);
+    let _request = OpenRequest(state);
     next.run(request).await
 }
 
@@ -230,9 +222,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Records whether the peer has presented a client certificate that was verified.
     pub fn set_has_certificate(&self, has: bool) {
-        self.state.has_certificate.store(has, Ordering::Release);
+        self.state.activity().has_certificate = has;
     }
 
     /// Fails if the connection has been replaced, or has been idle for too long.
@@ -240,7 +231,7 @@ impl Connection {
         // The waker is registered before the flag is read: otherwise a connection that is replaced in between would
         // wait for its peer.
         self.state.task.register(cx.waker());
-        if self.state.replaced.load(Ordering::Acquire) {
+        if self.state.activity().is_replaced {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         while self.idle.as_mut().poll(cx).is_ready() {
@@ -267,11 +258,11 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.limiter.alive.fetch_sub(1, Ordering::AcqRel);
-        let mut open = self.limiter.open();
+        let mut connections = self.limiter.lock();
+        connections.alive -= 1;
         // A new connection may use the same port already.
-        if open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {
-            open.remove(&self.peer);
+        if connections.open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {
+            connections.open.remove(&self.peer);
         }
     }
 }
@@ -299,19 +290,5 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
-        self.watch(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -4,7 +4,6 @@ use axum::extract::Request;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-/// An error response with a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ErrorResponse(pub StatusCode, pub String);
 
@@ -14,7 +13,6 @@ impl ErrorResponse {
         Self(StatusCode::NOT_FOUND, format!("not found: {:.100} (try {paths})", uri.path()))
     }
 
-    /// The response to a method that the path does not accept.
     pub fn other_method(request: &Request, accepted: &str) -> Self {
         let (path, method) = (request.uri().path(), request.method().as_str());
         Self(StatusCode::METHOD_NOT_ALLOWED, format!("{path:.100} accepts only {accepted}, not {method:.20}"))

@@ -21,15 +21,6 @@ use super::error_response::ErrorResponse;
 use super::unread_answers::{self, UnreadAnswers};
 use crate::panics::catch_polls;
 
-/// What a server is for, in its errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Purpose {
-    /// What the server serves, such as `the map`.
-    pub serves: &'static str,
-    /// The command-line flag that sets its address.
-    pub flag: &'static str,
-}
-
 /// The time limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
@@ -44,16 +35,15 @@ pub struct TimeLimits {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    purpose: Purpose,
+    /// What the server serves, such as `the map`.
+    purpose: &'static str,
 }
 
 impl Server {
-    /// Listens on `address`.
-    pub async fn bind(address: SocketAddr, purpose: Purpose) -> anyhow::Result<Self> {
-        let Purpose { serves, flag } = purpose;
+    /// Listens on `address`, which the command-line `flag` sets.
+    pub async fn bind(address: SocketAddr, purpose: &'static str, flag: &'static str) -> anyhow::Result<Self> {
         let failed = |reason: std::io::Error| {
-            let remedy = format!("choose another address with {flag}");
-            anyhow!("listening on {address} for {serves} failed: {reason}; {remedy}")
+            anyhow!("listening on {address} for {purpose} failed: {reason}; choose another address with {flag}")
         };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -81,7 +71,7 @@ impl Server {
         A::Future: Send,
     {
         let Self { listener, address, purpose } = self;
-        let keep_alive = connections.limits().silence / 3;
+        let keep_alive = connections.limits.silence / 3;
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
         let mut server = axum_server::Server::from_listener(listener).acceptor(acceptor).handle(handle.clone());
         // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
@@ -106,7 +96,7 @@ impl Server {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = serving => served.map_err(|reason| anyhow!("serving {} on {address} failed: {reason}", purpose.serves)),
+            served = serving => served.map_err(|reason| anyhow!("serving {purpose} on {address} failed: {reason}")),
             () = stopping => Ok(()),
         }
     }
@@ -121,5 +111,4 @@ async fn catch_panics(request: Request, next: Next) -> Response {
     })
 }
 
-/// A router that knows the address of the peer.
 pub type Tracked = AddExtension<Router, ConnectInfo<SocketAddr>>;

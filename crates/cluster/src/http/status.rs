@@ -17,23 +17,16 @@ use tokio::time::Instant;
 
 use super::connection::{ConnectionLimiter, ConnectionLimits};
 use super::error_response::ErrorResponse;
-use super::server::{Purpose, Server, TimeLimits};
+use super::server::{Server, TimeLimits};
 use crate::metrics;
 use crate::panics::catch_blocking;
 
-/// Limits on connections; connections above them are closed.
-const CONNECTIONS: ConnectionLimits =
-    ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
-const TIME: TimeLimits = TimeLimits { head: Duration::from_secs(10), drain: Duration::ZERO };
-
-/// The answers of the endpoints.
 #[derive(Clone)]
 pub struct Status {
     /// Why the liveness probe fails, one reason per line; empty if the agent is alive.
     pub liveness_errors: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Why the readiness probe fails, one reason per line; empty if the agent is ready.
     pub readiness_errors: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Answers requests for the metrics.
     pub scrapes: Scrapes,
 }
 
@@ -54,7 +47,6 @@ impl Scrapes {
         Self { encode: Arc::new(encode), last: Arc::default() }
     }
 
-    /// The answer to a request.
     pub async fn answer(&self) -> Response {
         let (encode, mut last) = (Arc::clone(&self.encode), Arc::clone(&self.last).lock_owned().await);
         let text = match last.as_ref().filter(|(computed, _)| computed.elapsed() < REUSED) {
@@ -81,13 +73,14 @@ impl Scrapes {
 
 /// The server for probes and metrics. It listens on `address`, but answers only in [`run`].
 pub async fn bind(address: SocketAddr) -> anyhow::Result<Server> {
-    Server::bind(address, Purpose { serves: "probes and metrics", flag: "--listen" }).await
+    Server::bind(address, "probes and metrics", "--listen").await
 }
 
 /// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown` completes.
 pub async fn run(server: Server, status: Status, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
-    let connections = ConnectionLimiter::new(CONNECTIONS);
-    server.serve(router(status), connections.clone(), connections, TIME, shutdown).await
+    let connections = ConnectionLimiter::new(ConnectionLimits::FEW);
+    let limits = TimeLimits { head: Duration::from_secs(10), drain: Duration::ZERO };
+    server.serve(router(status), connections.clone(), connections, limits, shutdown).await
 }
 
 fn router(status: Status) -> Router {

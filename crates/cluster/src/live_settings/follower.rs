@@ -3,25 +3,21 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
+use anyhow::anyhow;
 use clusterip_api::{Compilation, Reason};
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::settings_source::{SettingsSource, Version, read, versions};
 use super::validation::check_in_background;
-use super::{CheckError, LiveSettings, WrittenSettings, pool_objects, unusable};
+use super::{LiveSettings, WrittenSettings, in_lines, pool_objects};
 use crate::api_error::RequestFailure;
 use crate::host_metrics::ClusterMetrics;
 use crate::permissions::{self, Duties, Missing};
 use crate::watch::service_ranges::ServiceRanges;
-
-/// How long to wait before a version is checked again after the policy has not answered.
-const RETRY: Duration = Duration::from_secs(30);
 
 pub struct Follower {
     source: SettingsSource,
@@ -34,14 +30,11 @@ pub struct Follower {
     used: WrittenSettings,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
-    /// Whether the check of the latest version did not end.
-    is_unanswered: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
 
 impl Follower {
-    /// Reads the settings and checks them. `ranges` are the Service ranges of the cluster, with the ones that are not
-    /// usable.
+    /// Reads the settings and checks them with the Service ranges of the cluster.
     pub async fn start(
         source: SettingsSource,
         mut ranges: watch::Receiver<ServiceRanges>,
@@ -49,12 +42,9 @@ impl Follower {
     ) -> anyhow::Result<Self> {
         let latest = read(&source).await?;
         let known = ranges.borrow_and_update().clone();
-        let mistakes = |mistakes| unusable(&source, &mistakes);
-        let (written, compiled) = document(&latest, &known, None).map_err(mistakes)?;
-        if let Some(compiled) = &compiled {
-            log_changes(None, compiled);
-        }
-        let live = check_in_background(written.clone(), known.clone()).await.map_err(mistakes)?;
+        let (compiled, checked) = checked(&latest, &known, None).await;
+        compiled.iter().for_each(|compiled| log_changes(None, compiled));
+        let (used, live) = checked.map_err(|mistakes| anyhow!(in_lines(&source.to_string(), mistakes)))?;
         metrics.settings_in_use(&live.hash, true);
         log_in_use(&source, &live);
         Ok(Self {
@@ -64,20 +54,17 @@ impl Follower {
             metrics,
             latest,
             compilation: watch::Sender::new(compiled.map(Arc::new)),
-            used: written,
+            used,
             refused: None,
-            is_unanswered: false,
             state: watch::Sender::new(Arc::new(live)),
         })
     }
 
-    /// The settings in use. The receiver sees every change.
     pub fn subscribe(&self) -> watch::Receiver<Arc<LiveSettings>> {
         self.state.subscribe()
     }
 
-    /// What was compiled from the objects of the API `clusterip-policy.io`; always `None` for other sources. The
-    /// receiver sees every change.
+    /// What was compiled from the pool objects of a cluster; always `None` for other sources.
     pub fn subscribe_compilation(&self) -> watch::Receiver<Option<Arc<Compilation>>> {
         self.compilation.subscribe()
     }
@@ -98,32 +85,27 @@ impl Follower {
                     Ok(()) => self.apply_latest().await,
                     Err(_) => ranges_may_change = false,
                 },
-                () = sleep(RETRY), if self.is_unanswered => self.apply_latest().await,
             }
         }
     }
 
-    /// Puts the latest version into use if it is valid, and otherwise keeps the version in use, with the current
-    /// ranges.
+    /// Puts the latest version into use if it is valid; otherwise the version in use stays, with the current ranges.
     async fn apply_latest(&mut self) {
         let ranges = self.ranges.borrow_and_update().clone();
         let before = self.compilation.borrow().clone();
-        let compiled = document(&self.latest, &ranges, before.as_deref());
-        let checked = match &compiled {
-            Ok((written, _)) => check_in_background(written.clone(), ranges.clone()).await,
-            Err(error) => Err(error.clone()),
-        };
-        self.is_unanswered = matches!(checked, Err(CheckError::Unfinished(_)));
-        let written = compiled.map(|(written, compiled)| {
-            let mistakes = checked.as_ref().err().map(ToString::to_string);
-            self.show(compiled, before.as_deref(), mistakes.as_deref());
-            written
-        });
+        let (compiled, checked) = checked(&self.latest, &ranges, before.as_deref()).await;
+        if let Some(mut compiled) = compiled {
+            if let Err(mistakes) = &checked {
+                compiled = compiled.refused(before.as_deref(), mistakes);
+            }
+            if before.as_deref() != Some(&compiled) {
+                log_changes(before.as_deref(), &compiled);
+                self.compilation.send_replace(Some(Arc::new(compiled)));
+            }
+        }
         match checked {
-            Ok(live) => {
-                if let Ok(written) = written {
-                    self.used = written;
-                }
+            Ok((written, live)) => {
+                self.used = written;
                 if self.refused.take().is_some() {
                     self.metrics.settings_restored();
                     tracing::info!(source = %self.source, "the settings can be used again");
@@ -132,7 +114,7 @@ impl Follower {
                 self.publish(live);
             }
             Err(error) => {
-                self.refuse(error.to_string());
+                self.refuse(error);
                 if let Ok(live) = check_in_background(self.used.clone(), ranges.clone()).await {
                     self.valid_with = ranges;
                     self.publish(live);
@@ -144,18 +126,6 @@ impl Follower {
                     self.publish(live);
                 }
             }
-        }
-    }
-
-    /// Publishes what was compiled, or if the policy found `mistakes` in it, that the one `before` stays in use.
-    fn show(&self, compiled: Option<Compilation>, before: Option<&Compilation>, mistakes: Option<&str>) {
-        let Some(mut compiled) = compiled else { return };
-        if let Some(mistakes) = mistakes {
-            compiled = compiled.refused(before, mistakes);
-        }
-        if before != Some(&compiled) {
-            log_changes(before, &compiled);
-            self.compilation.send_replace(Some(Arc::new(compiled)));
         }
     }
 
@@ -180,20 +150,25 @@ impl Follower {
     }
 }
 
-/// The document of a version. If the version consists of objects, they are compiled with these ranges: `before` is the
-/// compilation before, and the second value is the new one.
-fn document(
+/// The document of a version with these ranges, which is checked. If the version consists of objects, the first value is
+/// what was compiled from them: `before` is the compilation before.
+async fn checked(
     version: &Version,
     ranges: &ServiceRanges,
     before: Option<&Compilation>,
-) -> Result<(WrittenSettings, Option<Compilation>), CheckError> {
-    match version {
-        Version::File(content) => Ok((content.as_ref().map_err(Clone::clone)?.document(ranges)?, None)),
+) -> (Option<Compilation>, Result<(WrittenSettings, LiveSettings), String>) {
+    let (compiled, written) = match version {
+        Version::File(content) => (None, content.clone().and_then(|file| file.document(ranges))),
         Version::Objects(objects) => {
             let compiled = pool_objects::compiled(objects, ranges, before.map(|before| &before.in_use));
-            Ok((compiled.clone().into(), Some(compiled)))
+            (Some(compiled.clone()), Ok(compiled.into()))
         }
-    }
+    };
+    let live = match &written {
+        Ok(written) => check_in_background(written.clone(), ranges.clone()).await,
+        Err(mistakes) => Err(mistakes.clone()),
+    };
+    (compiled, written.and_then(|written| Ok((written, live?))))
 }
 
 /// Logs the objects whose latest version can't be used, each once, and those whose latest version can be used again.

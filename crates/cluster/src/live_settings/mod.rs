@@ -2,9 +2,8 @@
 //! Kubewarden, or a file.
 //!
 //! # Promises
-//! - Only settings that the policy itself accepts are ever published. A version with mistakes changes nothing: the
-//!   previous version stays in use, and the log and the metrics report it. An object that can't be used does not affect
-//!   the others, and its status tells why.
+//! - Only settings that the core accepts are published. Otherwise the version before stays in use, and the log and the
+//!   metrics report it. An object that can't be used does not affect the others, and its status tells why.
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
 mod follower;
@@ -17,17 +16,13 @@ mod validation;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::anyhow;
 use clusterip_api::{Compilation, ObjectKey, ObjectState, field_of, in_words_of_objects, reason_of_object};
 use clusterip_core::settings::{Mistake, Settings};
-use clusterip_core::{Decision, Denial, Verdict};
+use clusterip_core::{Decision, Verdict};
 use serde_json::Value;
-use thiserror::Error;
 
 pub use self::follower::{Follower, report_missing_permissions, start_following};
-pub use self::objects_in_files::{
-    compiled_as_in_cluster, document_beside, document_of_objects, is_settings_api, is_settings_object,
-};
+pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_api, is_settings_object};
 pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
 pub use self::settings_file::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};
@@ -56,32 +51,14 @@ impl From<Compilation> for WrittenSettings {
 /// settings come from objects, as `ServicePool windows: spec.match.os: REASON`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The object that has the setting; `None` if the settings come from no objects.
     pub object: Option<ObjectKey>,
-    /// The field and what is wrong with it.
     pub mistake: Mistake,
-}
-
-impl Warning {
-    /// The warning about a field of a document, or if the document was compiled from objects, about a field of one of
-    /// them.
-    fn new(mistake: Mistake, document: &Value, are_objects: bool) -> Self {
-        match field_of(&mistake.path, document).filter(|_| are_objects) {
-            Some((key, path)) => {
-                let reason = reason_of_object(&path, &mistake.reason);
-                Self { object: Some(key), mistake: Mistake { path, reason } }
-            }
-            None => Self { object: None, mistake },
-        }
-    }
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.object {
-            Some(object) => write!(f, "{object}: {}", self.mistake),
-            None => self.mistake.fmt(f),
-        }
+        self.object.iter().try_for_each(|object| write!(f, "{object}: "))?;
+        self.mistake.fmt(f)
     }
 }
 
@@ -94,34 +71,37 @@ pub struct LiveSettings {
     /// The hash of the settings version: of the document as it was written, see [`version()`]. The Service ranges of
     /// the cluster do not affect it.
     pub version: String,
-    /// Settings that are allowed but probably not intended.
     pub warnings: Vec<Warning>,
     /// Whether the settings were compiled from objects, so that messages name those and their fields.
     pub are_objects: bool,
 }
 
 impl LiveSettings {
-    /// A message about these settings: if they were compiled from objects, with the fields of objects in place of those
-    /// of the document.
+    /// A message about these settings. If they were compiled from objects, it has the fields of those.
     pub fn words(&self, message: String) -> String {
         if self.are_objects { in_words_of_objects(&message) } else { message }
     }
 
+    /// The warning about a field of the document or, if it was compiled from objects, of one of them.
     pub fn warning(&self, mistake: Mistake) -> Warning {
-        Warning::new(mistake, &self.document, self.are_objects)
+        match field_of(&mistake.path, &self.document).filter(|_| self.are_objects) {
+            Some((object, path)) => {
+                let reason = reason_of_object(&path, &mistake.reason);
+                Warning { object: Some(object), mistake: Mistake { path, reason } }
+            }
+            None => Warning { object: None, mistake },
+        }
     }
 
     pub fn worded(&self, mut decision: Decision) -> Decision {
-        if !self.are_objects {
-            return decision;
-        }
-        decision.verdict = match decision.verdict {
-            Verdict::Unchanged(reason) => Verdict::Unchanged(self.words(reason)),
-            Verdict::Denied(Denial { code, message }) => Verdict::Denied(Denial { code, message: self.words(message) }),
-            given @ (Verdict::Allocated(_) | Verdict::Assigned(_)) => given,
+        let reason = match &mut decision.verdict {
+            Verdict::Unchanged(reason) => Some(reason),
+            Verdict::Denied(denial) => Some(&mut denial.message),
+            Verdict::Allocated(_) | Verdict::Assigned(_) => None,
         };
-        if let Some(external) = &mut decision.external {
-            external.reason = external.reason.take().map(|reason| self.words(reason));
+        let of_external = decision.external.as_mut().and_then(|external| external.reason.as_mut());
+        for text in reason.into_iter().chain(of_external) {
+            *text = self.words(std::mem::take(text));
         }
         decision
     }
@@ -130,23 +110,4 @@ impl LiveSettings {
 /// The message about mistakes of settings, which are one per line: each line begins with the name of the settings.
 pub fn in_lines(name: &str, mistakes: impl fmt::Display) -> String {
     mistakes.to_string().lines().map(|mistake| format!("settings: {name}: {mistake}")).collect::<Vec<_>>().join("\n")
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum CheckError {
-    #[error("{0}")]
-    Mistakes(String),
-    /// The check panicked, or was cancelled.
-    #[error("checking the settings failed: {0}")]
-    Unfinished(String),
-}
-
-impl CheckError {
-    fn mistake(text: impl fmt::Display) -> Self {
-        Self::Mistakes(text.to_string())
-    }
-}
-
-fn unusable(source: &SettingsSource, mistakes: &CheckError) -> anyhow::Error {
-    anyhow!(in_lines(&source.to_string(), mistakes))
 }

@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 use clusterip_api::{Compilation, GROUP, Kind, ObjectKey, Reason, mistake_of_type};
 use serde_json::Value;
 
+use super::WrittenSettings;
 use super::pool_objects::compiled;
-use super::{CheckError, WrittenSettings};
 use crate::object::{api_version, kind};
 use crate::watch::service_ranges::ServiceRanges;
 use crate::yaml::{self, YamlError};
 
-/// Whether an object belongs to the API `clusterip-policy.io`.
 pub fn is_settings_object(object: &Value) -> bool {
     is_settings_api(api_version(object))
 }
@@ -33,8 +32,7 @@ pub(super) fn in_text(text: &str) -> Result<Option<Vec<Value>>, YamlError> {
     Ok(objects.iter().any(is_settings_object).then_some(objects))
 }
 
-/// Adds an object, or the items of a list. Items of a list such as a ServicePoolList that have no type get that of the
-/// list.
+/// Adds an object, or the items of a list. Items without a type get that of a list such as a ServicePoolList.
 fn add(object: Value, objects: &mut Vec<Value>) {
     if object.is_null() {
         return;
@@ -54,33 +52,18 @@ fn add(object: Value, objects: &mut Vec<Value>) {
     }
 }
 
-/// The document that the settings objects of a file stand for. Every one of them must be usable in a cluster with these
-/// Service ranges. A `serviceCIDRSelector` selects ServiceCIDR objects among `objects` and those of the cluster; other
-/// objects are ignored.
-pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<WrittenSettings, CheckError> {
-    document_with(objects, &[], cluster, !cluster.labelled.is_empty())
-}
-
 /// The document that a server uses after the settings objects of a file were applied to a cluster that has the objects
-/// `there` and these Service ranges. All objects of the file must be in use then, and all of `there` that are now.
-pub fn document_beside(
+/// `there` and these Service ranges. All objects of the file must be in use then, and all of `there` that are now. A
+/// `serviceCIDRSelector` selects ServiceCIDR objects among `objects` and those of the cluster; other objects are ignored.
+pub fn document_of_objects(
     objects: &[Value],
     there: &[Value],
     cluster: &ServiceRanges,
-) -> Result<WrittenSettings, CheckError> {
-    document_with(objects, there, cluster, true)
-}
-
-fn document_with(
-    objects: &[Value],
-    there: &[Value],
-    cluster: &ServiceRanges,
-    is_cluster_known: bool,
-) -> Result<WrittenSettings, CheckError> {
+) -> Result<WrittenSettings, String> {
     let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
     let mistakes = wrong_names(&own);
     if !mistakes.is_empty() {
-        return Err(CheckError::Mistakes(mistakes.join("\n")));
+        return Err(mistakes.join("\n"));
     }
     let mut ranges = cluster.clone();
     ranges.labelled.extend(ServiceRanges::of(objects).labelled);
@@ -89,7 +72,7 @@ fn document_with(
     let is_kept = |object: &&Value| ObjectKey::of(object).is_none_or(|key| !given.contains(&key));
     let kept: Vec<Value> = there.iter().filter(is_kept).cloned().collect();
     let after = compiled(&[own.as_slice(), &kept].concat(), &ranges, Some(&before.in_use));
-    let mistake = |object: &Value| mistake(object, &after, is_cluster_known);
+    let mistake = |object: &Value| mistake(object, &after, !cluster.labelled.is_empty());
     let mut mistakes: Vec<String> = own.iter().filter_map(mistake).collect();
     let was_in_use = |object: &&Value| {
         let state = ObjectKey::of(object).and_then(|key| before.states.get(&key));
@@ -97,7 +80,7 @@ fn document_with(
     };
     let spoilt = kept.iter().filter(was_in_use).filter_map(mistake);
     mistakes.extend(spoilt.map(|mistake| format!("beside these objects, {mistake}")));
-    if mistakes.is_empty() { Ok(after.into()) } else { Err(CheckError::Mistakes(mistakes.join("\n"))) }
+    if mistakes.is_empty() { Ok(after.into()) } else { Err(mistakes.join("\n")) }
 }
 
 pub(super) fn selects_service_cidrs(object: &Value) -> bool {
@@ -163,7 +146,7 @@ mod tests {
                         spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n";
 
     fn document_in(text: &str, cluster: &ServiceRanges) -> Result<Value, String> {
-        let written = document_of_objects(&in_text(text).unwrap().unwrap(), cluster);
+        let written = document_of_objects(&in_text(text).unwrap().unwrap(), &[], cluster);
         written.map(|written| written.document).map_err(|error| error.to_string())
     }
 
@@ -260,7 +243,7 @@ mod tests {
             },
         ];
         for Case { name, given, expected } in cases {
-            let written = document_beside(&[given], &there, &vec!["10.96.0.0/16".to_owned()].into());
+            let written = document_of_objects(&[given], &there, &vec!["10.96.0.0/16".to_owned()].into());
             let pools = written.map(|written| written.document["services"]["pools"].as_array().unwrap().len());
             match (pools.map_err(|error| error.to_string()), expected) {
                 (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
@@ -314,8 +297,8 @@ mod tests {
                 name: "mistakes of several objects, in the order of the file",
                 text: pool("b", "{cidrs: [10.96.1.7/24]}") + &pool("a", "{cidrs: [10.96.2.0/24], fence: Denny}"),
                 expected: Err("ServicePool b: Invalid: spec.cidrs[0]: 10.96.1.7/24 has host bits set: did you mean \
-                               10.96.1.0/24?\nServicePool a: Invalid: spec: unknown variant `Denny`, expected one of \
-                               `Allow`, `Warn`, `Deny`"),
+                               10.96.1.0/24?\nServicePool a: Invalid: spec.fence: unknown value \"Denny\": did you \
+                               mean Deny?"),
             },
             Case {
                 name: "overlapping pools",

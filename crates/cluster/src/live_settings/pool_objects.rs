@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::api_error::error_chain;
-use crate::list_pages::visit_pages;
-use crate::repeated_failures;
 use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
 use clusterip_core::settings::with_ranges_of_cluster;
-use futures::stream::{BoxStream, SelectAll, StreamExt};
+use futures::FutureExt as _;
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::runtime::WatchStreamExt;
@@ -19,8 +17,11 @@ use kube::{Client, Error as KubeError};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
+use crate::api_error::error_chain;
 use crate::host_metrics::ClusterMetrics;
-use crate::watch::service_ranges::ServiceRanges;
+use crate::list_pages::visit_pages;
+use crate::repeated_failures::warn_of_watch;
+use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
 
 /// Several objects are often applied together. The settings are compiled when no object has changed for this time, so
 /// that no version with only some of these objects is put into use.
@@ -33,11 +34,8 @@ const MAX_DELAY: Duration = Duration::from_secs(1);
 pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     let mut objects = Vec::new();
     for kind in Kind::ALL {
-        let api = api(client, kind);
-        let list = |page| {
-            let api = api.clone();
-            async move { api.list(&page).await }
-        };
+        let api = &api(client, kind);
+        let list = |page| async move { api.list(&page).await };
         visit_pages(ListParams::default(), list, |object| objects.push(reduced(kind, &object))).await?;
     }
     Ok(objects)
@@ -68,15 +66,10 @@ pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, Kub
         Err(KubeError::Api(status)) if status.code == 404 => Vec::new(),
         Err(error) => return Err(error),
     };
-    let objects = found.into_iter().filter_map(|object| {
-        let mut object = serde_json::to_value(object).ok()?;
-        object["kind"] = json!("ServiceCIDR");
-        Some(object)
-    });
-    Ok(ServiceRanges::of(objects.collect::<Vec<_>>()))
+    let objects = found.iter().map(|object| ServiceCidr::read(&json!(object)));
+    Ok(ServiceRanges::of_service_cidrs(objects))
 }
 
-/// All objects each time some of them have changed.
 pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
     let (client, metrics) = (client.clone(), metrics.clone());
     let (mut events, mut stores) = (SelectAll::new(), Vec::new());
@@ -86,20 +79,12 @@ pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'
         let watch = watcher(api(&client, kind), watcher::Config::default()).default_backoff().reflect(writer);
         events.push(watch.map(move |event| (kind, event)).boxed());
     }
-    let (listed, missing) = (BTreeSet::new(), BTreeSet::new());
-    let watch = ObjectWatch { client, metrics, events, stores, listed, missing, last: None };
-    futures::stream::unfold(watch, async |mut watch| Some((watch.next().await?, watch))).boxed()
+    let watch = ObjectWatch { client, metrics, events, stores, missing: BTreeSet::new(), last: None };
+    stream::unfold(watch, async |mut watch| Some((watch.next().await?, watch))).boxed()
 }
 
 fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kind.api_resource())
-}
-
-pub(super) fn warn_of_watch(kind: Option<Kind>, error: &watcher::Error) {
-    let (kind, error) = (kind.map(Kind::as_str), error_chain(error));
-    if repeated_failures::line(&error).is_some() {
-        tracing::warn!(kind, error, "watching the settings failed, trying again");
-    }
 }
 
 /// Whether the definition of a kind is installed; true if the API server does not say. The error of a watch does not
@@ -116,7 +101,6 @@ struct ObjectWatch {
     metrics: ClusterMetrics,
     events: SelectAll<BoxStream<'static, WatchEvent>>,
     stores: Vec<(Kind, Store<DynamicObject>)>,
-    listed: BTreeSet<Kind>,
     /// The kinds whose definitions were deleted while this process watches their objects.
     missing: BTreeSet<Kind>,
     last: Option<Vec<Value>>,
@@ -135,7 +119,7 @@ impl ObjectWatch {
                     break;
                 }
             }
-            if self.listed.len() < Kind::ALL.len() {
+            if self.stores.iter().any(|(_, store)| store.wait_until_ready().now_or_never().is_none()) {
                 continue;
             }
             let objects = self.objects();
@@ -148,15 +132,15 @@ impl ObjectWatch {
     async fn see(&mut self, (kind, event): WatchEvent) {
         match event {
             // `Event::Init` is also sent before a list that fails.
-            Ok(event) if matches!(event, Event::InitDone | Event::Apply(_)) => {
+            Ok(Event::InitDone | Event::Apply(_)) => {
                 self.missing.remove(&kind);
-                self.listed.extend(matches!(event, Event::InitDone).then_some(kind));
             }
             Ok(_) => {}
             Err(error) => {
                 self.metrics.watch_error(kind.as_str());
                 if is_defined(&self.client, kind).await {
-                    warn_of_watch(Some(kind), &error);
+                    let resource = kind.api_resource();
+                    warn_of_watch(&(resource.api_version, resource.kind), &error_chain(&error));
                 } else if self.missing.insert(kind) && self.missing.len() == 1 {
                     tracing::warn!(
                         kind = kind.as_str(),
@@ -180,18 +164,15 @@ impl ObjectWatch {
     }
 }
 
-/// The parts of an object that matter to the settings. The numbers in its status, which change with every Service, do
-/// not.
+/// The parts of an object that matter to the settings, without the numbers in its status, which change all the time.
 fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let resource = kind.api_resource();
     let metadata = &object.metadata;
     let metadata = json!({"name": metadata.name, "uid": metadata.uid, "generation": metadata.generation});
-    let mut status = Map::new();
-    for field in ["observedGeneration", "inUse", "ranges"] {
-        if let Some(value) = object.data.pointer(&format!("/status/{field}")) {
-            status.insert(field.to_owned(), value.clone());
-        }
-    }
+    let status = object.data.get("status").and_then(Value::as_object).into_iter().flatten();
+    let kept = ["observedGeneration", "inUse", "ranges"];
+    let kept = status.filter(|(field, _)| kept.contains(&field.as_str()));
+    let mut status: Map<String, Value> = kept.map(|(field, value)| (field.clone(), value.clone())).collect();
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let part = |condition: &Value| json!({"type": condition.get("type"), "status": condition.get("status")});
     status.insert("conditions".to_owned(), conditions.map(part).collect());
@@ -204,18 +185,15 @@ fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     })
 }
 
-/// Compiles objects in a cluster with these Service ranges. `in_use` are the parts of the compilation before, if this
-/// process has made one.
+/// `in_use` are the parts of the compilation before, if this process has made one.
 pub(super) fn compiled(objects: &[Value], ranges: &ServiceRanges, in_use: Option<&InUse>) -> Compilation {
     let objects = Objects {
         objects: objects.to_vec(),
         service_cidrs: ranges.labelled.clone(),
         cluster_ranges: ranges.all.clone(),
     };
-    let mut compiled = match in_use {
-        Some(in_use) => compile(&objects, in_use),
-        None => compile(&objects, &in_use_before(&objects)),
-    };
+    let mut compiled =
+        in_use.map_or_else(|| compile(&objects, &in_use_before(&objects)), |in_use| compile(&objects, in_use));
     if !objects.cluster_ranges.is_empty() {
         let states = compiled.states.values_mut();
         states.for_each(|state| state.message = with_ranges_of_cluster(&state.message));

@@ -5,8 +5,8 @@ use clusterip_api::GROUP;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
+use super::WrittenSettings;
 use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
-use super::{CheckError, WrittenSettings};
 use crate::object::{api_version, kind};
 use crate::watch::service_ranges::ServiceRanges;
 use crate::yaml;
@@ -23,37 +23,39 @@ pub enum SettingsFile {
 impl SettingsFile {
     /// Reads the text of a file: the document itself, the settings in it if it is a policy of Kubewarden
     /// (`spec.settings`) or a ConfigMap (the key `settings.yaml`), or objects of the API `clusterip-policy.io`.
-    pub fn read(text: &str) -> Result<Self, CheckError> {
-        if let Some(objects) = in_text(text).map_err(CheckError::mistake)? {
+    pub fn read(text: &str) -> Result<Self, String> {
+        if let Some(objects) = in_text(text).map_err(|error| error.to_string())? {
             return match objects.iter().find(|object| !is_settings_object(object) && !is_service_cidr(object)) {
                 None => Ok(Self::Objects(objects)),
-                Some(other) => Err(why_not_among_objects(other)),
+                Some(other) if api_version(other).is_empty() || kind(other).is_empty() => Err(format!(
+                    "the file has objects of {GROUP} and a document without apiVersion or kind: remove the document, \
+                     or write its settings as objects"
+                )),
+                Some(other) => Err(without_settings(other)),
             };
         }
-        let document = yaml::single(text).map_err(CheckError::mistake)?;
+        let document = yaml::single(text).map_err(|error| error.to_string())?;
         if document.is_null() {
-            return Err(CheckError::mistake("the file is empty: write {} for the pools of K2s"));
+            return Err("the file is empty: write {} for the pools of K2s".to_owned());
         }
         settings_of(document).map(Self::Document)
     }
 
-    /// The settings document. Objects are compiled in a cluster with these Service ranges: pools may select its
-    /// ServiceCIDRs.
-    pub fn document(&self, cluster: &ServiceRanges) -> Result<WrittenSettings, CheckError> {
+    /// The document. Objects are compiled in a cluster with these Service ranges: pools may select its ServiceCIDRs.
+    pub fn document(&self, cluster: &ServiceRanges) -> Result<WrittenSettings, String> {
         match self {
             Self::Document(document) => Ok(document.clone().into()),
-            Self::Objects(objects) => document_of_objects(objects, cluster),
+            Self::Objects(objects) => document_of_objects(objects, &[], cluster),
         }
     }
 
-    /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
-    /// ServiceCIDR objects.
-    pub fn document_without_cluster(&self) -> Result<WrittenSettings, CheckError> {
+    /// The document without the pools whose ranges are those of ServiceCIDR objects.
+    pub fn document_without_cluster(&self) -> Result<WrittenSettings, String> {
         let known = match self {
             Self::Document(document) => return Ok(document.clone().into()),
             Self::Objects(objects) => objects.iter().filter(|object| !selects_service_cidrs(object)),
         };
-        document_of_objects(&known.cloned().collect::<Vec<_>>(), &ServiceRanges::default())
+        document_of_objects(&known.cloned().collect::<Vec<_>>(), &[], &ServiceRanges::default())
     }
 
     /// Whether the ranges of some pools are those of ServiceCIDR objects.
@@ -66,27 +68,17 @@ pub fn is_service_cidr(object: &Value) -> bool {
     kind(object) == "ServiceCIDR" && api_version(object).starts_with("networking.k8s.io/")
 }
 
-/// The error about an object or a document that may not be in a file with objects of the API `clusterip-policy.io`.
-fn why_not_among_objects(other: &Value) -> CheckError {
-    let (api_version, kind) = (api_version(other).to_owned(), kind(other).to_owned());
-    if api_version.is_empty() || kind.is_empty() {
-        return CheckError::Mistakes(format!(
-            "the file has objects of {GROUP} and a document without apiVersion or kind: remove the document, or write \
-             its settings as objects"
-        ));
-    }
-    other_object(&api_version, &kind)
-}
-
-fn other_object(api_version: &str, kind: &str) -> CheckError {
-    CheckError::Mistakes(format!(
-        "{api_version} {kind} has no settings: pass the settings themselves, objects of {GROUP}, a \
-         ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in data[{KEY:?}]"
-    ))
+fn without_settings(object: &Value) -> String {
+    format!(
+        "{} {} has no settings: pass the settings themselves, objects of {GROUP}, a ClusterAdmissionPolicy with them in \
+         spec.settings, or a ConfigMap with them in data[{KEY:?}]",
+        api_version(object),
+        kind(object)
+    )
 }
 
 /// The settings document in a document that may be a policy of Kubewarden or a ConfigMap.
-fn settings_of(document: Value) -> Result<Value, CheckError> {
+fn settings_of(document: Value) -> Result<Value, String> {
     let (api_version, kind) = (api_version(&document), kind(&document));
     if api_version.is_empty() || kind.is_empty() {
         return Ok(document);
@@ -94,22 +86,20 @@ fn settings_of(document: Value) -> Result<Value, CheckError> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     match (group, kind) {
         ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => Ok(of_policy(document.get("spec"))),
-        ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => {
-            Err(CheckError::Mistakes(format!(
-                "{kind}: its settings are below spec.policies, in the settings of one of its policies: pass them as a \
-                 file of their own"
-            )))
-        }
+        ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => Err(format!(
+            "{kind}: its settings are below spec.policies, in the settings of one of its policies: pass them as a file \
+             of their own"
+        )),
         ("", "ConfigMap") => match document.pointer("/data").and_then(|data| data.get(KEY)).and_then(Value::as_str) {
-            Some(text) => yaml::single(text).map_err(|error| CheckError::Mistakes(format!("data[{KEY:?}]: {error}"))),
+            Some(text) => yaml::single(text).map_err(|error| format!("data[{KEY:?}]: {error}")),
             None => {
-                let config_map: ConfigMap = serde_json::from_value(document).map_err(CheckError::mistake)?;
+                let config_map: ConfigMap = serde_json::from_value(document).map_err(|error| error.to_string())?;
                 let keys: Vec<String> = config_map.data.unwrap_or_default().into_keys().collect();
                 let keys = if keys.is_empty() { "no keys".to_owned() } else { keys.join(", ") };
-                Err(CheckError::Mistakes(format!("the ConfigMap has no key {KEY}: it has {keys}")))
+                Err(format!("the ConfigMap has no key {KEY}: it has {keys}"))
             }
         },
-        _ => Err(other_object(api_version, kind)),
+        _ => Err(without_settings(&document)),
     }
 }
 

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::api_error::failed;
 use anyhow::anyhow;
 use futures::stream::{self, BoxStream, StreamExt};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Error as WatchError, watch_object};
 use kube::{Client, Error as KubeError};
@@ -16,25 +15,27 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::settings_file::{SettingsFile, of_policy};
-use super::{CheckError, WrittenSettings, pool_objects, unusable};
+use super::{WrittenSettings, in_lines, pool_objects};
+use crate::api_error::{error_chain, failed};
 use crate::host_metrics::ClusterMetrics;
 use crate::manifests;
 use crate::panics;
+use crate::repeated_failures::warn_of_watch;
+use crate::watch::kinds;
 use crate::watch::service_ranges::ServiceRanges;
 
+const POLICIES: &str = "policies.kubewarden.io/v1";
 const POLICY: &str = "ClusterAdmissionPolicy";
 
 const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                               definitions with kubectl apply -k deploy/api, or use --settings FILE";
 
-/// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
-/// sends notifications.
+/// How often a file is checked. Not every file system notifies of the symbolic links of a mounted ConfigMap.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub enum SettingsSource {
-    /// A file, or standard input for `-`: the settings themselves, or objects that contain them, see
-    /// [`SettingsFile::read`].
+    /// A file, or standard input for `-`, in one of the forms of [`SettingsFile::read`].
     File(PathBuf),
     Pools {
         client: Client,
@@ -46,7 +47,6 @@ pub enum SettingsSource {
 }
 
 impl SettingsSource {
-    /// The source for the options of a command: a file, a policy of Kubewarden, or the pools of the cluster.
     pub fn chosen(file: Option<&Path>, policy: Option<&str>, client: &Client) -> Self {
         let client = client.clone();
         match (file, policy) {
@@ -70,25 +70,22 @@ impl fmt::Display for SettingsSource {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Version {
     /// What a file or a policy of Kubewarden contains, or why that is no settings.
-    File(FileContent),
+    File(Result<SettingsFile, String>),
     Objects(Vec<Value>),
 }
 
-pub(super) type FileContent = Result<SettingsFile, CheckError>;
-
-/// The settings in a file, in one of the forms of [`SettingsFile::read`].
-fn of_file(file: &Path) -> FileContent {
-    let read = || -> FileContent {
+fn of_file(file: &Path) -> Result<SettingsFile, String> {
+    let read = || {
         let source = manifests::read_file(file).map_err(|error| {
             // Every message about settings names their source itself.
             let (text, name) = (error.to_string(), format!("{}: ", file.display()));
-            CheckError::Mistakes(text.strip_prefix(&name).map(str::to_owned).unwrap_or(text))
+            text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
         })?;
         SettingsFile::read(&source.text)
     };
     if manifests::is_standard_input(file) {
         // Commands read their settings several times, but standard input can be read only once.
-        static READ: OnceLock<FileContent> = OnceLock::new();
+        static READ: OnceLock<Result<SettingsFile, String>> = OnceLock::new();
         return READ.get_or_init(read).clone();
     }
     read()
@@ -105,7 +102,9 @@ pub async fn written(source: &SettingsSource, client: &Client) -> anyhow::Result
         Version::File(content) => {
             let selects = content.as_ref().is_ok_and(SettingsFile::selects_service_cidrs);
             let ranges = if selects { ranges().await?.only_labels() } else { ServiceRanges::default() };
-            content.and_then(|file| file.document(&ranges)).map_err(|error| unusable(source, &error))
+            content
+                .and_then(|file| file.document(&ranges))
+                .map_err(|mistakes| anyhow!(in_lines(&source.to_string(), mistakes)))
         }
         Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).into()),
     }
@@ -136,8 +135,7 @@ fn of_kubewarden(policy: &DynamicObject) -> Version {
 }
 
 fn policies(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("policies.kubewarden.io", "v1", POLICY);
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+    Api::all_with(client.clone(), &kinds::regular(&(POLICIES.to_owned(), POLICY.to_owned())))
 }
 
 fn unreadable(source: impl fmt::Display, error: &KubeError) -> anyhow::Error {
@@ -159,8 +157,7 @@ pub(super) fn versions(
                     let path = file.clone();
                     let Ok(content) = panics::catch_blocking(move || of_file(&path)).await else { continue };
                     let content = Version::File(content);
-                    // An editor may be in the middle of writing: a change counts only if the next check finds the same
-                    // text.
+                    // An editor may be writing: a change counts only if the next check finds the same text.
                     if content != before && seen.as_ref() == Some(&content) {
                         return Some((content.clone(), (file, content)));
                     }
@@ -174,10 +171,10 @@ pub(super) fn versions(
             let version = move |seen: Result<Option<DynamicObject>, WatchError>| {
                 let version = match seen {
                     Ok(Some(policy)) => Some(of_kubewarden(&policy)),
-                    Ok(None) => Some(Version::File(Err(CheckError::mistake("the ClusterAdmissionPolicy was deleted")))),
+                    Ok(None) => Some(Version::File(Err("the ClusterAdmissionPolicy was deleted".to_owned()))),
                     Err(error) => {
                         metrics.watch_error(POLICY);
-                        pool_objects::warn_of_watch(None, &error);
+                        warn_of_watch(&(POLICIES.to_owned(), POLICY.to_owned()), &error_chain(&error));
                         None
                     }
                 };

@@ -1,5 +1,6 @@
 //! Completes a settings document with what the host knows, and checks it.
 
+use std::collections::BTreeSet;
 use std::hash::Hasher;
 
 use clusterip_api::mistakes_of_objects;
@@ -11,7 +12,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::{CheckError, LiveSettings, Warning, WrittenSettings};
+use super::{LiveSettings, WrittenSettings};
 use crate::panics;
 use crate::watch::service_ranges::ServiceRanges;
 
@@ -19,18 +20,16 @@ use crate::watch::service_ranges::ServiceRanges;
 pub(super) async fn check_in_background(
     written: WrittenSettings,
     ranges: ServiceRanges,
-) -> Result<LiveSettings, CheckError> {
-    panics::catch_blocking(move || check_settings(written, &ranges)).await.map_err(CheckError::Unfinished)?
+) -> Result<LiveSettings, String> {
+    let checked = panics::catch_blocking(move || check_settings(written, &ranges)).await;
+    checked.map_err(|cause| format!("checking the settings failed: {cause}"))?
 }
 
-pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
+pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
     let WrittenSettings { document: written, objects } = written.into();
     let are_objects = objects.is_some();
-    let version = version(&written);
-    let has_own_ranges = written.pointer("/services/serviceCIDRs").is_some_and(|cidrs| {
-        // As for `complete`, an empty list is as good as none.
-        !cidrs.is_null() && cidrs.as_array().is_none_or(|cidrs| !cidrs.is_empty())
-    });
+    let version = self::version(&written);
+    let has_own_ranges = written.pointer("/services/serviceCIDRs").is_some_and(|cidrs| !is_empty(cidrs));
     let document = complete(if written.is_null() { json!({}) } else { written }, ranges);
     let worded = |mistakes: String| if are_objects { mistakes_of_objects(&mistakes, &document) } else { mistakes };
     let settings = Settings::from_value(&document).map_err(|invalid| {
@@ -41,23 +40,25 @@ pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRange
         if let Some(reason) = why_default_pools_do_not_fit(&document) {
             mistakes = format!("{mistakes}\n{reason}");
         }
-        CheckError::Mistakes(worded(mistakes))
+        worded(mistakes)
     })?;
-    let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
+    let cluster: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
+    let outside = pools_outside(&settings, &cluster);
     if !outside.is_empty() {
-        let outside: Vec<String> = outside.into_iter().map(worded).collect();
-        return Err(CheckError::Mistakes(outside.join("\n")));
+        return Err(outside.into_iter().map(worded).collect::<Vec<_>>().join("\n"));
     }
     let mut warnings = settings.warnings();
     warnings.extend(unknown_systems(&document));
     warnings.extend(settings.unusable_warnings());
-    warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
-    let warnings = warnings.into_iter().map(|warning| Warning::new(warning, &document, are_objects)).collect();
-    Ok(LiveSettings { hash: hash(&document), version, settings, document, warnings, are_objects })
+    warnings.extend(contradiction(&settings.service_cidrs, &cluster));
+    let hash = self::version(&document);
+    let mut live = LiveSettings { hash, version, settings, document, warnings: Vec::new(), are_objects };
+    live.warnings = warnings.into_iter().map(|mistake| live.warning(mistake)).collect();
+    Ok(live)
 }
 
-/// Completes settings with what the native host knows, unless the settings say something else: look-ups by namespace,
-/// which the host answers from indexes, the Service ranges of the cluster, and the ranges that are not usable.
+/// Completes settings with what the program knows, unless they say something else: look-ups by namespace, the Service
+/// ranges of the cluster, and the ranges that are not usable.
 pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
     let Some(document) = settings.as_object_mut() else { return settings };
     let services = document.entry("services").or_insert(Value::Null);
@@ -65,11 +66,6 @@ pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
         *services = json!({});
     }
     let Some(services) = services.as_object_mut() else { return settings };
-    let is_empty = |value: &Value| match value {
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        other => other.is_null(),
-    };
     let learned = [("serviceCIDRs", json!(ranges.all)), ("unusableServiceCIDRs", ranges.unusable_document())];
     for (key, known) in learned {
         if !is_empty(&known) && services.get(key).is_none_or(is_empty) {
@@ -84,6 +80,15 @@ pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
         evidence.entry("lookups").or_insert(json!("namespace"));
     }
     settings
+}
+
+/// Whether the document is to be completed here: an empty list is as good as none.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        other => other.is_null(),
+    }
 }
 
 /// A warning for each operating system in the document that Kubernetes does not know. The policy accepts it, because
@@ -109,10 +114,12 @@ fn unknown_systems(document: &Value) -> Vec<Mistake> {
     named.into_iter().filter_map(unknown).collect()
 }
 
-/// The hash of a settings version in 32 hexadecimal digits: the same for the same document in every process. An empty
-/// document is `{}`.
-pub fn version(written: &Value) -> String {
-    if written.is_null() { hash(&json!({})) } else { hash(written) }
+/// The hash of a document in 32 hexadecimal digits: the same for the same document in every process, because `serde_json`
+/// sorts the keys of objects. An empty document is `{}`.
+pub fn version(document: &Value) -> String {
+    let mut hasher = SipHasher24::new();
+    hasher.write(if document.is_null() { "{}".to_owned() } else { document.to_string() }.as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
 }
 
 /// Why the default pools, which a document without pools has, do not fit the Service ranges in the document, with the
@@ -136,24 +143,21 @@ fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
 /// The ranges of pools that lie outside of the cluster's Service ranges, one mistake for each. The policy has compared
 /// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
 fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
-    let mut mistakes = Vec::new();
-    for (index, pool) in settings.pools.iter().enumerate() {
-        let cidrs = pool.cidrs.iter().enumerate();
-        for (place, cidr) in cidrs.filter(|(_, cidr)| is_outside_service_ranges(**cidr, cluster)) {
-            mistakes.push(format!(
-                "services.pools[{index}].cidrs[{place}]: {cidr} lies outside the Service ranges of the cluster ({}), \
-                 which services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
-                 services.serviceCIDRs, and choose pools inside the ranges of the cluster",
-                list(cluster),
-                list(&settings.service_cidrs)
-            ));
-        }
-    }
-    mistakes
-}
-
-fn cluster_ranges(ranges: &[String]) -> Vec<IpNet> {
-    ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect()
+    let (ranges, written) = (list(cluster), list(&settings.service_cidrs));
+    let cidrs = settings.pools.iter().enumerate().flat_map(|(index, pool)| {
+        pool.cidrs
+            .iter()
+            .enumerate()
+            .map(move |(place, cidr)| (format!("services.pools[{index}].cidrs[{place}]"), cidr))
+    });
+    let outside = cidrs.filter(|(_, cidr)| is_outside_service_ranges(**cidr, cluster)).map(|(path, cidr)| {
+        format!(
+            "{path}: {cidr} lies outside the Service ranges of the cluster ({ranges}), which services.serviceCIDRs \
+             ({written}) contradicts: the API server would refuse its addresses; remove services.serviceCIDRs, and \
+             choose pools inside the ranges of the cluster"
+        )
+    });
+    outside.collect()
 }
 
 fn list(nets: &[IpNet]) -> String {
@@ -161,31 +165,18 @@ fn list(nets: &[IpNet]) -> String {
 }
 
 /// A warning if the settings contain Service ranges other than those of the cluster.
-fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<Mistake> {
-    let cluster = cluster_ranges(ranges);
-    let sorted = |nets: &[IpNet]| {
-        let mut nets = nets.to_vec();
-        nets.sort();
-        nets.dedup();
-        nets
-    };
+fn contradiction(written: &[IpNet], cluster: &[IpNet]) -> Option<Mistake> {
+    let sorted = |nets: &[IpNet]| nets.iter().copied().collect::<BTreeSet<_>>();
     // Only the position of the first range has a meaning.
-    if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
+    if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(cluster)) {
         return None;
     }
     let reason = format!(
         "the settings have {}, but the cluster has {}: remove the key to use the ranges of the cluster",
         list(written),
-        list(&cluster)
+        list(cluster)
     );
     Some(Mistake { path: "services.serviceCIDRs".to_owned(), reason })
-}
-
-/// The hash of a document. `serde_json` sorts the keys of objects, so their order in the text does not matter.
-fn hash(document: &Value) -> String {
-    let mut hasher = SipHasher24::new();
-    hasher.write(document.to_string().as_bytes());
-    format!("{:032x}", hasher.finish128().as_u128())
 }
 
 #[cfg(test)]
@@ -417,7 +408,7 @@ mod tests {
         ];
         for Case { name, written, ranges, expected } in cases {
             let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
-            let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+            let ranges: Vec<IpNet> = ranges.iter().filter_map(|range| range.parse().ok()).collect();
             let expected = expected.map(|words| {
                 format!(
                     "services.serviceCIDRs: the settings have {words}: remove the key to use the ranges of the cluster"

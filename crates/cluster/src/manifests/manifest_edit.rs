@@ -2,9 +2,10 @@
 //! addresses are written as the annotation that records them.
 
 use std::fmt::Display;
+use std::ops::Range;
 
 use clusterip_core::annotations::RECORD_ANNOTATION;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::yaml::{Data, Key, Node};
 
@@ -20,45 +21,20 @@ pub enum Fields {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsertionPoint {
     pub fields: Fields,
-    spot: Option<Spot>,
-    record: Option<Annotations>,
+    spec: Option<Section>,
+    annotations: Option<Section>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Annotations {
-    /// In the existing annotations: instead of the existing record, or before the character `at`.
-    Among {
-        at: usize,
-        layout: Layout,
-        record: Option<ValueRange>,
-    },
-    Null(ValueRange),
-    /// There are no annotations: they are inserted before the character `at` of `metadata`.
-    Missing {
-        at: usize,
-        layout: Layout,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
-    Spec(Spec),
-    /// There is no `spec`: it is inserted before the character `at`. A Service always has a `spec`, a Node may have
-    /// none.
-    NoSpec {
-        at: usize,
-        layout: Layout,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spec {
-    /// Fields are inserted before this character.
+/// Where the text has, or gets, fields of a mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Section {
+    /// Whether the mapping itself is missing or null. Then the rest is about the mapping in the object around it.
+    is_missing: bool,
+    /// New fields are inserted before this character.
     at: usize,
     layout: Layout,
-    /// The ranges of fields that exist already but are empty.
-    first: Option<ValueRange>,
-    all: Option<ValueRange>,
+    /// The values that are there already. A range is empty, and behind the colon, if the text has a key without a value.
+    values: Vec<Option<Range<usize>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,17 +52,9 @@ enum Layout {
     Empty,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ValueRange {
-    key_end: usize,
-    value: usize,
-    value_end: usize,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    start: usize,
-    end: usize,
+    range: Range<usize>,
     text: String,
 }
 
@@ -107,107 +75,90 @@ impl Fields {
 
 impl InsertionPoint {
     pub fn of(object: &Node, fields: Fields) -> Self {
-        let spec = object.field("spec");
-        let own = spec.filter(|(key, spec)| !key.merged && !spec.aliased && !object.aliased);
-        let spot = match (own, spec) {
-            (Some((_, spec)), _) => room(spec).map(|(at, layout)| {
-                let (first, all) = fields.names();
-                Spot::Spec(Spec { at, layout, first: ValueRange::of(spec, first), all: ValueRange::of(spec, all) })
-            }),
-            (None, None) if fields == Fields::PodCidrs && !object.aliased => {
-                let metadata = object.field("metadata").filter(|(key, _)| !key.merged);
-                metadata.map(|(key, _)| Spot::NoSpec { at: key.at.start, layout: Layout::of(object, key) })
+        let own = |field: &(&Key, &Node)| !field.0.merged && !field.1.aliased && !object.aliased;
+        let (first, all) = fields.names();
+        let metadata = object.field("metadata");
+        let spec = match object.field("spec") {
+            Some(spec) => Some(spec).filter(own).and_then(|(_, spec)| Section::of(spec, &[first, all])),
+            // A Service always has a `spec`, a Node may have none.
+            None if fields == Fields::PodCidrs && !object.aliased => {
+                metadata.filter(|(key, _)| !key.merged).map(|(key, _)| {
+                    let (at, layout) = (key.at.start, Layout::of(object, key));
+                    Section { is_missing: true, at, layout, values: vec![None] }
+                })
             }
-            _ => None,
+            None => None,
         };
-        let record = if fields == Fields::ClusterIps { Annotations::of(object) } else { None };
-        Self { fields, spot, record }
+        let metadata = metadata.filter(|field| own(field) && fields == Fields::ClusterIps);
+        let annotations = metadata.and_then(|(_, metadata)| match metadata.field("annotations") {
+            Some(field) if !own(&field) => None,
+            Some((_, annotations)) if !annotations.is_null() => Section::of(annotations, &[RECORD_ANNOTATION]),
+            _ => Section::of(metadata, &["annotations"]).map(|section| Section { is_missing: true, ..section }),
+        });
+        Self { fields, spec, annotations }
     }
 
     /// The edits that record external addresses; `None` if the text has no place for them.
     pub fn record_edits(&self, record: &str, line_end: &str) -> Option<Vec<Edit>> {
-        let braces = || format!("{{\"{RECORD_ANNOTATION}\": {}}}", quoted(record));
-        Some(vec![match self.record? {
-            Annotations::Among { layout, record: Some(range), .. } => range.set(&layout.value(record)),
-            Annotations::Among { at, layout, record: None } => {
-                let field = format!("{}: {}", layout.key(RECORD_ANNOTATION), layout.value(record));
-                Edit { start: at, end: at, text: layout.join(&[field], line_end) }
-            }
-            Annotations::Null(range) => range.set(&braces()),
-            Annotations::Missing { at, layout } => {
-                let value = match layout {
-                    Layout::Block { indent } => {
-                        let indent = " ".repeat(indent + 2);
-                        format!("{line_end}{indent}{RECORD_ANNOTATION}: {}", layout.value(record))
-                    }
-                    _ => format!(" {}", braces()),
-                };
-                let field = format!("{}:{value}", layout.key("annotations"));
-                Edit { start: at, end: at, text: layout.join(&[field], line_end) }
-            }
-        }])
+        Some(self.annotations.as_ref()?.edits("annotations", &[(RECORD_ANNOTATION, json!(record))], line_end))
     }
 
     /// The edits that set the addresses or blocks; `None` if the text has no place for them.
     pub fn edits<T: Display>(&self, values: &[T], line_end: &str) -> Option<Vec<Edit>> {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
-        let first = values.first()?;
-        let list = || format!("[{}]", values.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", "));
-        let (first_name, all_name) = self.fields.names();
-        let spec = match self.spot? {
-            Spot::Spec(spec) => spec,
-            Spot::NoSpec { at, layout } => {
-                let spec = format!("{{\"{first_name}\": {}, \"{all_name}\": {}}}", quoted(first), list());
-                let text = layout.join(&[format!("{}: {spec}", layout.key("spec"))], line_end);
-                return Some(vec![Edit { start: at, end: at, text }]);
+        let (first, all) = self.fields.names();
+        let list = if self.fields.lists(values.len()) { values.as_slice() } else { &[] };
+        Some(self.spec.as_ref()?.edits("spec", &[(first, json!(values.first()?)), (all, json!(list))], line_end))
+    }
+}
+
+impl Section {
+    /// The section of a mapping; `None` if the text has no place for a field there.
+    fn of(mapping: &Node, names: &[&str]) -> Option<Self> {
+        let Data::Mapping(fields) = &mapping.data else { return None };
+        let (at, layout) = match fields.iter().find(|(key, _)| !key.merged) {
+            Some((key, _)) => (key.at.start, Layout::of(mapping, key)),
+            // Before the closing brace.
+            None if fields.is_empty() => (mapping.at.end - 1, Layout::Empty),
+            None => return None,
+        };
+        let values = names.iter().map(|name| value_range(mapping, name)).collect();
+        Some(Self { is_missing: false, at, layout, values })
+    }
+
+    fn edits(&self, name: &str, fields: &[(&str, Value)], line_end: &str) -> Vec<Edit> {
+        let texts: Vec<(&str, String)> = if self.is_missing {
+            vec![(name, self.whole(fields, line_end))]
+        } else {
+            fields.iter().map(|(name, value)| (*name, format!(" {}", self.layout.value(value)))).collect()
+        };
+        let (mut edits, mut added) = (Vec::new(), Vec::new());
+        for ((name, text), value) in texts.into_iter().zip(&self.values) {
+            match value {
+                Some(range) if range.is_empty() => edits.push(Edit { range: range.clone(), text }),
+                Some(range) => edits.push(Edit { range: range.clone(), text: text.trim_start().to_owned() }),
+                // The API server completes `clusterIPs` for a single address.
+                None if text == " []" => {}
+                None => added.push(format!("{}:{text}", self.layout.key(name))),
             }
-        };
-        let mut edits = Vec::new();
-        let mut added = Vec::new();
-        let mut set = |key: &str, value: String, range: Option<ValueRange>| match range {
-            Some(range) => edits.push(range.set(&value)),
-            None => added.push(format!("{}: {value}", spec.layout.key(key))),
-        };
-        set(first_name, spec.layout.value(first), spec.first);
-        if self.fields.lists(values.len()) {
-            set(all_name, list(), spec.all);
-        } else if let Some(range) = spec.all {
-            // The API server completes `clusterIPs` for a single address.
-            edits.push(range.set("[]"));
         }
         if !added.is_empty() {
-            edits.push(Edit { start: spec.at, end: spec.at, text: spec.layout.join(&added, line_end) });
+            edits.push(Edit { range: self.at..self.at, text: self.layout.join(&added, line_end) });
         }
-        Some(edits)
+        edits
     }
-}
 
-impl Annotations {
-    fn of(object: &Node) -> Option<Self> {
-        let own = |field: &(&Key, &Node)| !field.0.merged && !field.1.aliased;
-        let (_, metadata) = object.field("metadata").filter(|field| own(field) && !object.aliased)?;
-        match metadata.field("annotations") {
-            Some((key, Node { data: Data::Scalar(Value::Null), at, aliased: false, .. })) if !key.merged => {
-                Some(Self::Null(ValueRange { key_end: key.at.end, value: at.start, value_end: at.end }))
+    /// The whole mapping behind its colon: in a block, one field is on a line of its own, and several are in braces.
+    fn whole(&self, fields: &[(&str, Value)], line_end: &str) -> String {
+        let line = |layout: Layout| -> Vec<String> {
+            fields.iter().map(|(name, value)| format!("{}: {}", layout.key(name), layout.value(value))).collect()
+        };
+        match (self.layout, self.values.as_slice()) {
+            (layout @ Layout::Block { indent }, [None]) if fields.len() == 1 => {
+                format!("{line_end}{}{}", " ".repeat(indent + 2), line(layout).concat())
             }
-            Some(field) => {
-                let annotations = Some(field).filter(own)?.1;
-                let (at, layout) = room(annotations)?;
-                Some(Self::Among { at, layout, record: ValueRange::of(annotations, RECORD_ANNOTATION) })
-            }
-            None => room(metadata).map(|(at, layout)| Self::Missing { at, layout }),
+            _ => format!(" {{{}}}", Layout::Empty.join(&line(Layout::Empty), line_end)),
         }
-    }
-}
-
-/// The character of a mapping before which fields are inserted, and how they are written there.
-fn room(mapping: &Node) -> Option<(usize, Layout)> {
-    let Data::Mapping(fields) = &mapping.data else { return None };
-    match fields.iter().find(|(key, _)| !key.merged) {
-        Some((key, _)) => Some((key.at.start, Layout::of(mapping, key))),
-        // Before the closing brace.
-        None if fields.is_empty() => Some((mapping.at.end - 1, Layout::Empty)),
-        None => None,
     }
 }
 
@@ -226,12 +177,16 @@ impl Layout {
 
     /// Text in braces may be JSON, which needs quotes.
     fn key(self, key: &str) -> String {
-        if self.is_block() { key.to_owned() } else { quoted(key) }
+        if self.is_block() { key.to_owned() } else { format!("\"{key}\"") }
     }
 
-    fn value(self, value: &str) -> String {
-        // A colon has a meaning in YAML, so a value with one is quoted.
-        if self.is_block() && !value.contains(':') { value.to_owned() } else { quoted(value) }
+    fn value(self, value: &Value) -> String {
+        match value {
+            Value::Array(items) => format!("[{}]", items.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")),
+            // A colon has a meaning in YAML, so a value with one is quoted.
+            Value::String(text) if self.is_block() && !text.contains(':') => text.clone(),
+            other => other.to_string(),
+        }
     }
 
     fn join(self, fields: &[String], line_end: &str) -> String {
@@ -245,46 +200,34 @@ impl Layout {
     }
 }
 
-impl ValueRange {
-    fn of(mapping: &Node, name: &str) -> Option<Self> {
-        let (key, value) = mapping.field(name).filter(|(key, _)| !key.merged)?;
-        // The parser does not report exactly where a quoted text ends. A range that is longer than its text is assumed
-        // to be quoted; any other notation is noticed when the whole text is read again.
-        let at = value.at;
-        let value_end = match &value.data {
-            Data::Scalar(Value::String(text)) => match text.chars().count() {
-                plain if at.end == at.start + plain => at.end,
-                quoted => at.end.min(at.start + quoted + 2),
-            },
-            _ => at.end,
-        };
-        Some(Self { key_end: key.at.end, value: at.start, value_end })
-    }
-
-    fn set(self, value: &str) -> Edit {
-        // A value that is missing from the text has no position of its own: it is inserted after the colon.
-        if self.value == self.value_end {
-            let colon = self.value.max(self.key_end);
-            return Edit { start: colon + 1, end: colon + 1, text: format!(" {value}") };
-        }
-        Edit { start: self.value, end: self.value_end, text: value.to_owned() }
-    }
-}
-
-fn quoted(text: &str) -> String {
-    format!("\"{text}\"")
+/// The range of the value of a field that the mapping itself has.
+fn value_range(mapping: &Node, name: &str) -> Option<Range<usize>> {
+    let (key, value) = mapping.field(name).filter(|(key, _)| !key.merged)?;
+    // The parser does not report exactly where a quoted text ends. A range that is longer than its text is assumed to be
+    // quoted; any other notation is noticed when the whole text is read again.
+    let at = value.at;
+    let end = match &value.data {
+        Data::Scalar(Value::String(text)) => match text.chars().count() {
+            plain if at.end == at.start + plain => at.end,
+            quoted => at.end.min(at.start + quoted + 2),
+        },
+        _ => at.end,
+    };
+    // A value that is missing from the text has no position of its own.
+    let behind_colon = at.start.max(key.at.end) + 1;
+    Some(if at.start == end { behind_colon..behind_colon } else { at.start..end })
 }
 
 /// Applies edits to a text. The edits must not overlap.
 pub fn apply(text: &str, mut edits: Vec<Edit>) -> String {
-    edits.sort_by_key(|edit| (edit.start, edit.end));
+    edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
     let mut filled = String::with_capacity(text.len() + edits.len() * 32);
     let mut edits = edits.into_iter().peekable();
     let mut skip_to = 0;
     for (index, character) in text.chars().enumerate() {
-        while let Some(edit) = edits.next_if(|edit| edit.start == index) {
+        while let Some(edit) = edits.next_if(|edit| edit.range.start == index) {
             filled.push_str(&edit.text);
-            skip_to = skip_to.max(edit.end);
+            skip_to = skip_to.max(edit.range.end);
         }
         if index >= skip_to {
             filled.push(character);

@@ -9,11 +9,11 @@ use anyhow::anyhow;
 use crate::manifests::{self, Content, Manifest, ManifestText, mistakes, parallel_parser};
 use crate::object;
 use crate::terminal::harmless;
+use crate::yaml;
 
 #[derive(Default)]
 pub struct Input {
     pub sources: Vec<ManifestText>,
-    /// Their objects, in their order.
     pub manifests: Vec<Manifest>,
     /// The files of folders that have no Kubernetes objects, such as the values of a Helm chart.
     pub skipped: Vec<String>,
@@ -43,7 +43,6 @@ pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> anyhow::Result<I
     files.finish()
 }
 
-/// As [`load`], for a text that was read already.
 pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> anyhow::Result<Input> {
     let mut files = Files::new(namespace);
     let parsed = files.parse(&source);
@@ -54,25 +53,19 @@ pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> anyhow::
 struct Files<'n> {
     namespace: NamespaceRule<'n>,
     input: Input,
-    /// The errors of files and folders that can't be read or have no manifests.
     errors: Vec<String>,
-    mistakes: Vec<String>,
-    /// An error for each empty standard input, and for each empty file that the command line names.
-    empty_inputs: Vec<String>,
 }
 
 type Parsed = (Content, Vec<Manifest>, Vec<String>);
 
 impl<'n> Files<'n> {
     fn new(namespace: NamespaceRule<'n>) -> Self {
-        Self { namespace, input: Input::default(), errors: vec![], mistakes: vec![], empty_inputs: vec![] }
+        Self { namespace, input: Input::default(), errors: Vec::new() }
     }
 
     fn finish(self) -> anyhow::Result<Input> {
-        let Self { namespace, input, mut errors, mistakes: of_texts, empty_inputs } = self;
-        let is_valid = of_texts.is_empty();
-        errors.extend(of_texts.into_iter().chain(empty_inputs));
-        if let (NamespaceRule::Only(only), true) = (namespace, is_valid) {
+        let Self { namespace, input, mut errors } = self;
+        if let (NamespaceRule::Only(only), true) = (namespace, errors.is_empty()) {
             errors.extend(input.manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
         }
         if errors.is_empty() { Ok(input) } else { Err(mistakes(&errors)) }
@@ -86,7 +79,7 @@ impl<'n> Files<'n> {
                 // An empty list of objects is a document, too.
                 if parsed.0 == Content::Nothing {
                     let input = if is_standard_input(path) { "standard input" } else { "the file" };
-                    self.empty_inputs.push(format!("{}: no manifests: {input} has no Kubernetes objects", source.name));
+                    self.errors.push(format!("{}: no manifests: {input} has no Kubernetes objects", source.name));
                 }
                 self.add_parsed(source, parsed);
             }
@@ -102,32 +95,31 @@ impl<'n> Files<'n> {
         }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
         let mut visit = |manifest| manifests.push(manifest);
-        let content = manifests::each_of(source, index, namespace, &mut visit, &mut mistakes);
+        let documents = yaml::documents(&source.text);
+        let content = manifests::visit_documents(documents, source, index, namespace, &mut visit, &mut mistakes);
         (content, manifests, mistakes)
     }
 
     fn add_parsed(&mut self, source: ManifestText, (_, manifests, mistakes): Parsed) {
         self.input.sources.push(source);
         self.input.manifests.extend(manifests);
-        self.mistakes.extend(mistakes);
+        self.errors.extend(mistakes);
     }
 
     fn add_folder(&mut self, path: &Path) {
         let folder = shown(path);
         let mut files = Vec::new();
         let failed = |error: io::Error| format!("{folder}: {error}");
-        let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
-        if let Err(error) = collected {
+        let root = fs::canonicalize(path).map_err(failed);
+        if let Err(error) = root.and_then(|root| collect(path, &root, &mut files, &mut self.input.outside)) {
             return self.errors.push(error);
         }
-        let (outside, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, is_outside)| *is_outside);
-        self.input.outside.extend(outside.iter().map(|(link, _)| shown(link)));
         if files.is_empty() {
             let reason = "no manifests: no file there, or below, ends in .yaml, .yml or .json";
             return self.errors.push(format!("{folder}: {reason}"));
         }
         let mut skipped = Vec::new();
-        for (file, _) in &files {
+        for file in &files {
             match read_file(file) {
                 Ok(source) => match self.parse(&source) {
                     (Content::OtherDocuments, ..) => skipped.push(source.name),
@@ -144,7 +136,6 @@ impl<'n> Files<'n> {
     }
 }
 
-/// The error for an object that names another namespace than `only`.
 fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
     let object = manifest.object.value();
     let (kind, namespace) = (object::kind(&object), object::namespace(&object));
@@ -161,9 +152,9 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
     })
 }
 
-/// Finds the files in `folder`, which is `root` or below it, each with whether it is a link that leads out of `root`.
-/// `root` is without links.
-fn collect(folder: &Path, root: &Path, files: &mut Vec<(PathBuf, bool)>) -> Result<(), String> {
+/// Finds the files in `folder`, which is `root` or below it, and the links that lead out of `root`, which is without
+/// links.
+fn collect(folder: &Path, root: &Path, files: &mut Vec<PathBuf>, outside: &mut Vec<String>) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", shown(folder));
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -178,11 +169,13 @@ fn collect(folder: &Path, root: &Path, files: &mut Vec<(PathBuf, bool)>) -> Resu
         }
         // Following a link to a parent folder would never end.
         if path.is_dir() && !path.is_symlink() {
-            collect(&path, root, files)?;
+            collect(&path, root, files, outside)?;
         } else if manifest && path.is_file() {
             // A link may lead to any file of the user, whose content an error would print.
-            let outside = path.is_symlink() && !fs::canonicalize(&path).map_err(failed)?.starts_with(root);
-            files.push((path, outside));
+            match path.is_symlink() && !fs::canonicalize(&path).map_err(failed)?.starts_with(root) {
+                true => outside.push(shown(&path)),
+                false => files.push(path),
+            }
         }
     }
     Ok(())
@@ -190,7 +183,6 @@ fn collect(folder: &Path, root: &Path, files: &mut Vec<(PathBuf, bool)>) -> Resu
 
 pub const MAX_FILE: u64 = 64 << 20;
 
-/// Whether an argument names standard input instead of a file.
 pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -211,30 +203,22 @@ pub fn read_large_file(path: &Path) -> anyhow::Result<ManifestText> {
 }
 
 fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
-    let mut bytes = Vec::new();
-    if is_standard_input(path) {
-        io::stdin().read_to_end(&mut bytes).map_err(|error| anyhow!("-: {error}"))?;
-        return source("-".to_owned(), bytes);
-    }
-    let name = shown(path);
+    let (name, mut bytes) = (shown(path), Vec::new());
     let failed = |error: io::Error| anyhow!("{name}: {error}");
-    let mut file = fs::File::open(path).map_err(failed)?;
-    file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > limit {
-        return Err(failed(io::Error::other(format!("larger than {} MiB", limit >> 20))));
-    }
-    source(name, bytes)
-}
-
-fn source(name: String, bytes: Vec<u8>) -> anyhow::Result<ManifestText> {
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(ManifestText { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let bytes = error.as_bytes();
-            let line = 1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count();
-            let byte = bytes.get(valid).copied().unwrap_or_default();
-            Err(anyhow!("{name}: line {line}: not UTF-8 (byte {byte:#04x})"))
+    if is_standard_input(path) {
+        io::stdin().read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        let file = fs::File::open(path).map_err(failed)?;
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > limit {
+            return Err(failed(io::Error::other(format!("larger than {} MiB", limit >> 20))));
         }
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let (valid, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
+        let line = 1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count();
+        let byte = bytes.get(valid).copied().unwrap_or_default();
+        anyhow!("{name}: line {line}: not UTF-8 (byte {byte:#04x})")
+    })?;
+    Ok(ManifestText { text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text), name })
 }

@@ -9,13 +9,14 @@ use crate::yaml::{self, DocumentGroup};
 const MIN_SIZE: usize = 1 << 20;
 
 /// Parses the large source with this index. Returns the manifests in their order, or `None` if the text is small or has
-/// a mistake. Then the caller parses it with [`super::each_of`], which reports the mistakes.
+/// a mistake. Then the caller parses it with [`visit_documents`], which reports the mistakes.
 pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
-    if source.text.len() < MIN_SIZE {
-        return None;
-    }
     let threads = available_parallelism().map_or(1, NonZero::get);
-    if threads > 1 { parse_on_threads(source, index, namespace, threads) } else { None }
+    if source.text.len() < MIN_SIZE || threads == 1 {
+        None
+    } else {
+        parse_on_threads(source, index, namespace, threads)
+    }
 }
 
 fn parse_on_threads(
@@ -54,7 +55,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::manifests::each_of;
 
     /// Lines whose meaning depends on the lines before them.
     const LINES: [&str; 25] = [
@@ -95,7 +95,8 @@ mod tests {
             let source = ManifestText { name: "a.yaml".to_owned(), text: lines.join("\n") };
             if let Some((content, manifests)) = parse_on_threads(&source, 7, "shop", threads) {
                 let (mut expected, mut errors) = (Vec::new(), Vec::new());
-                let visited = each_of(&source, 7, "shop", &mut |manifest| expected.push(manifest), &mut errors);
+                let (documents, visit) = (yaml::documents(&source.text), &mut |manifest| expected.push(manifest));
+                let visited = visit_documents(documents, &source, 7, "shop", visit, &mut errors);
                 prop_assert!(errors.is_empty(), "{errors:?}");
                 prop_assert_eq!(content, visited);
                 let shown = |Manifest { object, origin, slot, .. }: Manifest| (object, origin, slot);

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// A look-up. The variants have the names that Kubewarden's recorded sessions use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostCall {
-    /// All objects of a kind. Operation `list_resources_all`.
     #[serde(rename = "KubernetesListResourceAll")]
     ListAll {
         api_version: String,
@@ -18,7 +17,6 @@ pub enum HostCall {
         /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
     },
-    /// The objects of a kind in one namespace. Operation `list_resources_by_namespace`.
     #[serde(rename = "KubernetesListResourceNamespace")]
     ListNamespace {
         api_version: String,
@@ -28,13 +26,11 @@ pub enum HostCall {
         field_selector: Option<String>,
         field_masks: Option<BTreeSet<String>>,
     },
-    /// One object. Operation `get_resource`.
     #[serde(rename = "KubernetesGetResource")]
     Get {
         api_version: String,
         kind: String,
         name: String,
-        /// The namespace of the object; `None` for a kind without namespaces.
         namespace: Option<String>,
         /// Whether the answer must be read from the API server instead of a cache.
         disable_cache: bool,

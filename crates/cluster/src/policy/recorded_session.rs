@@ -97,8 +97,7 @@ fn call_yaml(call: &HostCall) -> Vec<String> {
     lines
 }
 
-/// A YAML scalar in single quotes. It is in double quotes if the text has characters that YAML does not allow
-/// unescaped, or treats as the end of a line.
+/// A YAML scalar in single quotes, or in double quotes if a character must be escaped or ends a line in YAML.
 fn quoted(text: &str) -> String {
     let plain =
         |c: char| !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
@@ -119,9 +118,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Answers from a recorded session, strictly in order: each look-up must be exactly the recorded one.
-pub struct Replay {
-    state: Mutex<Replayed>,
-}
+pub struct Replay(Mutex<Replayed>);
 
 struct Replayed {
     left: VecDeque<Exchange>,
@@ -131,7 +128,7 @@ struct Replayed {
 
 impl Replay {
     pub fn new(exchanges: Vec<Exchange>) -> Self {
-        Self { state: Mutex::new(Replayed { left: exchanges.into(), asked: 0, mismatch: None }) }
+        Self(Mutex::new(Replayed { left: exchanges.into(), asked: 0, mismatch: None }))
     }
 
     pub fn left(&self) -> usize {
@@ -144,7 +141,7 @@ impl Replay {
     }
 
     fn state(&self) -> MutexGuard<'_, Replayed> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,8 +151,8 @@ impl HostCalls for Replay {
         state.asked += 1;
         let number = state.asked;
         let Some(expected) = state.left.pop_front() else {
-            let mismatch = format!("exchange {number} is missing\n  expected: nothing\n  asked:    {call}");
-            state.mismatch.get_or_insert(mismatch);
+            let mismatch = || format!("exchange {number} is missing\n  expected: nothing\n  asked:    {call}");
+            state.mismatch.get_or_insert_with(mismatch);
             return Err("the list of recorded responses is empty".to_owned());
         };
         if expected.call != *call {
@@ -188,10 +185,7 @@ impl Recorder {
 impl HostCalls for Recorder {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let answer = self.host.answer(call);
-        let written = match &answer {
-            Ok(payload) => Ok(String::from_utf8_lossy(payload).into_owned()),
-            Err(message) => Err(message.clone()),
-        };
+        let written = answer.clone().map(|payload| String::from_utf8_lossy(&payload).into_owned());
         let exchange = Exchange { call: call.clone(), answer: written };
         self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
         answer

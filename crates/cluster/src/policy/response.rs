@@ -9,13 +9,11 @@ use clusterip_core::{Decision, Denial};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// An `AdmissionResponse` of `admission.k8s.io/v1`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionResponse {
     pub uid: String,
     pub allowed: bool,
-    /// `JSONPatch` if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,15 +58,8 @@ impl AdmissionResponse {
 
     /// An admission of `request` that the policy did not decide.
     pub fn allowed(request: &Value) -> Self {
-        Self {
-            uid: request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            allowed: true,
-            patch_type: None,
-            patch: None,
-            status: None,
-            audit_annotations: None,
-            warnings: None,
-        }
+        let uid = request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self { uid, allowed: true, ..Self::default() }
     }
 
     /// A denial of `request` that the policy did not decide.

@@ -37,7 +37,6 @@ const MAX_TEXT: usize = 16 << 20;
 const MAX_LOOKUPS: u32 = 10_000;
 /// How deep functions may call each other. The policy reads JSON with up to 128 levels.
 const MAX_DEPTH: usize = 10_000;
-/// How many functions a module may have in a table.
 const MAX_TABLE: usize = 100_000;
 /// The fuel that a call of the host costs, in addition to one unit for each byte that is copied.
 const CALL_FUEL: u64 = 1_000;
@@ -282,7 +281,6 @@ fn memory(guest: &mut Caller<'_, Exchange>, bytes: usize) -> Result<Memory, wasm
     guest.get_export("memory").and_then(Extern::into_memory).ok_or_else(|| misuse("it does not export its memory"))
 }
 
-/// Copies bytes out of the module's memory.
 fn read(guest: &mut Caller<'_, Exchange>, address: u32, length: u32) -> Result<Vec<u8>, wasmi::Error> {
     let (begin, length) = (address as usize, length as usize);
     if length > MAX_TEXT {
@@ -297,7 +295,6 @@ fn read_text(guest: &mut Caller<'_, Exchange>, address: u32, length: u32) -> Res
     String::from_utf8(read(guest, address, length)?).map_err(|_| misuse("it passed a text that is not in UTF-8"))
 }
 
-/// Copies bytes of the exchange into the module's memory.
 fn write(
     guest: &mut Caller<'_, Exchange>,
     address: u32,

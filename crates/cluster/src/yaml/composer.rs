@@ -3,45 +3,134 @@
 use std::collections::{BTreeMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
+use thiserror::Error;
 
-use super::node::{Data, Key, Node, OnItem, Position, Size, YamlError, height};
 use super::text_parts::Part;
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;
-/// How many values aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to
-/// billions of values.
-pub(super) const MAX_ALIASED: usize = 100_000;
-/// How many MiB of strings and keys aliases may add to all documents of a text.
-pub(super) const MAX_ALIASED_MIB: usize = 16;
+/// How many MiB aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to billions
+/// of values.
+const MAX_ALIASED_MIB: usize = 16;
+pub(super) const MAX_ALIASED: usize = MAX_ALIASED_MIB << 20;
+
+/// Text that is not YAML, or that JSON can't represent.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}")]
+pub struct YamlError {
+    pub document: usize,
+    pub line: usize,
+    pub reason: String,
+}
+
+/// A position in the text, in characters. Lines count from 1, columns from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub start: usize,
+    /// The position after the last character. For a block mapping or sequence it is not exact.
+    pub end: usize,
+    pub line: usize,
+    pub column: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub data: Data,
+    pub at: Position,
+    /// Whether an alias is at this position and the value is elsewhere.
+    pub aliased: bool,
+    /// Whether the value is in braces or brackets.
+    pub flow: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    Scalar(Value),
+    Sequence(Vec<Node>),
+    /// An object: keys (scalars, as strings) and values, in their order.
+    Mapping(Vec<(Key, Node)>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    pub name: String,
+    pub at: Position,
+    /// Whether the field comes from another mapping through a merge key (`<<`).
+    pub merged: bool,
+}
+
+impl Node {
+    pub fn to_value(&self) -> Value {
+        match &self.data {
+            Data::Scalar(value) => value.clone(),
+            Data::Sequence(items) => items.iter().map(Self::to_value).collect(),
+            Data::Mapping(fields) => Value::Object(
+                fields.iter().map(|(key, value)| (key.name.clone(), value.to_value())).collect::<Map<_, _>>(),
+            ),
+        }
+    }
+
+    pub fn is_null(&self) -> bool {
+        matches!(self.data, Data::Scalar(Value::Null))
+    }
+
+    /// The field of a mapping; `None` if there is none, or the node is not a mapping.
+    pub fn field(&self, name: &str) -> Option<(&Key, &Node)> {
+        let Data::Mapping(fields) = &self.data else { return None };
+        fields.iter().find(|(key, _)| key.name == name).map(|(key, value)| (key, value))
+    }
+}
+
+/// Is called with an item of a list and its document, counted from 1. An item that it returns stays in the document.
+pub type OnItem<'t> = dyn FnMut(Node, usize) -> Option<Node> + 't;
+
+/// How many bytes a node adds where an alias refers to it: its texts, and an amount for each value.
+fn size(node: &Node) -> usize {
+    const VALUE: usize = 160;
+    VALUE
+        + match &node.data {
+            Data::Scalar(Value::String(text)) => text.len(),
+            Data::Scalar(_) => 0,
+            Data::Sequence(items) => items.iter().map(size).sum(),
+            Data::Mapping(fields) => fields.iter().map(|(key, value)| key.name.len() + size(value)).sum(),
+        }
+}
+
+/// How deep a node nests: 1 for a scalar.
+fn height(node: &Node) -> usize {
+    1 + match &node.data {
+        Data::Scalar(_) => 0,
+        Data::Sequence(items) => items.iter().map(height).max().unwrap_or_default(),
+        Data::Mapping(fields) => fields.iter().map(|(_, node)| height(node)).max().unwrap_or_default(),
+    }
+}
 
 pub(super) struct Composer<'t> {
     parser: Parser<'t, StrInput<'t>>,
     begin: Part<'t>,
     parts: std::vec::IntoIter<Part<'t>>,
-    anchors: BTreeMap<usize, (Node, Size)>,
-    /// The newest anchor, and the newest one of earlier documents. The parser counts them.
-    newest_anchor: usize,
+    anchors: BTreeMap<usize, (Node, usize)>,
+    /// The newest anchor of earlier documents. The parser counts them.
     newest_earlier_anchor: usize,
-    aliased: Size,
+    /// How many bytes aliases have added.
+    aliased: usize,
     document: usize,
-    pub(super) items: Option<Box<OnItem<'t>>>,
+    items: Option<Box<OnItem<'t>>>,
 }
 
 impl<'t> Composer<'t> {
-    /// A composer of these parts. `aliased` counts against the limits of aliases from the beginning.
-    pub(super) fn new(parts: Vec<Part<'t>>, aliased: Size) -> Self {
+    /// A composer of these parts. `aliased` counts against the limit of aliases from the beginning.
+    pub(super) fn new(parts: Vec<Part<'t>>, aliased: usize, items: Option<Box<OnItem<'t>>>) -> Self {
         Self {
             parser: Parser::new_from_str(""),
             begin: Part::default(),
             parts: parts.into_iter(),
             anchors: BTreeMap::new(),
-            newest_anchor: 0,
             newest_earlier_anchor: 0,
             aliased,
             document: 0,
-            items: None,
+            items,
         }
     }
 
@@ -54,18 +143,20 @@ impl<'t> Composer<'t> {
                     Some(part) => {
                         self.parser = Parser::new_from_str(part.text);
                         self.begin = part;
-                        (self.newest_anchor, self.newest_earlier_anchor) = (0, 0);
+                        self.anchors.clear();
+                        self.newest_earlier_anchor = 0;
                     }
                 },
                 Event::DocumentStart(_) => {
                     self.document += 1;
+                    let newest = self.anchors.last_key_value().map(|(anchor, _)| *anchor);
+                    self.newest_earlier_anchor = newest.unwrap_or(self.newest_earlier_anchor);
                     self.anchors.clear();
-                    self.newest_earlier_anchor = self.newest_anchor;
                     let (event, span) = self.next()?;
                     return self.node(event, span, 0).map(Some);
                 }
                 Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
-                _ => return Err(self.error(span, "unexpected content between documents")),
+                _ => return Err(self.error(span.line, "unexpected content between documents")),
             }
         }
     }
@@ -73,30 +164,26 @@ impl<'t> Composer<'t> {
     fn next(&mut self) -> Result<(Event<'t>, Position), YamlError> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => Ok((event, position(&self.begin, span))),
-            Some(Err(error)) => Err(YamlError {
-                document: self.document.max(1),
-                line: self.begin.lines + error.marker().line(),
-                reason: error.info().to_owned(),
-            }),
-            None => Err(YamlError { document: self.document.max(1), line: 0, reason: "unexpected end".to_owned() }),
+            Some(Err(error)) => Err(self.error(self.begin.lines + error.marker().line(), error.info())),
+            None => Err(self.error(0, "unexpected end")),
         }
     }
 
-    fn error(&self, position: Position, reason: impl Into<String>) -> YamlError {
-        YamlError { document: self.document.max(1), line: position.line, reason: reason.into() }
+    fn error(&self, line: usize, reason: impl Into<String>) -> YamlError {
+        YamlError { document: self.document.max(1), line, reason: reason.into() }
     }
 
     fn node(&mut self, event: Event<'t>, span: Position, depth: usize) -> Result<Node, YamlError> {
         if depth > DEEPEST {
-            return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
+            return Err(self.error(span.line, format!("nested deeper than {DEEPEST} levels")));
         }
         let (data, anchor, end) = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar(&text, style, tag.as_deref()).map_err(|reason| self.error(span, reason))?;
+                let value = scalar(&text, style, tag.as_deref()).map_err(|reason| self.error(span.line, reason))?;
                 (Data::Scalar(value), anchor, span)
             }
             Event::SequenceStart(anchor, _) => {
-                let (items, end) = self.sequence(depth)?;
+                let (items, end) = self.sequence(depth, false)?;
                 (Data::Sequence(items), anchor, end)
             }
             Event::MappingStart(anchor, _) => {
@@ -104,7 +191,7 @@ impl<'t> Composer<'t> {
                 (Data::Mapping(fields), anchor, end)
             }
             Event::Alias(anchor) => return self.alias(anchor, span, depth),
-            _ => return Err(self.error(span, "a value is missing")),
+            _ => return Err(self.error(span.line, "a value is missing")),
         };
         // A block has no mark at its end. For a bracket, the parser's range of the end may include a comment, so one
         // character after its start is used.
@@ -112,19 +199,23 @@ impl<'t> Composer<'t> {
         let at = Position { end: if flow { end.start + 1 } else { end.end }, ..span };
         let node = Node { data, at, aliased: false, flow };
         if anchor > 0 {
-            let size = Size::of(&node);
-            self.anchors.insert(anchor, (node.clone(), size));
-            self.newest_anchor = self.newest_anchor.max(anchor);
+            self.anchors.insert(anchor, (node.clone(), size(&node)));
         }
         Ok(node)
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Position), YamlError> {
+    /// The items of a list, if it `is_streamed` without those that were passed to `on_item` and not returned.
+    fn sequence(&mut self, depth: usize, is_streamed: bool) -> Result<(Vec<Node>, Position), YamlError> {
         let mut items = Vec::new();
         loop {
-            match self.next()? {
-                (Event::SequenceEnd, span) => return Ok((items, span)),
-                (event, span) => items.push(self.node(event, span, depth + 1)?),
+            let (event, span) = self.next()?;
+            if event == Event::SequenceEnd {
+                return Ok((items, span));
+            }
+            let item = self.node(event, span, depth + 1)?;
+            match &mut self.items {
+                Some(on_item) if is_streamed => items.extend(on_item(item, self.document)),
+                _ => items.push(item),
             }
         }
     }
@@ -146,7 +237,15 @@ impl<'t> Composer<'t> {
             let is_list = depth == 0 && matches!(&key.data, Data::Scalar(Value::String(name)) if name == "items");
             let value = match event {
                 // A list with an anchor may be needed again.
-                Event::SequenceStart(0, _) if is_list && self.items.is_some() => self.streamed_items(value_span)?,
+                Event::SequenceStart(0, _) if is_list && self.items.is_some() => {
+                    let (items, Position { end, .. }) = self.sequence(depth + 1, true)?;
+                    Node {
+                        data: Data::Sequence(items),
+                        at: Position { end, ..value_span },
+                        aliased: false,
+                        flow: false,
+                    }
+                }
                 event => self.node(event, value_span, depth + 1)?,
             };
             if is_merge {
@@ -156,30 +255,12 @@ impl<'t> Composer<'t> {
             let name = match key.data {
                 Data::Scalar(Value::String(name)) => name,
                 Data::Scalar(other) => other.to_string(),
-                _ => return Err(self.error(span, "a list or an object can't be a key")),
+                _ => return Err(self.error(span.line, "a list or an object can't be a key")),
             };
             if !names.insert(name.clone()) {
-                return Err(self.error(span, format!("duplicate key {name:?}")));
+                return Err(self.error(span.line, format!("duplicate key {name:?}")));
             }
             fields.push((Key { name, at: key.at, merged: false }, value));
-        }
-    }
-
-    /// The items of a list, without those that were passed to `on_item` and not returned.
-    fn streamed_items(&mut self, start: Position) -> Result<Node, YamlError> {
-        let mut kept = Vec::new();
-        loop {
-            let (event, span) = self.next()?;
-            if event == Event::SequenceEnd {
-                let at = Position { end: span.end, ..start };
-                return Ok(Node { data: Data::Sequence(kept), at, aliased: false, flow: false });
-            }
-            let item = self.node(event, span, 2)?;
-            let document = self.document;
-            kept.extend(match &mut self.items {
-                Some(on_item) => on_item(item, document),
-                None => Some(item),
-            });
         }
     }
 
@@ -190,7 +271,9 @@ impl<'t> Composer<'t> {
             _ => vec![value],
         };
         for mapping in mappings {
-            let Data::Mapping(fields) = mapping.data else { return Err(self.error(span, "<< takes mappings only")) };
+            let Data::Mapping(fields) = mapping.data else {
+                return Err(self.error(span.line, "<< takes mappings only"));
+            };
             merged.extend(fields.into_iter().map(|(key, node)| (Key { merged: true, ..key }, node)));
         }
         Ok(())
@@ -203,20 +286,16 @@ impl<'t> Composer<'t> {
             } else {
                 "an alias inside of the value it refers to"
             };
-            return Err(self.error(span, reason));
+            return Err(self.error(span.line, reason));
         };
-        self.aliased = self.aliased.plus(*size);
-        let too_much = if self.aliased.values > MAX_ALIASED {
-            Some(format!("{MAX_ALIASED} values"))
-        } else {
-            (self.aliased.bytes > MAX_ALIASED_MIB << 20).then(|| format!("{MAX_ALIASED_MIB} MiB"))
-        };
-        if let Some(much) = too_much {
-            return Err(self.error(span, format!("aliases add more than {much} to all documents together")));
+        self.aliased += size;
+        if self.aliased > MAX_ALIASED {
+            let reason = format!("aliases add more than {MAX_ALIASED_MIB} MiB to all documents together");
+            return Err(self.error(span.line, reason));
         }
         let node = node.clone();
         if depth + height(&node) > DEEPEST {
-            return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
+            return Err(self.error(span.line, format!("nested deeper than {DEEPEST} levels")));
         }
         Ok(Node { at: span, aliased: true, ..node })
     }
@@ -249,23 +328,18 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, St
 }
 
 fn number(text: &str) -> Option<Number> {
+    for (prefix, radix) in [("0x", 16), ("0o", 8)] {
+        if let Some(digits) = text.strip_prefix(prefix) {
+            return u64::from_str_radix(digits, radix).ok().map(Number::from);
+        }
+    }
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if let Some(hex) = digits.strip_prefix("0x") {
-        return u64::from_str_radix(hex, 16).ok().filter(|_| digits == text).map(Number::from);
-    }
-    if let Some(octal) = digits.strip_prefix("0o") {
-        return u64::from_str_radix(octal, 8).ok().filter(|_| digits == text).map(Number::from);
-    }
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') || !digits.contains(|c: char| c.is_ascii_digit()) {
         return None;
     }
     let plain = text.strip_prefix('+').unwrap_or(text);
     let whole = plain.parse().map(|whole: i64| whole.into()).or_else(|_| plain.parse().map(|whole: u64| whole.into()));
-    if whole.is_ok() {
-        return whole.ok();
-    }
-    if digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) {
-        return plain.parse::<f64>().ok().and_then(Number::from_f64);
-    }
-    None
+    let is_float = digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    let float = || plain.parse().ok().filter(|_| is_float).and_then(Number::from_f64);
+    whole.ok().or_else(float)
 }

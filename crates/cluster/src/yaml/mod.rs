@@ -1,16 +1,14 @@
 //! Parses YAML, and so JSON, into values with the position of each in the text.
 
 mod composer;
-mod node;
 mod text_parts;
 
 use std::iter;
 
 use serde_json::Value;
 
-use self::composer::{Composer, MAX_ALIASED, MAX_ALIASED_MIB};
-use self::node::Size;
-pub use self::node::{Data, Key, Node, OnItem, YamlError};
+use self::composer::{Composer, MAX_ALIASED};
+pub use self::composer::{Data, Key, Node, OnItem, YamlError};
 use self::text_parts::Part;
 
 /// Parses the only document of a text; an empty text is null.
@@ -29,32 +27,31 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 /// values are never needed at once. JSON objects that follow each other are documents of their own, as with `kubectl`.
 /// The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> impl Iterator<Item = Result<Node, YamlError>> {
-    DocumentGroup { parts: text_parts::parts(text), reserved_aliases: Size::default() }.documents()
+    iterate(Composer::new(text_parts::parts(text), 0, None))
 }
 
 /// Splits the documents of a text into at most `count` groups, which can be parsed at the same time. A text in which
-/// JSON objects follow each other is one group. Each group has an equal share of the limits of aliases, so a group may
-/// fail although the whole text is valid.
+/// JSON objects follow each other is one group. Each group has an equal share of the limit of aliases, so a group may fail
+/// although the whole text is valid.
 pub fn document_groups(text: &str, count: usize) -> Vec<DocumentGroup<'_>> {
     let parts = match text_parts::parts(text) {
         whole if whole.len() == 1 => text_parts::equal_parts(text, count),
-        objects => return vec![DocumentGroup { parts: objects, reserved_aliases: Size::default() }],
+        objects => return vec![DocumentGroup { parts: objects, aliased: 0 }],
     };
-    let share_of_others = |limit: usize| limit - limit / parts.len();
-    let reserved_aliases = Size { values: share_of_others(MAX_ALIASED), bytes: share_of_others(MAX_ALIASED_MIB << 20) };
-    parts.into_iter().map(|part| DocumentGroup { parts: vec![part], reserved_aliases }).collect()
+    let aliased = MAX_ALIASED - MAX_ALIASED / parts.len();
+    parts.into_iter().map(|part| DocumentGroup { parts: vec![part], aliased }).collect()
 }
 
 pub struct DocumentGroup<'t> {
     parts: Vec<Part<'t>>,
-    /// The part of the limits of aliases that belongs to other groups.
-    reserved_aliases: Size,
+    /// The part of the limit of aliases that belongs to other groups.
+    aliased: usize,
 }
 
 impl<'t> DocumentGroup<'t> {
     /// As [`documents`], for those of the group, which are counted from 1.
     pub fn documents(self) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {
-        iterate(Composer::new(self.parts, self.reserved_aliases))
+        iterate(Composer::new(self.parts, self.aliased, None))
     }
 }
 
@@ -64,12 +61,9 @@ pub fn documents_with_items<'t>(
     text: &'t str,
     on_item: Box<OnItem<'t>>,
 ) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {
-    let mut composer = Composer::new(text_parts::parts(text), Size::default());
-    composer.items = Some(on_item);
-    iterate(composer)
+    iterate(Composer::new(text_parts::parts(text), 0, Some(on_item)))
 }
 
-/// The documents of a composer, up to the first mistake.
 fn iterate<'t>(mut composer: Composer<'t>) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {
     let mut ended = false;
     iter::from_fn(move || {

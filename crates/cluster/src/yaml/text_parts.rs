@@ -1,25 +1,20 @@
 //! Splits texts into parts that are YAML of their own.
 //!
-//! In some texts, JSON objects follow each other without a document marker between them, as `kubectl get -o json`
-//! prints them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents. A large text
-//! is split at document markers, because its parts can be read at the same time.
+//! JSON objects may follow each other without a document marker, as `kubectl` prints and reads them, and YAML may not. A
+//! large text is split at document markers, because its parts can be read at the same time.
 
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-/// A part of a text that is YAML of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part<'t> {
     pub text: &'t str,
-    /// How many characters are before it.
+    /// How many characters and line ends are before it, and how many characters in its first line.
     pub chars: usize,
-    /// How many line ends are before it.
     pub lines: usize,
-    /// How many characters are before it in its first line.
     pub column: usize,
 }
 
-/// The parts of a text, in their order. A text without JSON objects that follow each other is one part.
 pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
     split(text, cuts(text))
 }
@@ -27,17 +22,10 @@ pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
 /// Parts of about the same size, at most `count`, which begin at document markers. In invalid YAML, such as after an
 /// open quote, a line that looks like a marker may be none. Then one of the parts is invalid too.
 pub(super) fn equal_parts(text: &str, count: usize) -> Vec<Part<'_>> {
-    let mut cuts = Vec::new();
-    for nth in 1..count {
-        let from = text.ceil_char_boundary(text.len() / count * nth);
-        // The share may end inside of a large document, whose end is known already.
-        if cuts.last().is_some_and(|last| from < *last) {
-            continue;
-        }
-        let mut lines = text[from..].match_indices("\n---").map(|(offset, _)| from + offset + 1);
-        let Some(marker) = lines.find(|line| is_marker(&text[*line..])) else { break };
-        cuts.push(marker);
-    }
+    let markers = markers(text);
+    let behind = |from: usize| markers.iter().copied().find(|marker| *marker > from);
+    let mut cuts: Vec<usize> = (1..count).filter_map(|nth| behind(text.len() / count * nth)).collect();
+    cuts.dedup();
     split(text, cuts)
 }
 
@@ -54,20 +42,14 @@ fn split(text: &str, cuts: impl IntoIterator<Item = usize>) -> Vec<Part<'_>> {
 }
 
 fn after(part: &Part<'_>) -> Part<'static> {
-    let mut next = Part { text: "", chars: part.chars, lines: part.lines, column: part.column };
-    let mut chars = part.text.chars().peekable();
-    while let Some(char) = chars.next() {
-        next.chars += 1;
-        next.column += 1;
-        if char == '\n' || (char == '\r' && chars.peek() != Some(&'\n')) {
-            (next.lines, next.column) = (next.lines + 1, 0);
-        }
-    }
-    next
+    let Part { text, chars, lines, column } = *part;
+    let ends = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
+    let last = text.rsplit(['\n', '\r']).next().unwrap_or_default().chars().count();
+    let column = if ends == 0 { column + last } else { last };
+    Part { text: "", chars: chars + text.chars().count(), lines: lines + ends, column }
 }
 
-/// The positions in bytes at which a new part begins: before each object that follows another one, and before the
-/// document marker that ends such a sequence.
+/// Where parts begin, in bytes: at each object that follows another one, and at the document marker behind them.
 fn cuts(text: &str) -> Vec<usize> {
     let mut cuts = Vec::new();
     let mut from = 0;
@@ -92,8 +74,7 @@ fn is_marker(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// The positions in bytes of the second object and of those after it, if this document is nothing but several JSON
-/// objects.
+/// The positions in bytes of all objects but the first, if this document is nothing but several JSON objects.
 fn further_objects(document: &str) -> Vec<usize> {
     let body = document.strip_prefix("---").unwrap_or(document);
     let body = body.trim_start_matches([' ', '\t', '\r', '\n']);

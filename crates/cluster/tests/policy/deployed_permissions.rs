@@ -65,13 +65,7 @@ fn served() -> Duties {
 fn needed(duties: &Duties) -> BTreeSet<Permission> {
     let known = WorkloadKind::known();
     let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
-    let permission = |need: Need| {
-        let resource = match need.subresource {
-            Some(subresource) => format!("{}/{subresource}", need.resource),
-            None => need.resource,
-        };
-        (need.namespace, need.group, resource, need.name, need.verb.to_owned())
-    };
+    let permission = |need: Need| (need.namespace, need.group, need.resource, need.name, need.verb.to_owned());
     needs(&workloads, duties).into_iter().map(permission).collect()
 }
 

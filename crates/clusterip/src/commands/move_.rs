@@ -220,7 +220,7 @@ impl MoveArguments {
     /// The kinds in the settings are not known yet, so they are those of the default settings.
     async fn reads(&self, client: &Client, namespace: &str) -> Reads {
         let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
-        let mut more = permissions::needs(&workloads.served, &self.duties(namespace));
+        let mut more = permissions::needs(&workloads, &self.duties(namespace));
         more.extend(LeadingServer::needs(self.server_namespace.as_deref()));
         Reads { more, ..Reads::default() }
     }

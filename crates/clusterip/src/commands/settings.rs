@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
-use clusterip_cluster::live_settings::{SettingsFile, document_of_objects, is_settings_object};
+use clusterip_cluster::live_settings::{SettingsFile, is_settings_object};
 use clusterip_cluster::manifests;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml::{self, YamlError};
@@ -95,12 +95,9 @@ impl SettingsArguments {
         let source = manifests::read_file(&self.file).context("settings")?;
         let unusable = |error| given_settings::unusable(&source.name, error);
         let written = SettingsFile::read(&source.text).map_err(unusable)?;
-        let document = match &written {
-            SettingsFile::Document(Value::Null) => json!({}),
-            SettingsFile::Document(document) => document.clone(),
-            SettingsFile::Objects(objects) => {
-                document_of_objects(objects, &ServiceRanges::default()).map_err(unusable)?.document
-            }
+        let document = match written.document(&ServiceRanges::default()).map_err(unusable)?.document {
+            Value::Null => json!({}),
+            document => document,
         };
         let settings =
             Settings::from_value(&document).map_err(|invalid| given_settings::unusable(&source.name, invalid))?;

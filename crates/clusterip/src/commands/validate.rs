@@ -9,7 +9,9 @@ use clap::Args;
 use clusterip_api::ReservationHolder;
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::live_settings::{LiveSettings, SettingsFile, check_settings, document_beside, list_if_defined};
+use clusterip_cluster::live_settings::{
+    LiveSettings, SettingsFile, check_settings, document_of_objects, list_if_defined,
+};
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText};
@@ -135,7 +137,7 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
         (Ok(SettingsFile::Objects(objects)), Some(cluster)) => {
             unenforced = cluster.runtime.block_on(source::unenforced_fences(&cluster.client, &objects));
             let there = cluster.read(given_settings::OF_CLUSTER, list_if_defined(&cluster.client))?;
-            document_beside(&objects, &there, &ranges)
+            document_of_objects(&objects, &there, &ranges)
         }
         (file, _) => file.and_then(|file| file.document(&ranges)),
     };

@@ -23,7 +23,7 @@ use clusterip_cluster::background::Threads;
 use clusterip_cluster::fair_queue::Places;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits, host};
 use clusterip_cluster::http::error_response::ErrorResponse;
-use clusterip_cluster::http::server::{Purpose, Server, TimeLimits};
+use clusterip_cluster::http::server::{Server, TimeLimits};
 use clusterip_cluster::http::status::{Scrapes, probe_response};
 use clusterip_cluster::utf8::replace_invalid;
 use jiff::SignedDuration;
@@ -44,8 +44,6 @@ pub struct Backend {
     pub scrapes: Scrapes,
 }
 
-const PURPOSE: Purpose = Purpose { serves: "the webhook", flag: "--listen" };
-
 /// A server that listens but does not answer yet.
 #[derive(Debug)]
 pub struct WebhookServer {
@@ -55,7 +53,7 @@ pub struct WebhookServer {
 
 impl WebhookServer {
     pub async fn bind(address: SocketAddr, limits: Limits) -> anyhow::Result<Self> {
-        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
+        Ok(Self { server: Server::bind(address, "the webhook", "--listen").await?, limits })
     }
 
     /// The address that the server listens on, with the actual port if port 0 was requested.

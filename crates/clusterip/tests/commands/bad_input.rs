@@ -193,7 +193,7 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
             ManifestCase {
                 name: "aliases of aliases",
                 manifests: bomb.into(),
-                message: "document 1, line 5: aliases add more than 100000 values to all documents together",
+                message: "document 1, line 5: aliases add more than 16 MiB to all documents together",
             },
             ManifestCase {
                 name: "aliases of a long string",
@@ -257,9 +257,9 @@ fn unreadable_files_are_named() {
             name: "all broken files",
             args: &["broken", "gone.yaml", "good.yaml"],
             message: format!(
-                "gone.yaml: {none}\nbroken/a.yaml: document 1, line 2: while parsing a node, did not find expected node \
-                 content\nbroken/b.yaml: document 1, line 1: Pod without `metadata`\nbroken/b.yaml: document 2, line 4: \
-                 Pod without `metadata.name`"
+                "broken/a.yaml: document 1, line 2: while parsing a node, did not find expected node content\n\
+                 broken/b.yaml: document 1, line 1: Pod without `metadata`\nbroken/b.yaml: document 2, line 4: Pod \
+                 without `metadata.name`\ngone.yaml: {none}"
             ),
         },
         Case {

@@ -1,4 +1,5 @@
-//! Reads the files in `deploy` for the tests that compare them.
+//! Reads the files in `deploy`, which tests compare.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde_json::Value;
 
-/// The root of the repository.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
