@@ -96,10 +96,8 @@ impl Peers {
 
     /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
     pub(crate) fn expect(&mut self, node: &str, now: Instant) {
-        if !self.by_node.contains_key(node) {
-            let peer = Peer { owner: Owner::Missing, lease: None };
-            self.by_node.insert(node.to_owned(), Observed::first(peer, now));
-        }
+        let missing = || Observed::first(Peer { owner: Owner::Missing, lease: None }, now);
+        self.by_node.entry(node.to_owned()).or_insert_with(missing);
     }
 
     pub(crate) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {

@@ -32,13 +32,11 @@ pub const LEFT_BEHIND: Duration = Duration::from_secs(60);
 pub const REMOVING_TURN: Duration = Duration::from_secs(10);
 /// The age at which a heartbeat that was given back or ended is removed.
 pub const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
-/// The number of write requests that may be in flight at once.
 pub const MAX_WRITES: usize = 32;
 /// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
 pub const WATCH_SILENCE: Duration = Duration::from_secs(12);
 /// The time limit of a step on the network: several fit between the end of a term and that of its heartbeat.
 pub const STEP_TIMEOUT: Duration = Duration::from_millis(800);
-/// The time limit for releasing all addresses when the agent is stopped.
 pub const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The pauses between the repeated announcements of an address that was added: a single announcement may be lost.
 pub const ANNOUNCEMENT_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];

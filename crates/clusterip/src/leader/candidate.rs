@@ -31,7 +31,7 @@ pub enum Acquisition {
 pub struct Candidate {
     leases: Api<Lease>,
     namespace: String,
-    me: Identity,
+    pub me: Identity,
     timing: Timing,
     seen: Option<ObservedLease>,
     /// Whether this process may hold the Lease. A write without an answer may have been carried out.
@@ -75,10 +75,6 @@ impl Candidate {
         self.state.subscribe()
     }
 
-    pub fn identity(&self) -> &Identity {
-        &self.me
-    }
-
     /// Reads the Lease. The sooner the Lease of a dead process is first seen, the sooner it can be taken.
     pub async fn look(&mut self) -> anyhow::Result<()> {
         self.observe().await.map(drop)
@@ -95,7 +91,7 @@ impl Candidate {
     pub async fn try_acquire(&mut self) -> anyhow::Result<Acquisition> {
         loop {
             self.attempt().await?;
-            if self.leads(Instant::now()) {
+            if self.deadline().is_some_and(|deadline| Instant::now() < deadline) {
                 return Ok(Acquisition::Acquired);
             }
             if let Some(seen) = &self.seen
@@ -162,10 +158,6 @@ impl Candidate {
     /// Until when this process leads without another renewal.
     fn deadline(&self) -> Option<Instant> {
         *self.term.borrow()
-    }
-
-    fn leads(&self, now: Instant) -> bool {
-        self.deadline().is_some_and(|deadline| now < deadline)
     }
 
     async fn attempt(&mut self) -> anyhow::Result<()> {

@@ -24,7 +24,7 @@ use crate::nodes::node_writer::{BlockWrite, WatchedNode, WriteOutcome};
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Queued,
     Later(Instant),
@@ -33,6 +33,7 @@ pub(super) enum Stage {
     Asked,
     Patching,
     /// The Node has blocks, or does not need any.
+    #[default]
     Settled,
     NoMatchingPool,
 }
@@ -50,6 +51,7 @@ pub struct AllocationState {
     misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
 }
 
+#[derive(Default)]
 struct Entry {
     node: WatchedNode,
     stage: Stage,
@@ -81,16 +83,7 @@ impl AllocationState {
         }
         let Some(entry) = self.nodes.get_mut(&name) else {
             let (blocks, deleting) = (seen.blocks.clone(), seen.deleting);
-            let entry = Entry {
-                node: seen,
-                stage: Stage::Settled,
-                failures: 0,
-                doubt: None,
-                turn: 0,
-                since: 0,
-                reported: None,
-            };
-            self.nodes.insert(name.clone(), entry);
+            self.nodes.insert(name.clone(), Entry { node: seen, ..Entry::default() });
             if !blocks.is_empty() {
                 self.learn(&name, blocks);
             } else if !deleting {
@@ -167,8 +160,8 @@ impl AllocationState {
     }
 
     pub fn wake(&mut self, now: Instant) {
-        while self.due().is_some_and(|due| due <= now)
-            && let Some((_, _, name)) = self.first_from(Stage::Queued, u64::MAX).cloned()
+        while let Some((Stage::Later(due), _, name)) = self.first_from(Stage::Queued, u64::MAX).cloned()
+            && due <= now
         {
             self.set(&name, Stage::Queued);
         }
@@ -193,13 +186,9 @@ impl AllocationState {
     /// The next task. Report its result with [`Self::decided`] or [`Self::written`].
     pub fn next_task(&mut self) -> Option<Task> {
         let name = self.next_name()?.clone();
-        self.task_of(&name)
-    }
-
-    fn task_of(&mut self, name: &str) -> Option<Task> {
-        let blocks = self.held.of(name).to_vec();
-        self.set(name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
-        let entry = self.nodes.get(name)?;
+        let blocks = self.held.of(&name).to_vec();
+        self.set(&name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
+        let entry = self.nodes.get(&name)?;
         Some(if blocks.is_empty() {
             Task::Ask(Box::new(entry.node.clone()))
         } else {

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout};
 use crate::leader::event_recorder::CONTROLLER;
 use crate::nodes::blocks::fields_of;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchedNode {
     pub name: String,
     /// The UID of the Node. A later Node may have the same name.

@@ -172,11 +172,9 @@ impl Authority {
         let now = (self.clock)();
         let created = &mut self.created;
         let stored = advance(&self.secrets, &self.namespace, Some(&self.stored), registered, now, created);
-        let silent = |_| {
-            let secret = format!("Secret {}/{SECRET}", self.namespace);
-            Err(anyhow!("{secret}: no answer from the API server within {REQUEST_TIMEOUT:?}"))
-        };
-        let stored = timeout(REQUEST_TIMEOUT, stored).await.unwrap_or_else(silent);
+        let stored = timeout(REQUEST_TIMEOUT, stored).await.unwrap_or_else(|_| {
+            bail!("Secret {}/{SECRET}: no answer from the API server within {REQUEST_TIMEOUT:?}", self.namespace)
+        });
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
         let renewed = stored.map(|stored| self.stored = stored);
         let bundle = self.stored.bundle(now);
@@ -291,10 +289,9 @@ async fn advance(
         };
         stored.write(data);
         let parameters = PostParams::default();
-        let written = if exists {
-            secrets.replace(SECRET, &parameters, &secret).await.map_err(|error| ("updated", error))
-        } else {
-            secrets.create(&parameters, &secret).await.map_err(|error| ("created", error))
+        let (verb, written) = match exists {
+            true => ("updated", secrets.replace(SECRET, &parameters, &secret).await),
+            false => ("created", secrets.create(&parameters, &secret).await),
         };
         match written {
             Ok(written) => {
@@ -304,9 +301,8 @@ async fn advance(
                 tracing::info!(secret = format!("{namespace}/{SECRET}"), "{what}");
             }
             // 409: another process was faster. 404: the Secret was deleted meanwhile.
-            Err((_, kube::Error::Api(status)))
-                if matches!(status.code, 404 | 409) && (exists || status.code == 409) => {}
-            Err((verb, error)) => return Err(failed(verb, error)),
+            Err(kube::Error::Api(status)) if status.code == 409 || exists && status.code == 404 => {}
+            Err(error) => return Err(failed(verb, error)),
         }
         // Read again: all processes continue with what the Secret holds now, and another step may be due.
     }

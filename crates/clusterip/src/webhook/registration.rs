@@ -91,10 +91,6 @@ struct Own {
     /// The settings that say which of these webhooks are needed. Without settings, none is.
     settings: Option<watch::Receiver<Arc<LiveSettings>>>,
     url: String,
-    /// Whether this process has written the configuration. Until then, one in the cluster comes from an earlier run.
-    written: bool,
-    /// Whether this process has sent a write, even if the answer is not known.
-    sent: bool,
 }
 
 impl Own {
@@ -124,7 +120,10 @@ pub struct Registration {
     bundle: watch::Receiver<String>,
     registered: watch::Sender<String>,
     own: Option<Own>,
-    last: Option<Instant>,
+    /// When this process has written the configuration. Until then, one in the cluster may come from an earlier run.
+    written: Option<Instant>,
+    /// Whether this process has sent a write, even if the answer is not known.
+    sent: bool,
 }
 
 impl Registration {
@@ -132,10 +131,11 @@ impl Registration {
     pub fn in_cluster(client: Client, name: &str, bundle: watch::Receiver<String>) -> Self {
         let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         let api = Api::all_with(client.clone(), &resource);
-        Self { client, api, name: name.to_owned(), bundle, registered: watch::Sender::default(), own: None, last: None }
+        let (name, registered) = (name.to_owned(), watch::Sender::default());
+        Self { client, api, name, bundle, registered, own: None, written: None, sent: false }
     }
 
-    /// For a server outside of the cluster. With an empty `bundle`, its certificate is that of a public authority.
+    /// For a server outside of the cluster. With an empty `bundle`, the API server trusts the authorities of its system.
     pub async fn with_url(
         client: Client,
         name: &str,
@@ -153,8 +153,7 @@ impl Registration {
             review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who("no name".to_owned()))?;
         let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own =
-            Some(Own { manifest, more, settings: None, url: url.to_owned(), written: false, sent: false });
+        registration.own = Some(Own { manifest, more, settings: None, url: url.to_owned() });
         Ok(registration)
     }
 
@@ -222,29 +221,23 @@ impl Registration {
             let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))?;
             let next = self.next(found, bundle)?;
             let Some(next) = next else { return Ok(()) };
-            if let Some(last) = self.last {
+            if let Some(last) = self.written {
                 sleep_until(last + CALM).await;
             }
-            if let Some(own) = &mut self.own {
-                own.sent = true;
-            }
+            self.sent = true;
             let parameters = PostParams::default();
-            let written = if next.metadata.resource_version.is_some() {
-                self.api.replace(&self.name, &parameters, &next).await.map_err(|error| ("updated", error))
-            } else {
-                self.api.create(&parameters, &next).await.map_err(|error| ("created", error))
+            let (verb, written) = match next.metadata.resource_version {
+                Some(_) => ("updated", self.api.replace(&self.name, &parameters, &next).await),
+                None => ("created", self.api.create(&parameters, &next).await),
             };
             match written {
                 Ok(_) => {
                     tracing::info!(name = self.name, "the webhook configuration was written");
-                    self.last = Some(Instant::now());
-                    if let Some(own) = &mut self.own {
-                        own.written = true;
-                    }
+                    self.written = Some(Instant::now());
                 }
                 // Another client was faster: read the configuration again, as after every write.
-                Err((_, kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
-                Err((verb, error)) => return Err(self.failed(verb, &error)),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(self.failed(verb, &error)),
             }
         }
         Err(Failure::conflict(&self.name))
@@ -268,14 +261,14 @@ impl Registration {
                     return Err(is_final(text));
                 }
                 Some(url) if *url == own.url => {}
-                Some(url) if own.written => {
+                Some(url) if self.written.is_some() => {
                     return Err(is_final(&format!(" was taken over by another --register-url, for {url}")));
                 }
                 Some(url) => tracing::warn!(name = self.name, url, "taking over a webhook configuration"),
             }
         }
         match found {
-            Some(mut found) if own.written => {
+            Some(mut found) if self.written.is_some() => {
                 let webhooks_changed = own.sync_webhooks(&mut found.data);
                 Ok((trust(&mut found.data, bundle) || webhooks_changed).then_some(found))
             }
@@ -290,7 +283,7 @@ impl Registration {
     }
 
     async fn remove(&self) -> Result<(), Failure> {
-        let Some(own) = self.own.as_ref().filter(|own| own.sent) else { return Ok(()) };
+        let Some(own) = self.own.as_ref().filter(|_| self.sent) else { return Ok(()) };
         for _ in 0..TRIES {
             let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))?;
             let Some(found) =
@@ -312,11 +305,10 @@ impl Registration {
         Err(Failure::conflict(&self.name))
     }
 
-    /// The first write is refused for good. Later an API server may have started, which does not know all permissions
-    /// yet.
+    /// Only the first write is refused for good: later an API server may not know all permissions yet.
     fn failed(&self, verb: &str, error: &kube::Error) -> Failure {
         let refused = matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422));
-        let is_final = refused && self.own.as_ref().is_some_and(|own| !own.written);
+        let is_final = refused && self.own.is_some() && self.written.is_none();
         let text = format!(" can't be {verb}: {}", error_message(error));
         Failure { is_final, ..Failure::passing(&self.name, &text) }
     }

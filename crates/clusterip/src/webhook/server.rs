@@ -73,12 +73,15 @@ impl WebhookServer {
         let (connections, time) = (ConnectionLimiter::new(limits.connections), limits.time);
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
+        // Peers and namespaces take turns.
+        let large = limits.large_reviews;
+        let large = Places { all: large, of_peer: large, of_namespace: large };
         let app = Arc::new(AppState {
             backend,
             connections: connections.clone(),
             clients_only: certificate.asks_for_clients(),
             reviews: Threads::start("reviews", 0, limits.places()),
-            large_reviews: Threads::start("large-reviews", 0, limits.large_places()),
+            large_reviews: Threads::start("large-reviews", 0, large),
             bodies: Memory::new(limits.bodies),
             stopping: AtomicBool::new(false),
             limits,
@@ -311,12 +314,8 @@ impl Limits {
         let of_peer = (self.reviews - self.reviews / 4).min(self.reviews.saturating_sub(1)).max(1);
         Places { all: self.reviews, of_peer, of_namespace: self.reviews.div_ceil(2) }
     }
-
-    fn large_places(&self) -> Places {
-        let all = self.large_reviews;
-        Places { all, of_peer: all, of_namespace: all }
-    }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
