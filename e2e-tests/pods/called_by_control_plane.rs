@@ -84,7 +84,7 @@ async fn start_servers(cluster: &WholeCluster, namespace: &str) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls", "namespace": namespace},
         "type": "kubernetes.io/tls",
-        "stringData": {"tls.crt": leaf.certificate, "tls.key": leaf.key.pem()},
+        "stringData": {"tls.crt": leaf.certificate, "tls.key": leaf.key},
     });
     cluster.apply(&secret.to_string()).await;
     for (name, arguments) in SERVERS {
@@ -95,7 +95,7 @@ async fn start_servers(cluster: &WholeCluster, namespace: &str) {
     let ready = ["wait", "--namespace", namespace, "--for=condition=Ready", "pod", "--all", "--timeout=90s"];
     cluster.kubectl(&ready).await.ok();
 
-    let callers = callers(namespace, &STANDARD.encode(authority.certificate()));
+    let callers = callers(namespace, &STANDARD.encode(&authority.certificate));
     cluster.apply(&callers.to_string()).await;
     let established = ["wait", "--for=condition=Established", CALLERS[2], "--timeout=60s"];
     cluster.kubectl(&established).await.ok();

@@ -40,7 +40,7 @@ struct Running {
 impl Running {
     fn new(candidate: Candidate) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let (me, state) = (candidate.identity().clone(), candidate.subscribe());
+        let (me, state) = (candidate.me.clone(), candidate.subscribe());
         let task = tokio::spawn(candidate.run(async {
             let _ = stopped.await;
         }));
@@ -130,7 +130,7 @@ async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
     first.kill().await;
 
     let mut second = candidate(&client, &namespace, Role::Move, short());
-    let me = second.identity().to_string();
+    let me = second.me.to_string();
     let begin = Instant::now();
     assert_eq!(second.try_acquire().await.unwrap(), Acquisition::Acquired);
     assert!(begin.elapsed() >= 3 * SECOND, "not before it has seen the Lease unchanged for its duration");

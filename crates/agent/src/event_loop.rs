@@ -152,7 +152,7 @@ impl EventLoop {
 
     /// Stops planning, and waits until all held addresses are released.
     async fn drain(&mut self) {
-        self.state.stop();
+        self.state.stopping = true;
         let plan = self.state.plan(Instant::now(), Timestamp::now());
         log_lost(&plan.lost);
         let number = plan.desired.number;
@@ -170,7 +170,7 @@ impl EventLoop {
             self.own_heartbeat_seen = now;
         }
         self.state.set_term(term);
-        self.state.assign(Arc::clone(&self.assignments.borrow_and_update()));
+        self.state.assignments = Arc::clone(&self.assignments.borrow_and_update());
         let observed = self.observed.borrow_and_update().clone();
         self.metrics.held(observed.addresses.len());
         self.health.send_if_modified(|health| {
@@ -178,7 +178,7 @@ impl EventLoop {
             health.holding.clone_from(&observed.addresses);
             other
         });
-        self.state.set_observed(observed);
+        self.state.observed = observed;
         let plan = self.state.plan(now, Timestamp::now());
         send_if_changed(&self.desired, plan.desired);
         log_lost(&plan.lost);

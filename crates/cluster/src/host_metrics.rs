@@ -83,38 +83,24 @@ impl ClusterMetrics {
 
 impl Component for ClusterMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "settings_valid",
-            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is in use",
-            self.valid.clone(),
-        );
-        registry.register("settings_info", "The hash of the settings in use; always 1", self.settings.clone());
-        registry.register(
-            "settings_versions",
-            "Versions of the settings that were accepted or refused",
-            self.versions.clone(),
-        );
-        registry.register("store_synced", "Whether the objects of this kind are in sync", self.synced.clone());
-        registry.register("watch_errors", "Failed watches; they are restarted", self.watch_errors.clone());
-        registry.register(
-            "objects_left_out",
-            "Objects that were left out, because the objects of their namespace take too much memory",
-            self.left_out.clone(),
-        );
-        registry.register(
-            "services_left_out",
-            "Services that are left out now: they are not moved, and don't count as misplaced",
-            self.services_left_out.clone(),
-        );
-        registry.register_with_unit(
-            "api_server_last_contact_timestamp",
-            "When the API server last answered; 0: never",
-            Unit::Seconds,
-            self.last_contact.clone(),
-        );
+        let Self { valid, settings, versions, synced, watch_errors, left_out, services_left_out, last_contact, .. } =
+            self.clone();
         for result in ["accepted", "refused"] {
-            drop(self.versions.get_or_create(&[("result", result)]));
+            drop(versions.get_or_create(&[("result", result)]));
         }
+        let about =
+            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is in use";
+        registry.register("settings_valid", about, valid);
+        registry.register("settings_info", "The hash of the settings in use; always 1", settings);
+        registry.register("settings_versions", "Versions of the settings that were accepted or refused", versions);
+        registry.register("store_synced", "Whether the objects of this kind are in sync", synced);
+        registry.register("watch_errors", "Failed watches; they are restarted", watch_errors);
+        let about = "Objects that were left out, because the objects of their namespace take too much memory";
+        registry.register("objects_left_out", about, left_out);
+        let about = "Services that are left out now: they are not moved, and don't count as misplaced";
+        registry.register("services_left_out", about, services_left_out);
+        let about = "When the API server last answered; 0: never";
+        registry.register_with_unit("api_server_last_contact_timestamp", about, Unit::Seconds, last_contact);
     }
 }
 
@@ -143,17 +129,10 @@ impl EvaluationMetrics {
 
 impl Component for EvaluationMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "evaluation_duration",
-            "Policy evaluation time",
-            Unit::Seconds,
-            self.duration.clone(),
-        );
-        registry.register(
-            "evaluation_errors",
-            "Evaluations without a decision: a panic, which is a defect of this program",
-            self.errors.clone(),
-        );
+        let Self { duration, errors } = self.clone();
+        registry.register_with_unit("evaluation_duration", "Policy evaluation time", Unit::Seconds, duration);
+        let about = "Evaluations without a decision: a panic, which is a defect of this program";
+        registry.register("evaluation_errors", about, errors);
     }
 }
 
@@ -182,13 +161,10 @@ impl ClaimMetrics {
 
 impl Component for ClaimMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "claims",
-            "Attempts to claim an address among several replicas, by result; none with `--claims memory`",
-            self.claims.clone(),
-        );
         for &result in ClaimResult::ALL {
             drop(self.claims.get_or_create(&[("result", result)]));
         }
+        let about = "Attempts to claim an address among several replicas, by result; none with `--claims memory`";
+        registry.register("claims", about, self.claims.clone());
     }
 }

@@ -28,7 +28,6 @@ use tokio::time::timeout;
 use crate::audit::model::Audit;
 use crate::report::map::{self, About};
 
-/// Audits the cluster as it is now. The call may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
 /// The usual time limit of an audit, including the wait for its turn.
@@ -41,7 +40,6 @@ const MAX_AUDITS: usize = 1;
 pub struct MapServer {
     server: Server,
     audit_time: Duration,
-    /// Shown on each page, with the current time.
     pub about: Option<About>,
 }
 
@@ -54,8 +52,7 @@ impl MapServer {
         self.server.local_addr()
     }
 
-    /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
-    /// audit, and no request changes any state.
+    /// Serves the map at `/` and the audit at `/audit.json` until `shutdown`. Each request makes a new audit.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let Self { server, audit_time, about } = self;
         let (connections, turns) = (ConnectionLimiter::new(ConnectionLimits::FEW), Semaphore::new(MAX_AUDITS));
@@ -139,24 +136,17 @@ async fn render_audit(
     text.map_err(|_| unavailable(format!("no audit was made within {time:?}")))?.map_err(unavailable)
 }
 
-/// Whether the request addresses this server. A server that listens on loopback serves only this machine. But any
-/// web site can let its own name resolve to 127.0.0.1, and a browser on this machine then lets the site's pages
-/// read the response. Such a request carries the name of the site. A server that listens on another address may
-/// have any name.
+/// Whether the request addresses this server. Any web site can let its name resolve to 127.0.0.1, and the browser then
+/// lets its pages read what a server on loopback answers. Such a request carries the name of the site.
 fn is_ours(listens: SocketAddr, request: &Request) -> bool {
     !listens.ip().is_loopback() || asked(request).is_some_and(|authority| is_local(authority.host()))
 }
 
 fn asked(request: &Request) -> Option<Authority> {
-    if let Some(authority) = request.uri().authority() {
-        return Some(authority.clone());
-    }
     let mut hosts = request.headers().get_all(HOST).iter();
-    let host = hosts.next()?;
-    if hosts.next().is_some() {
-        return None;
-    }
-    Authority::try_from(host.as_bytes()).ok()
+    let mut only_host = || hosts.next().filter(|_| hosts.next().is_none());
+    let in_uri = request.uri().authority().cloned();
+    in_uri.or_else(|| Authority::try_from(only_host()?.as_bytes()).ok())
 }
 
 /// A loopback address or `localhost`: both always mean this machine.

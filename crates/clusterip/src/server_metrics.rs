@@ -1,16 +1,14 @@
 //! The metrics of a server.
 
 use clusterip_cluster::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
-use clusterip_cluster::metrics::{Component, Exposition, ScrapeLock, register_version};
-use prometheus_client::registry::Registry;
+use clusterip_cluster::metrics::{Exposition, ScrapeLock};
 
 use crate::external::external_metrics::ExternalMetrics;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::services::service_metrics::ServiceMetrics;
 use crate::webhook::admission_metrics::AdmissionMetrics;
 
-/// The metrics of a server, one struct for each component. Every method can be called from any thread, and none of them
-/// blocks for long.
+/// The metrics of a server. No method blocks for long.
 pub struct ServerMetrics {
     pub admission: AdmissionMetrics,
     pub evaluation: EvaluationMetrics,
@@ -22,13 +20,8 @@ pub struct ServerMetrics {
     exposition: Exposition,
 }
 
-impl Default for ServerMetrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ServerMetrics {
+    #[expect(clippy::new_without_default, reason = "a server has one")]
     pub fn new() -> Self {
         let lock = ScrapeLock::default();
         let mut metrics = Self {
@@ -41,7 +34,6 @@ impl ServerMetrics {
             external: ExternalMetrics::new(lock.clone()),
             exposition: Exposition::new(lock),
         };
-        metrics.exposition.add(&BuildInfo);
         metrics.exposition.add(&metrics.cluster);
         metrics.exposition.add(&metrics.admission);
         metrics.exposition.add(&metrics.evaluation);
@@ -55,14 +47,6 @@ impl ServerMetrics {
     /// All metrics in the OpenMetrics text format.
     pub fn encode(&self) -> String {
         self.exposition.encode()
-    }
-}
-
-struct BuildInfo;
-
-impl Component for BuildInfo {
-    fn register(&self, registry: &mut Registry) {
-        register_version(registry, "build_info", "The version of the server; always 1");
     }
 }
 

@@ -1,21 +1,15 @@
-//! The assignments: the external addresses to hold, the Nodes that may hold each, and the order in which these Nodes
-//! should take a free address.
+//! The assignments: the external addresses to hold, and the order in which Nodes should take a free one.
 //!
-//! The order of a single address is that of rendezvous hashing: the weight of a node for an address is a hash of the
-//! two alone. Agents that know the same nodes therefore compute the same order, whatever they knew before, and a node
-//! that leaves does not change the order of the others. The hash is SipHash-2-4 with a key of zeros, over the number of
-//! octets of the address, the octets, and the node's name. Agents of several releases run side by side during an
-//! upgrade, so the hash must never change.
+//! The order of a single address is that of rendezvous hashing: the weight of a node is a hash of the address and the
+//! node. Agents that know the same nodes compute the same order, and a node that leaves does not change the order of
+//! the others. The hash is SipHash-2-4 with a key of zeros, over the number of octets of the address, the octets, and
+//! the node's name. Agents of several releases run side by side during an upgrade, so the hash must never change.
 //!
-//! Rendezvous hashing alone distributes addresses only as evenly as chance does: of 200 addresses on three nodes, one
-//! node may get 50 and another 80. Therefore no node is the first choice for more than its share, including the
-//! addresses that it already holds: any further address goes to its next choice. Shares are counted separately for each
-//! set of Nodes that may hold the same addresses.
-//!
-//! The result does not depend on how many of the addresses the preferred nodes have taken already: the remaining
-//! addresses keep their first choice. (A node that has its share when an address is considered also has it for the
-//! addresses that follow. A node that does not have its share yet reaches it only after it has taken all the addresses
-//! for which it is the first choice.)
+//! Rendezvous hashing alone is as uneven as chance: of 200 addresses on three nodes, one node may get 50 and another
+//! 80. Therefore no node is the first choice for more than its share, including the addresses that it holds. Shares are
+//! counted for each set of Nodes that may hold the same addresses. The result does not depend on how many addresses the
+//! preferred nodes have taken already: the remaining ones keep their first choice, because a node reaches its share
+//! only after it has taken all addresses for which it is the first choice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -25,16 +19,13 @@ use std::sync::Arc;
 use clusterip_core::service_key::ServiceKey;
 use siphasher::sip::SipHasher24;
 
-/// The assignments of all external addresses, by address.
 pub type Assignments = BTreeMap<IpAddr, Assignment>;
 
-/// The Service, the ports and the allowed nodes of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
     pub service: ServiceKey,
     /// The open ports of the address, in ascending order.
     pub ports: Arc<[Port]>,
-    /// Names of the Nodes that may hold the address.
     pub nodes: BTreeSet<String>,
 }
 
@@ -75,9 +66,7 @@ pub(crate) fn order_for<'a>(name: &str, nodes: impl IntoIterator<Item = &'a str>
     by_weight(name.as_bytes(), nodes)
 }
 
-/// The nodes of `live` that may hold each free address, in the order in which they should take it.
-///
-/// `holders` are the living holders of the addresses that are not free.
+/// The nodes of `live` that may hold each free address, in the order of their turns. `holders` have the other ones.
 pub fn preference_order<'a>(
     assignments: &'a Assignments,
     live: &BTreeSet<&'a str>,

@@ -7,44 +7,33 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, SERVICE_ANNOTATION, in_service_annotation, service_of};
-use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::leases::{self, Identity, Version, metadata};
 
-/// The Service that an address is reserved for.
+/// The Service of a reserved address. Without a name, only the UID of its request distinguishes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
-    Named(ServiceKey),
-    /// A Service whose name is not generated yet. Only the request UID distinguishes two such requests.
-    Unnamed {
-        namespace: String,
-        uid: String,
-    },
+pub struct Owner {
+    namespace: String,
+    name: String,
+    uid: String,
 }
 
 impl Owner {
-    /// The owner for the object of a request; `name` is empty if it is not generated yet.
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
-        if name.is_empty() {
-            Self::Unnamed { namespace: namespace.to_owned(), uid: uid.to_owned() }
-        } else {
-            Self::Named(ServiceKey::new(namespace, name))
-        }
+        let uid = if name.is_empty() { uid } else { "" };
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.to_owned() }
     }
 
     /// Namespace and name of the Service. The name is empty if it is not generated yet.
     pub fn id(&self) -> (&str, &str) {
-        match self {
-            Self::Named(service) => (&service.namespace, &service.name),
-            Self::Unnamed { namespace, .. } => (namespace, ""),
-        }
+        (&self.namespace, &self.name)
     }
 
     pub fn namespace(&self) -> &str {
-        self.id().0
+        &self.namespace
     }
 }
 
@@ -62,7 +51,6 @@ fn dashed(address: IpAddr) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaClaim {
     pub address: IpAddr,
-    /// The Service that the address is for.
     pub owner: Owner,
     pub holder: String,
     /// How long the claim is valid without a change.
@@ -121,8 +109,7 @@ pub const EXTERNAL: &str = "external";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderClaim {
     pub address: IpAddr,
-    /// The agent term that holds the address as long as its heartbeat names the same identity; `None` if the
-    /// address was given back.
+    /// The agent term that holds the address while its heartbeat names the same identity; `None` after it.
     pub holder: Option<Identity>,
 }
 
@@ -146,8 +133,7 @@ impl HolderClaim {
     }
 }
 
-/// The claim (never renewed: it is valid as long as the term that it names) that gives the address to `holder`, or to
-/// no agent, and replaces the Lease `before`.
+/// The claim of `holder`, or of no agent, which replaces the Lease `before`. It is never renewed.
 pub(crate) fn holder_lease(
     address: IpAddr,
     holder: Option<&Identity>,

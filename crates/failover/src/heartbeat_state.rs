@@ -1,5 +1,4 @@
-//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and no
-//! randomness, and sends no requests.
+//! The state of the agent's own heartbeat: the next action, and the end of the term, computed from events alone.
 
 use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -11,7 +10,6 @@ use tokio::time::Instant;
 use crate::leases::{self, Identity, Observed, ObservedLease, Role, Step, Version, step};
 use crate::timing::HEARTBEAT;
 
-/// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
 const MAX_NAME_LENGTH: usize = 253;
 /// The number of former identities that a process remembers: a write with one of them may still be in flight.
@@ -36,7 +34,6 @@ pub struct Term {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum NextAction {
-    /// Read it: its state is unknown.
     Read,
     /// Write it: replace it if the Lease has a resource version, otherwise create it.
     Write(Box<Lease>),
@@ -63,8 +60,7 @@ pub struct HeartbeatState {
 }
 
 impl HeartbeatState {
-    /// Nothing is known of the heartbeat of this node yet. `new_identity` is called for each term: it returns an
-    /// identity of an agent on this node that no process has had before.
+    /// `new_identity` returns an identity of an agent on this node that no process has had before, for each term.
     pub fn new(node: &str, mut new_identity: impl FnMut() -> Identity + Send + 'static) -> Self {
         Self {
             node: node.to_owned(),
@@ -77,7 +73,6 @@ impl HeartbeatState {
         }
     }
 
-    /// The current term, if there is one.
     pub fn term(&self, now: Instant) -> Option<Term> {
         let until = self.until.filter(|until| now < *until)?;
         Some(Term { identity: self.identity.clone(), until })
@@ -148,15 +143,13 @@ impl HeartbeatState {
         self.known == Known::Nothing
     }
 
-    /// Ends the term if its time is over.
     pub fn lapse_if_over(&mut self, now: Instant) {
         if self.until.is_some_and(|until| now >= until) {
             self.lapse();
         }
     }
 
-    /// Whether a living agent of this node may renew a heartbeat with this holder: its own, or one that was put
-    /// back.
+    /// Whether a living agent of this node may renew a heartbeat with this holder: its own, or one that was put back.
     fn may_renew(&self, holder: &str) -> bool {
         holder == self.identity.as_str() || holder == any_agent_of(&self.node).as_str()
     }
@@ -173,8 +166,7 @@ impl HeartbeatState {
         };
         // The duration in the Lease does not count: another agent may have put the heartbeat back for years.
         let mut spec = LeaseSpec { lease_duration_seconds: None, ..lease.spec.clone().unwrap_or_default() };
-        // A heartbeat of a former identity of this process is free, and so is one that was put back for the living
-        // agent.
+        // A heartbeat of a former identity, or one that was put back for the living agent, is free.
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder != self.identity.as_str() && (self.is_ours(holder) || self.until.is_some() && self.may_renew(holder))
         {
@@ -185,7 +177,6 @@ impl HeartbeatState {
     }
 }
 
-/// The holder of a heartbeat; `None` if it was given back.
 pub fn holder(lease: &Lease) -> Option<&str> {
     leases::holder(lease.spec.as_ref()?)
 }
@@ -196,8 +187,7 @@ pub fn given_back(node: &str, before: &Lease, clock: Timestamp) -> Lease {
     lease(node, Some(before), LeaseSpec { lease_transitions, ..written_spec(String::new(), clock) })
 }
 
-/// The holder of a heartbeat that was put back: any living agent of this node. It must not name one of the node's
-/// known identities, because that would declare the terms of all others over.
+/// The holder of a heartbeat that was put back: a known identity would declare the terms of all others over.
 pub fn any_agent_of(node: &str) -> Identity {
     Identity::with(node, Role::Agent, 0)
 }

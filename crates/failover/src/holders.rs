@@ -26,12 +26,10 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The label selector of the Leases to watch.
     pub fn labels() -> String {
         format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})")
     }
 
-    /// Adds or updates a Lease.
     pub fn apply(&mut self, lease: &Lease, now: Instant) {
         self.peers.apply(lease, now);
         if let Some(claim) = HolderClaim::of(lease) {
@@ -46,7 +44,6 @@ impl Observer {
         }
     }
 
-    /// Replaces the recorded state with a complete list of Leases.
     pub fn replace_all(&mut self, leases: &[Lease], now: Instant) {
         self.peers.replace_all(leases, now);
         self.claims = leases.iter().filter_map(HolderClaim::of).map(|claim| (claim.address, claim)).collect();
@@ -59,7 +56,6 @@ impl Observer {
         (self.peers.term_state(node, identity, now) == TermState::Alive).then_some(node)
     }
 
-    /// Every address that is held, with the node that holds it.
     pub fn holders(&self, now: Instant) -> BTreeMap<IpAddr, String> {
         let holder = |address: &IpAddr| Some((*address, self.holder(*address, now)?.to_owned()));
         self.claims.keys().filter_map(holder).collect()
@@ -78,15 +74,12 @@ pub struct HolderSnapshot {
     heartbeats: BTreeMap<String, Lease>,
     /// The current time by the clock of the program that reads the Leases; `None` if unknown.
     now: Option<Timestamp>,
-    /// The newest time in any Lease.
     newest: Option<Timestamp>,
 }
 
-/// A node that holds an address according to its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub node: String,
-    /// Whether the heartbeat of the node confirms the claim.
     pub renewal: Renewal,
 }
 
@@ -95,13 +88,10 @@ pub struct Holder {
 pub enum Renewal {
     /// The agent that wrote the claim has renewed its heartbeat within the heartbeat's duration.
     Renewed,
-    /// There is no heartbeat.
     Missing,
-    /// The heartbeat was given back, or ended by another agent.
     GivenBack,
     /// An agent on that node has begun another term since; claims of the earlier term are no longer valid.
     Replaced,
-    /// The heartbeat was not renewed within its duration.
     Silent,
 }
 
@@ -151,7 +141,6 @@ impl HolderSnapshot {
         Some(Holder { renewal: self.renewal(claim, &node), node })
     }
 
-    /// Every address that a claim gives to a node, with that node.
     pub fn all(&self) -> impl Iterator<Item = (IpAddr, Holder)> + '_ {
         self.claims.keys().filter_map(|address| Some((*address, self.holder(*address)?)))
     }
@@ -160,8 +149,7 @@ impl HolderSnapshot {
         let Some(heartbeat) = self.heartbeats.get(node) else { return Renewal::Missing };
         match holder(heartbeat) {
             None => return Renewal::GivenBack,
-            // Other agents put the heartbeat back: it belongs to the living agent of the node, which has not
-            // renewed it yet.
+            // Other agents put the heartbeat back for the living agent, which has not renewed it yet.
             Some(holder) if holder == any_agent_of(node).as_str() => {}
             Some(holder) if claim.holder.as_ref().is_some_and(|claimed| claimed.as_str() == holder) => {}
             Some(_) => return Renewal::Replaced,

@@ -1,9 +1,5 @@
-//! Leases of Kubernetes: who holds a Lease, how long it has been unchanged, and when a process may take it. This module
-//! sends no requests and reads no clock.
-//!
-//! No clock of another process is trusted: a Lease counts as abandoned only after this process has seen it unchanged
-//! for its whole duration, on a clock that never jumps ([`Observed`]). Every write names the [`Version`] that it
-//! replaces.
+//! Leases of Kubernetes: who holds a Lease, how long it has been unchanged, and when a process may take it. Every write
+//! names the [`Version`] that it replaces. This module sends no requests and reads no clock.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,11 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, MicroTi
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-/// The maximum number of characters in the identity of another process. A Lease may contain any text. A host name has
-/// at most 253 characters, which the longest role and the random part follow.
+/// The maximum length of an identity, which may be any text: a host name, the longest role, and the random part.
 const MAX_LENGTH: usize = 253 + "_agent_0123456789abcdef".len();
 
-/// The command that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Serve,
@@ -104,7 +98,6 @@ impl fmt::Display for Identity {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed<T> {
     pub value: T,
-    /// When the value was first seen like this.
     pub since: Instant,
     /// Whether the value was seen to change, which proves that its holder is alive.
     pub changed: bool,
@@ -126,24 +119,20 @@ impl<T> Observed<T> {
         }
     }
 
-    /// When the value will have been unchanged for this long.
     pub fn end(&self, duration: Duration) -> Instant {
         self.since + duration
     }
 
-    /// Whether the value has been unchanged for this long.
     pub fn is_unchanged_for(&self, duration: Duration, now: Instant) -> bool {
         now >= self.end(duration)
     }
 
-    /// Counts the value as unchanged for exactly `duration`, so that what is done after a longer time is done again
-    /// only later.
+    /// Counts the value as unchanged for exactly `duration`, so that what is due then is due again only later.
     pub fn restart(&mut self, duration: Duration, now: Instant) {
         self.since = now.checked_sub(duration).unwrap_or(now);
     }
 }
 
-/// UID and resource version of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub uid: String,
@@ -151,22 +140,16 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version of this Lease; empty texts where it has none.
     pub fn of(lease: &Lease) -> Self {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         Self { uid: text(&lease.metadata.uid), resource_version: text(&lease.metadata.resource_version) }
     }
 
-    /// Whether this version is certainly older than another one. A watch may deliver a version that is older than the
-    /// answer to a write. An agent that used the older version would be wrong for a moment, though never unsafe.
-    pub fn is_older_than(&self, other: &Self) -> bool {
-        let number = |version: &Self| version.resource_version.parse::<u64>().ok();
-        matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
-    }
-
-    /// Whether a Lease of this version says nothing new to a process that has seen `other`.
+    /// Whether a Lease of this version says nothing new to a process that has seen `other`: it is the same, or older. A
+    /// watch may deliver a version that is older than the answer to a write.
     pub(crate) fn is_known_beside(&self, other: &Self) -> bool {
-        self == other || self.is_older_than(other)
+        let number = |version: &Self| version.resource_version.parse::<u64>().ok();
+        self == other || matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
     }
 
     /// A Lease that replaces this version, and no other: the API server refuses it otherwise.
@@ -208,14 +191,11 @@ pub fn keep_used_fields(lease: &mut Lease) {
 
 pub const LEASE: &str = "clusterip-leader";
 
-/// The durations of a leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long the Lease is taken for.
     pub lease: Duration,
     /// How long after its last renewal a process still leads.
     pub deadline: Duration,
-    /// How often the Lease is read and renewed.
     pub retry: Duration,
 }
 
@@ -225,11 +205,9 @@ impl Timing {
         self.deadline / 2
     }
 
-    /// The duration that is written to the Lease: in whole seconds, rounded up, so that it is never shorter than
-    /// ours.
+    /// The duration in the Lease, in whole seconds: never shorter than ours.
     fn seconds(self) -> i32 {
-        let seconds = self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0);
-        i32::try_from(seconds).unwrap_or(i32::MAX)
+        self.lease.as_secs_f64().ceil() as i32
     }
 }
 
@@ -242,28 +220,23 @@ impl Default for Timing {
 
 pub type ObservedLease = Observed<LeaseSpec>;
 
-/// The holder of a Lease; `None` if it was given back.
 pub fn holder(spec: &LeaseSpec) -> Option<&str> {
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// When a Lease ends, if its holder does not renew it.
 pub fn end(seen: &ObservedLease, timing: Timing) -> Instant {
     let seconds = seen.value.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seen.end(seconds.map_or(timing.lease, Duration::from_secs))
 }
 
-/// What to do about a Lease.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Another process holds the Lease.
     Wait,
     /// This process holds the Lease, or may take it: write this spec.
     Write(LeaseSpec),
 }
 
-/// Decides what to do about the Lease; `None` if there is none. `now` measures durations, `clock` is written to the
-/// Lease.
+/// Decides what to do about the Lease. `now` measures durations, `clock` is written to the Lease.
 pub fn step(seen: Option<&ObservedLease>, me: &Identity, timing: Timing, now: Instant, clock: Timestamp) -> Step {
     let taken = |spec: LeaseSpec, transitions| {
         Step::Write(LeaseSpec {

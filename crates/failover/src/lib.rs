@@ -22,11 +22,9 @@
 //!   up to date; every write names the version that it replaces.
 //! - A living holder keeps its addresses as long as it may hold them: no address moves because a node joins. New
 //!   addresses go to the node with the fewest.
-//! - An address that the network of a node can't hold is left to other nodes for a while, if there are any. If no
-//!   node can hold the address, it changes hands ever more rarely.
-//! - If a Lease is deleted by hand, its owner creates it again, and no agent treats the deletion as the end of a term.
-//!   If the owner does not create its heartbeat again, another agent puts the heartbeat back, and ends it if it is not
-//!   renewed.
+//! - An address that a node can't hold is left to others for a while, if there are any, and ever more rarely moves.
+//! - If a Lease is deleted by hand, its owner creates it again, and the deletion does not end a term. If the owner does
+//!   not create its heartbeat again, another agent puts it back, and ends it if it is not renewed.
 //!
 //! # Limits
 //! - If a machine is suspended, the process and its clock stop together. After the machine resumes, the agent still
@@ -35,14 +33,12 @@
 //!   address free.
 //!
 //! # Cost
-//! An idle agent sends one renewal every 5 s and nothing else, however many addresses there are. Every agent watches
-//! the heartbeats of all agents, so the traffic from the API server grows with the square of the number of agents. In
-//! a large cluster, run agents only on the nodes that may hold addresses.
+//! An idle agent only sends a renewal every 5 s, however many addresses there are. Every agent watches all heartbeats,
+//! so the traffic grows with the square of the agents: in a large cluster, run them only where addresses may be held.
 //!
 //! # Modules
-//! - [`heartbeat_state`] and [`state`] make all decisions: `heartbeat_state` about the agent's own heartbeat, `state`
-//!   about everything else.
-//! - `peers` tracks the heartbeats of the other agents, and [`assignments`] decides which agent tries first.
+//! - [`heartbeat_state`] decides about the agent's own heartbeat, [`state`] about everything else, with the heartbeats
+//!   of the other agents in `peers`. [`assignments`] decides which agent tries first.
 //! - [`leases`] decides which process holds a Lease, and [`claims`] reads and writes the Leases that claim addresses.
 //! - [`holders`] tells other programs which node holds which address.
 

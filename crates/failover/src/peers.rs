@@ -26,8 +26,7 @@ enum Owner {
     Released,
     /// The Lease does not exist. Its owner may be alive, and may create it again.
     Missing,
-    /// The heartbeat was missing, and another agent put it back. It belongs to the living agent of the node, if there
-    /// is one.
+    /// The heartbeat was missing, and was put back for the living agent of the node, if there is one.
     Unknown,
 }
 
@@ -51,21 +50,12 @@ pub(crate) struct StaleHeartbeat {
     pub(crate) since: Instant,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MissingHeartbeat {
-    pub(crate) node: String,
-    /// The time by which its owner should have created the heartbeat again.
-    pub(crate) since: Instant,
-}
-
-/// The heartbeats of all nodes, by Node name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peers {
     by_node: BTreeMap<String, Observed<Peer>>,
 }
 
 impl Peers {
-    /// Adds or updates the heartbeat of a Lease.
     pub(crate) fn apply(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
         let known = self.by_node.get(node).and_then(|peer| peer.value.lease.as_ref());
@@ -83,8 +73,7 @@ impl Peers {
         self.by_node.insert(node.to_owned(), Observed::first(peer, now));
     }
 
-    /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
-    /// be alive.
+    /// The heartbeat was deleted. An agent that stops gives it back instead, so the owner may be alive.
     pub(crate) fn delete(&mut self, lease: &Lease, now: Instant) {
         let Some(peer) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
         let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
@@ -93,7 +82,6 @@ impl Peers {
         }
     }
 
-    /// Replaces the recorded heartbeats with a complete list of Leases.
     pub(crate) fn replace_all(&mut self, leases: &[Lease], now: Instant) {
         for lease in leases {
             self.apply(lease, now);
@@ -108,13 +96,10 @@ impl Peers {
 
     /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
     pub(crate) fn expect(&mut self, node: &str, now: Instant) {
-        if !self.by_node.contains_key(node) {
-            let peer = Peer { owner: Owner::Missing, lease: None };
-            self.by_node.insert(node.to_owned(), Observed::first(peer, now));
-        }
+        let missing = || Observed::first(Peer { owner: Owner::Missing, lease: None }, now);
+        self.by_node.entry(node.to_owned()).or_insert_with(missing);
     }
 
-    /// Forgets the Nodes without a heartbeat, except for those for which `keep` returns true.
     pub(crate) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {
         self.by_node.retain(|node, peer| peer.value.lease.is_some() || keep(node));
     }
@@ -141,12 +126,12 @@ impl Peers {
         self.stale(silent, silent_from)
     }
 
-    /// The heartbeats that are missing although their owners had time to create them again. Putting a heartbeat back
-    /// does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
-    pub(crate) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
+    /// The nodes whose heartbeats are missing although their owners had time to create them again, and since when. Putting
+    /// a heartbeat back does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
+    pub(crate) fn missing(&self, now: Instant) -> impl Iterator<Item = (&str, Instant)> {
         let missing = move |peer: &Observed<Peer>| peer.value.owner == Owner::Missing && now >= silent_from(peer);
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
-        these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: silent_from(peer) })
+        these.map(|(node, peer)| (node.as_str(), silent_from(peer)))
     }
 
     /// The heartbeats that have had no owner for so long that they can be removed.
@@ -185,7 +170,7 @@ fn go(peer: &mut Observed<Peer>, now: Instant) {
 }
 
 /// The Node of a heartbeat; `None` if this program can't have written the Lease.
-pub(crate) fn node_of(lease: &Lease) -> Option<&str> {
+fn node_of(lease: &Lease) -> Option<&str> {
     let node = lease.metadata.annotations.as_ref()?.get(NODE_ANNOTATION)?;
     (lease.metadata.name.as_deref()? == name(node)).then_some(node)
 }
@@ -336,7 +321,7 @@ mod tests {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.expect("a", begin);
-        let missing = MissingHeartbeat { node: "a".to_owned(), since: begin + MISSING_GRACE };
+        let missing = ("a", begin + MISSING_GRACE);
         assert_eq!(peers.missing(begin).collect::<Vec<_>>(), vec![]);
         assert_eq!(peers.next_change(begin), Some(begin + MISSING_GRACE));
         peers.expect("a", begin + MISSING_GRACE);

@@ -24,21 +24,18 @@ use crate::assignments::{Assignments, Port, order_for, preference_order};
 use crate::claims::{HolderClaim, holder_lease};
 use crate::heartbeat_state::{Term, given_back, put_back};
 use crate::leases::{Identity, Version};
-use crate::peers::{MissingHeartbeat, Peers, StaleHeartbeat, TermState, node_of};
+use crate::peers::{Peers, StaleHeartbeat, TermState};
 use crate::timing::{
     AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, REMOVING_TURN, RETRY_PAUSE,
     SETTLE, TURN, TURNS,
 };
 
-/// The ports of an address that is held, and the time until which it is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     pub ports: Arc<[Port]>,
-    /// When the address must be released at the latest.
     pub until: Instant,
 }
 
-/// The desired state of the network: these addresses are held, and no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     /// The number of this desired state: it grows with each change.
@@ -48,10 +45,8 @@ pub struct DesiredState {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedState {
-    /// The number of the last desired state that the reconciler has begun to apply. Each address that this state no
-    /// longer contains is either released or still in `addresses`.
+    /// The last desired state that the reconciler has begun to apply: what it lacks is released or in `addresses`.
     pub number: u64,
-    /// The addresses that may be on the network.
     pub addresses: BTreeSet<IpAddr>,
     pub failing: BTreeSet<IpAddr>,
 }
@@ -67,8 +62,7 @@ pub enum Subject {
 pub struct LeaseWrite {
     pub subject: Subject,
     pub kind: WriteKind,
-    /// The Lease to replace, if it has a resource version, or else to create. For [`WriteKind::Remove`], the Lease to
-    /// delete.
+    /// The Lease to replace, if it has a resource version, to create otherwise, or to delete ([`WriteKind::Remove`]).
     pub lease: Box<Lease>,
 }
 
@@ -84,14 +78,12 @@ pub enum WriteKind {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
-    /// The write succeeded. Contains the Lease as the API server returned it.
     Written(Box<Lease>),
     Gone,
     Changed,
     Unclear,
 }
 
-/// The decision of an agent about its network and the Leases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub desired: DesiredState,
@@ -100,7 +92,6 @@ pub struct Plan {
     pub lost: Vec<IpAddr>,
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub given_up: Vec<IpAddr>,
-    /// When to plan again if no event arrives before.
     pub replan_at: Option<Instant>,
 }
 
@@ -108,8 +99,6 @@ pub struct Plan {
 struct AddressHistory {
     /// When the address became free for any agent; `None` if it is not free.
     free_since: Option<Instant>,
-    /// The time before which the write of the claim is not retried.
-    retry_at: Option<Instant>,
     /// When the address became unassigned; `None` if it is assigned.
     unassigned_since: Option<Instant>,
     /// Whether this agent gave the address back and therefore has to remove the claim.
@@ -118,20 +107,19 @@ struct AddressHistory {
     held_in: u64,
     /// Until when the address is left to other nodes, because this node could not hold it.
     left_to_others_until: Option<Instant>,
-    /// How often this node could not hold the address recently.
     failures: u32,
 }
 
-/// The state of an agent: its own term, its peers, the claims and the assignments.
 #[derive(Default)]
 pub struct AgentState {
     node: String,
     /// When this agent may claim free addresses; `None` stands for any time.
     settled: Option<Instant>,
     listed: bool,
-    stopping: bool,
+    /// From now on plans hold no address and write no Lease.
+    pub stopping: bool,
     term: Option<Term>,
-    assignments: Arc<Assignments>,
+    pub assignments: Arc<Assignments>,
     peers: Peers,
     claims: BTreeMap<IpAddr, Claimed>,
     /// The addresses that this agent claimed in this term and whose claims the API server has confirmed.
@@ -141,10 +129,9 @@ pub struct AgentState {
     histories: BTreeMap<IpAddr, AddressHistory>,
     /// When each node last claimed an address. Such a node may be about to claim more.
     claiming: BTreeMap<String, Instant>,
-    /// The Nodes whose heartbeats could not be written, with the time before which the write is not retried.
-    heartbeat_retry_at: BTreeMap<String, Instant>,
-    busy: BTreeSet<Subject>,
-    observed: ObservedState,
+    /// The subjects that are not written now: until this time after a failed write, or while a write is in flight.
+    blocked: BTreeMap<Subject, Option<Instant>>,
+    pub observed: ObservedState,
     desired: DesiredState,
 }
 
@@ -161,45 +148,44 @@ impl AgentState {
         self.term = term;
     }
 
-    pub fn assign(&mut self, assignments: Arc<Assignments>) {
-        self.assignments = assignments;
-    }
-
-    pub fn set_observed(&mut self, observed: ObservedState) {
-        self.observed = observed;
-    }
-
-    /// From now on plans hold no address and write no Lease.
-    pub fn stop(&mut self) {
-        self.stopping = true;
-    }
-
-    /// Adds or updates a Lease.
     pub fn apply(&mut self, lease: &Lease, now: Instant) {
-        if node_of(lease).is_some() {
-            return self.peers.apply(lease, now);
+        self.peers.apply(lease, now);
+        let Some(HolderClaim { address, holder }) = HolderClaim::of(lease) else { return };
+        let known = self.claims.get(&address).and_then(Claimed::lease);
+        if known.is_some_and(|known| Version::of(lease).is_known_beside(&Version::of(known))) {
+            return;
         }
-        self.apply_claim(lease, now);
+        if let Some(node) = holder.as_ref().and_then(Identity::agent_node) {
+            self.claiming.insert(node.to_owned(), now);
+        }
+        self.claims.insert(address, Claimed { holder, lease: Ok(Box::new(lease.clone())) });
+        self.check(address);
     }
 
     pub fn delete(&mut self, lease: &Lease, now: Instant) {
-        if node_of(lease).is_some() {
-            return self.peers.delete(lease, now);
+        self.peers.delete(lease, now);
+        let Some(HolderClaim { address, .. }) = HolderClaim::of(lease) else { return };
+        let known = self.claims.get(&address).and_then(Claimed::lease);
+        if known.is_some_and(|known| known.metadata.uid == lease.metadata.uid) {
+            self.claim_gone(address, now);
         }
-        self.delete_claim(lease, now);
     }
 
-    /// Replaces the recorded state with a complete list of Leases.
     pub fn replace_all(&mut self, leases: &[Lease], now: Instant) {
-        let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
-            leases.iter().cloned().partition(|lease| node_of(lease).is_some());
-        self.peers.replace_all(&heartbeats, now);
-        self.replace_all_claims(&claims, now);
+        self.peers.replace_all(leases, now);
+        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(HolderClaim::of).map(|claim| claim.address).collect();
+        let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
+        for address in missing {
+            self.claim_gone(address, now);
+        }
+        for lease in leases {
+            self.apply(lease, now);
+        }
         self.listed = true;
     }
 
     pub fn written(&mut self, write: &LeaseWrite, outcome: WriteOutcome, now: Instant) {
-        self.busy.remove(&write.subject);
+        self.blocked.remove(&write.subject);
         match (write.kind, outcome) {
             (WriteKind::Remove, WriteOutcome::Written(_) | WriteOutcome::Gone) => match &write.subject {
                 Subject::Address(address) => drop(self.claims.remove(address)),
@@ -216,12 +202,9 @@ impl AgentState {
                 }
             }
             (_, WriteOutcome::Gone) => self.delete(&write.lease, now),
-            (_, WriteOutcome::Changed | WriteOutcome::Unclear) => match &write.subject {
-                Subject::Address(address) => {
-                    self.histories.entry(*address).or_default().retry_at = Some(now + RETRY_PAUSE);
-                }
-                Subject::Node(node) => drop(self.heartbeat_retry_at.insert(node.clone(), now + RETRY_PAUSE)),
-            },
+            (_, WriteOutcome::Changed | WriteOutcome::Unclear) => {
+                self.blocked.insert(write.subject.clone(), Some(now + RETRY_PAUSE));
+            }
         }
     }
 
@@ -231,7 +214,9 @@ impl AgentState {
             self.mine.clear();
         }
         self.tidy(now);
-        self.expect_heartbeats(now);
+        for node in self.claims.values().filter_map(Claimed::node) {
+            self.peers.expect(node, now);
+        }
         let given_up = self.give_up(now);
         self.hold(now);
         let mut deadline = NextDeadline { now, earliest: self.peers.next_change(now) };
@@ -246,9 +231,10 @@ impl AgentState {
                 self.remove_leases(&mut deadline, &mut writes);
             }
         }
-        writes.truncate(MAX_WRITES.saturating_sub(self.busy.len()));
+        let in_flight = self.blocked.values().filter(|until| until.is_none()).count();
+        writes.truncate(MAX_WRITES.saturating_sub(in_flight));
         for write in &writes {
-            self.busy.insert(write.subject.clone());
+            self.blocked.insert(write.subject.clone(), None);
             if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
                 // Until the write is answered, it is unknown whether the claim still names this agent.
                 self.mine.remove(address);
@@ -283,71 +269,34 @@ impl AgentState {
 }
 
 #[derive(Clone, Debug)]
-enum Claimed {
-    /// The claim exists. Without a holder, it was given back.
-    Stored { lease: Box<Lease>, holder: Option<Identity> },
-    /// The claim was deleted, but not given back. Its holder counts as the holder for the duration of a heartbeat,
-    /// because it may not have noticed the deletion yet.
-    Deleted { holder: Identity, since: Instant },
+struct Claimed {
+    /// `None` if the claim was given back.
+    holder: Option<Identity>,
+    /// The Lease, or when it was deleted: its holder may not have noticed that for the duration of a heartbeat.
+    lease: Result<Box<Lease>, Instant>,
 }
 
 impl Claimed {
     fn lease(&self) -> Option<&Lease> {
-        match self {
-            Self::Stored { lease, .. } => Some(lease),
-            Self::Deleted { .. } => None,
-        }
+        self.lease.as_deref().ok()
     }
 
     /// The node that the claim names or, if it was deleted, named.
     fn node(&self) -> Option<&str> {
-        match self {
-            Self::Stored { holder, .. } => holder.as_ref().and_then(Identity::agent_node),
-            Self::Deleted { holder, .. } => holder.agent_node(),
-        }
+        self.holder.as_ref().and_then(Identity::agent_node)
+    }
+
+    fn is_of(&self, term: &Term) -> bool {
+        self.lease.is_ok() && self.holder.as_ref() == Some(&term.identity)
     }
 }
 
 impl AgentState {
-    /// Adds or updates a claim.
-    fn apply_claim(&mut self, lease: &Lease, now: Instant) {
-        let Some(HolderClaim { address, holder }) = HolderClaim::of(lease) else { return };
-        let known = self.claims.get(&address).and_then(Claimed::lease);
-        if known.is_some_and(|known| Version::of(lease).is_known_beside(&Version::of(known))) {
-            return;
-        }
-        if let Some(node) = holder.as_ref().and_then(Identity::agent_node) {
-            self.claiming.insert(node.to_owned(), now);
-        }
-        self.claims.insert(address, Claimed::Stored { lease: Box::new(lease.clone()), holder });
-        self.check(address);
-    }
-
-    fn delete_claim(&mut self, lease: &Lease, now: Instant) {
-        let Some(HolderClaim { address, .. }) = HolderClaim::of(lease) else { return };
-        let known = self.claims.get(&address).and_then(Claimed::lease);
-        if known.is_some_and(|known| known.metadata.uid == lease.metadata.uid) {
-            self.claim_gone(address, now);
-        }
-    }
-
-    /// Replaces the recorded claims with a complete list.
-    fn replace_all_claims(&mut self, leases: &[Lease], now: Instant) {
-        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(HolderClaim::of).map(|claim| claim.address).collect();
-        let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
-        for address in missing {
-            self.claim_gone(address, now);
-        }
-        for lease in leases {
-            self.apply_claim(lease, now);
-        }
-    }
-
     fn claim_gone(&mut self, address: IpAddr, now: Instant) {
-        let Some(Claimed::Stored { holder, .. }) = self.claims.get(&address) else { return };
-        match holder.clone() {
-            Some(holder) => drop(self.claims.insert(address, Claimed::Deleted { holder, since: now })),
-            None => drop(self.claims.remove(&address)),
+        match self.claims.get_mut(&address) {
+            Some(Claimed { holder: Some(_), lease }) if lease.is_ok() => *lease = Err(now),
+            Some(Claimed { holder: None, .. }) => drop(self.claims.remove(&address)),
+            _ => return,
         }
         self.check(address);
     }
@@ -360,20 +309,12 @@ impl AgentState {
         }
     }
 
-    /// Waits from now on for the heartbeat of every node that claims an address without having one.
-    fn expect_heartbeats(&mut self, now: Instant) {
-        for node in self.claims.values().filter_map(Claimed::node) {
-            self.peers.expect(node, now);
-        }
-    }
-
     fn is_claimed_here(&self, address: IpAddr) -> bool {
-        matches!((self.claims.get(&address), &self.term),
-            (Some(Claimed::Stored { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
+        let (claimed, term) = (self.claims.get(&address), self.term.as_ref());
+        claimed.zip(term).is_some_and(|(claimed, term)| claimed.is_of(term))
     }
 }
 
-/// Whether an agent may claim an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Availability {
     Free,
@@ -382,13 +323,12 @@ enum Availability {
 }
 
 impl AgentState {
-    /// Puts missing heartbeats back, and ends silent ones, so that their owners can't renew them any more: first those
-    /// of nodes that claim addresses, because others wait for these addresses.
+    /// Puts missing heartbeats back, and ends silent ones, first those of nodes for whose addresses others wait.
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
-        for MissingHeartbeat { node, since } in self.peers.missing(deadline.now) {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
-                let lease = Box::new(put_back(&node, clock));
-                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::PutBack, lease });
+        for (node, since) in self.peers.missing(deadline.now) {
+            if self.may_write_heartbeat(node, since, ENDING_TURN, deadline) {
+                let (subject, lease) = (Subject::Node(node.to_owned()), Box::new(put_back(node, clock)));
+                writes.push(LeaseWrite { subject, kind: WriteKind::PutBack, lease });
             }
         }
         let claiming = self.claiming_nodes();
@@ -409,12 +349,9 @@ impl AgentState {
             Some(node) => node == self.node || self.peers.term_state(node, holder, now) == TermState::Over,
         };
         match self.claims.get(&address) {
-            None | Some(Claimed::Stored { holder: None, .. }) => Availability::Free,
-            Some(Claimed::Stored { holder: Some(holder), .. }) if *holder == term.identity => Availability::Ours,
-            Some(Claimed::Stored { holder: Some(holder), .. } | Claimed::Deleted { holder, .. }) if is_over(holder) => {
-                Availability::Free
-            }
-            Some(_) => Availability::Taken,
+            Some(claimed) if claimed.is_of(term) => Availability::Ours,
+            Some(Claimed { holder: Some(holder), .. }) if !is_over(holder) => Availability::Taken,
+            _ => Availability::Free,
         }
     }
 
@@ -424,7 +361,7 @@ impl AgentState {
         let assignments = Arc::clone(&self.assignments);
         for address in assignments.keys() {
             let availability = self.availability(*address, term, deadline.now);
-            if let Some(Claimed::Deleted { since, .. }) = self.claims.get(address) {
+            if let Some(Claimed { lease: Err(since), .. }) = self.claims.get(address) {
                 deadline.add(*since + HEARTBEAT.lease);
             }
             let history = self.histories.entry(*address).or_default();
@@ -434,8 +371,7 @@ impl AgentState {
                     free.insert(*address);
                     continue;
                 }
-                // The answer to the write of this claim was lost. Only a confirmed claim counts, so it is written
-                // again.
+                // The answer to the write of this claim was lost, and only a confirmed claim counts.
                 Availability::Ours if !self.mine.contains(address) => due.push(*address),
                 Availability::Ours | Availability::Taken => {}
             }
@@ -447,8 +383,7 @@ impl AgentState {
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
             for (address, order) in preference_order(&assignments, &self.live(deadline.now), &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
-                // The turns of preferred nodes begin when the address became free and they could claim it, or at
-                // their last claim.
+                // The turns of preferred nodes begin when they could claim the address, or at their last claim.
                 let free_since = self.histories.get(&address).and_then(|history| history.free_since);
                 let free_since = free_since.unwrap_or(deadline.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
@@ -464,7 +399,7 @@ impl AgentState {
                 deadline.add(until);
                 continue;
             }
-            if self.is_wanted(address, deadline.now) && self.may_write(address, deadline) {
+            if self.is_wanted(address, deadline.now) && self.may_write(&Subject::Address(address), deadline) {
                 let before = self.claims.get(&address).and_then(Claimed::lease);
                 let lease = Box::new(holder_lease(address, Some(&term.identity), before, clock));
                 writes.push(LeaseWrite { subject: Subject::Address(address), kind: WriteKind::Claim, lease });
@@ -472,17 +407,15 @@ impl AgentState {
         }
     }
 
-    /// Gives back the addresses that were claimed in this term and are no longer assigned to this node, once they
-    /// are off the network.
+    /// Gives back the addresses of this term that are no longer assigned to this node and are off the network.
     fn give_back(&self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for (address, claimed) in &self.claims {
-            if let Claimed::Stored { lease: before, holder: Some(holder) } = claimed
-                && *holder == term.identity
+            if claimed.is_of(term)
                 && !self.is_wanted(*address, deadline.now)
                 && self.is_off(*address)
-                && self.may_write(*address, deadline)
+                && self.may_write(&Subject::Address(*address), deadline)
             {
-                let lease = Box::new(holder_lease(*address, None, Some(before), clock));
+                let lease = Box::new(holder_lease(*address, None, claimed.lease(), clock));
                 writes.push(LeaseWrite { subject: Subject::Address(*address), kind: WriteKind::GiveBack, lease });
             }
         }
@@ -494,9 +427,8 @@ impl AgentState {
         held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
     }
 
-    /// Leaves addresses that the network of this node can't hold to other nodes for a while, and returns them. If no
-    /// other living node may hold an address, this node goes on trying. The time doubles with each failure, so that an
-    /// address that no node can hold moves ever more rarely.
+    /// Leaves addresses that the network of this node can't hold to other living nodes, if there are any, and returns
+    /// them. The time doubles with each failure, so that an address that no node can hold moves ever more rarely.
     fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
         let failing = self.observed.failing.iter().copied();
         let failing =
@@ -514,7 +446,6 @@ impl AgentState {
         given_up
     }
 
-    /// Whether another living node may hold the address.
     fn has_others(&self, address: IpAddr, now: Instant) -> bool {
         let Some(assigned) = self.assignments.get(&address) else { return false };
         self.peers.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
@@ -537,19 +468,19 @@ impl AgentState {
         self.left_to_others_until(address, now).or_else(of_node)
     }
 
-    fn may_write(&self, address: IpAddr, deadline: &mut NextDeadline) -> bool {
-        let retry_at = self.histories.get(&address).and_then(|history| history.retry_at);
-        !self.busy.contains(&Subject::Address(address)) && retry_at.is_none_or(|retry_at| deadline.is_due(retry_at))
+    fn may_write(&self, subject: &Subject, deadline: &mut NextDeadline) -> bool {
+        match self.blocked.get(subject) {
+            None => true,
+            Some(None) => false,
+            Some(Some(until)) => deadline.is_due(*until),
+        }
     }
 
-    /// Whether this agent may write the heartbeat of another node now. The first agent in the order of turns may write
-    /// it from `since` on, and each further agent one `pause` later.
+    /// Whether it is the turn of this agent, of one `pause` since `since`, to write the heartbeat of another node.
     fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, deadline: &mut NextDeadline) -> bool {
-        if node == self.node || self.busy.contains(&Subject::Node(node.to_owned())) {
-            return false;
-        }
-        let due = since + pause * self.turn(node, deadline.now);
-        deadline.is_due(self.heartbeat_retry_at.get(node).map_or(due, |retry_at| due.max(*retry_at)))
+        node != self.node
+            && self.may_write(&Subject::Node(node.to_owned()), deadline)
+            && deadline.is_due(since + pause * self.turn(node, deadline.now))
     }
 
     /// The number of agents that come before this one for a task that any agent may do.
@@ -559,7 +490,6 @@ impl AgentState {
         u32::try_from(turn.unwrap_or_default()).unwrap_or(u32::MAX).min(TURNS)
     }
 
-    /// The nodes that claim addresses.
     fn claiming_nodes(&self) -> BTreeSet<&str> {
         self.claims.values().filter_map(Claimed::node).collect()
     }
@@ -570,11 +500,11 @@ impl AgentState {
     }
 
     fn tidy(&mut self, now: Instant) {
-        let ended = |since: Instant| now >= since + HEARTBEAT.lease;
-        self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
+        self.claims
+            .retain(|_, claimed| claimed.lease.as_ref().err().is_none_or(|since| now < *since + HEARTBEAT.lease));
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
         self.peers.forget_missing(|node| nodes.contains(node));
-        self.heartbeat_retry_at.retain(|_, retry_at| now < *retry_at);
+        self.blocked.retain(|_, until| until.is_none_or(|until| now < until));
         self.claiming.retain(|_, last| now < *last + TURN * TURNS);
         let (assignments, claims, desired, observed) = (&self.assignments, &self.claims, &self.desired, &self.observed);
         self.histories.retain(|address, history| {
@@ -598,7 +528,7 @@ impl AgentState {
             let history = self.histories.entry(address).or_default();
             let since = *history.unassigned_since.get_or_insert(deadline.now);
             let gave_back = history.gave_back;
-            let Some(Claimed::Stored { lease, holder }) = self.claims.get(&address) else { continue };
+            let Some(Claimed { lease: Ok(lease), holder }) = self.claims.get(&address) else { continue };
             let due = if gave_back && holder.is_none() {
                 since
             } else if self.availability(address, &term, deadline.now) == Availability::Free {
@@ -607,7 +537,7 @@ impl AgentState {
             } else {
                 continue;
             };
-            if deadline.is_due(due) && self.may_write(address, deadline) {
+            if deadline.is_due(due) && self.may_write(&Subject::Address(address), deadline) {
                 let subject = Subject::Address(address);
                 writes.push(LeaseWrite { subject, kind: WriteKind::Remove, lease: lease.clone() });
             }

@@ -16,15 +16,13 @@ pub const JITTER: Duration = Duration::from_millis(500);
 pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time limit of a request. Several requests must fit into what is left of a term after a failed renewal.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long an agent that has just started waits before it claims free addresses, because other agents may be starting,
-/// too.
+/// How long an agent that has just started claims no free address, because other agents may be starting, too.
 pub const SETTLE: Duration = Duration::from_secs(3);
 /// For how long a free address is left to each node that is preferred for it.
 pub const TURN: Duration = Duration::from_secs(2);
 /// The maximum number of turns that an agent waits: the preferred nodes may have failed together.
 pub const TURNS: u32 = 2;
-/// For how long a heartbeat may be missing before other agents put it back: its owner puts it back at its next
-/// renewal.
+/// How long a heartbeat may be missing: its owner puts it back at its next renewal.
 pub const MISSING_GRACE: Duration = Duration::from_secs(10);
 /// For how long ending a silent heartbeat is left to each agent that comes before this one.
 pub const ENDING_TURN: Duration = Duration::from_millis(500);
@@ -34,14 +32,11 @@ pub const LEFT_BEHIND: Duration = Duration::from_secs(60);
 pub const REMOVING_TURN: Duration = Duration::from_secs(10);
 /// The age at which a heartbeat that was given back or ended is removed.
 pub const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
-/// The number of write requests that may be in flight at once.
 pub const MAX_WRITES: usize = 32;
 /// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
 pub const WATCH_SILENCE: Duration = Duration::from_secs(12);
-/// The time limit of one step on the network: several steps fit between the end of a term and the end of its
-/// heartbeat.
+/// The time limit of a step on the network: several fit between the end of a term and that of its heartbeat.
 pub const STEP_TIMEOUT: Duration = Duration::from_millis(800);
-/// The time limit for releasing all addresses when the agent is stopped.
 pub const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The pauses between the repeated announcements of an address that was added: a single announcement may be lost.
 pub const ANNOUNCEMENT_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
@@ -49,18 +44,15 @@ pub const ANNOUNCEMENT_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration
 pub const MAX_FAILURES: u32 = 5;
 /// For how long the address is then left to other nodes. The time doubles with each further failure.
 pub const AWAY: Duration = Duration::from_secs(60);
-/// The longest time that an address is left to other nodes. Earlier failures no longer count when this much time has
-/// passed after the address was left to other nodes.
+/// The longest time that an address is left to other nodes. After it, earlier failures no longer count.
 pub const MAX_TIME_AWAY: Duration = Duration::from_secs(600);
 /// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
 pub const STALLED: Duration = Duration::from_secs(60);
-/// The pause before the firewall is written again although nothing has changed, because another program may have emptied
-/// it.
+/// The pause before the firewall is written again, because another program may have emptied it.
 pub const FIREWALL_REWRITE: Duration = Duration::from_secs(20);
 
 /// Collects the times at which there is something to do, and keeps the earliest one in the future.
 pub struct NextDeadline {
-    /// The time of the plan.
     pub now: Instant,
     /// The earliest deadline after `now`; `None` if there is none.
     pub earliest: Option<Instant>,

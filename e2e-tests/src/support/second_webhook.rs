@@ -66,7 +66,7 @@ pub struct Endpoint {
 pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) -> Endpoint {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
-    let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes()).unwrap();
+    let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.as_bytes()).unwrap();
     let limits = Limits { reviews: 16, ..Limits::default() };
     let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
     let url = format!("https://{}/mutate", server.local_addr());
@@ -77,7 +77,7 @@ pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static
         scrapes: Scrapes::new(String::new),
     };
     tokio::spawn(async move { server.run(backend, &certificate, std::future::pending()).await });
-    Endpoint { url, ca_bundle: STANDARD.encode(authority.certificate()), calls }
+    Endpoint { url, ca_bundle: STANDARD.encode(&authority.certificate), calls }
 }
 
 /// Starts and registers a webhook for the Services that are created in a namespace, until the test ends. It is called

@@ -167,8 +167,8 @@ async fn broken_secret_is_reported_and_left_alone() {
     let client = plane.client();
     let [one, other] = [(), ()].map(|()| issuer::Authority::generate(some_day()).unwrap());
     let leaf = one.issue(&["a".to_owned()], some_day()).unwrap();
-    let (crt, key) = (one.certificate(), one.key().pem());
-    let two = format!("{crt}{}", other.certificate());
+    let (crt, key) = (&*one.certificate, &*one.key);
+    let two = format!("{crt}{}", other.certificate);
     type Data<'a> = &'a [(&'a str, &'a str)];
     struct Case<'a> {
         name: &'static str,
@@ -192,12 +192,12 @@ async fn broken_secret_is_reported_and_left_alone() {
         },
         Case {
             name: "others-key",
-            data: &[("ca.crt", crt), ("ca.key", other.key().pem())],
+            data: &[("ca.crt", crt), ("ca.key", &other.key)],
             reason: "ca.crt: the key does not belong to the certificate",
         },
         Case {
             name: "leaf",
-            data: &[("ca.crt", &leaf.certificate), ("ca.key", leaf.key.pem())],
+            data: &[("ca.crt", &leaf.certificate), ("ca.key", &leaf.key)],
             reason: "ca.crt: the certificate is not that of an authority",
         },
         Case {

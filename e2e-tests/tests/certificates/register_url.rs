@@ -49,7 +49,8 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 21, 9, 9);
 
 /// Starts a server with [`OneAddress`] and a certificate of this authority.
 async fn serve(authority: &Authority) -> (Task<()>, String) {
-    let limits = Limits { linger: Duration::ZERO, drain: Duration::ZERO, ..Limits::default() };
+    let mut limits = Limits { linger: Duration::ZERO, ..Limits::default() };
+    limits.time.drain = Duration::ZERO;
     let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
     let url = format!("https://{}", server.local_addr());
     let backend = Backend {

@@ -42,8 +42,8 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
     let (end, signs) = if full { (90, 75) } else { (3600, 12) };
     let (namespace, begin) = (plane.namespace("server").await, Timestamp::now());
     let (old, new) = (mortal(begin, end), successor(begin, signs));
-    let data = json!({"ca.crt": old.certificate(), "ca.key": old.key().pem(),
-        "next.crt": new.certificate(), "next.key": new.key().pem()});
+    let data = json!({"ca.crt": old.certificate, "ca.key": old.key,
+        "next.crt": new.certificate, "next.key": new.key});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": data});
     let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
     send(&plane.client(), Method::POST, &secrets, Some(&secret)).await.unwrap();
@@ -59,7 +59,7 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
         // A client that trusts only the new authority shows that all replicas have a certificate of it.
         for nth in 0..REPLICAS {
             let port = replicas.server(nth).port();
-            let signed = async || handshake(port, new.certificate()).await.ok();
+            let signed = async || handshake(port, &new.certificate).await.ok();
             eventually("a certificate of the new authority", signed).await;
         }
         done.store(true, Ordering::Release);

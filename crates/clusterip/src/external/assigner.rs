@@ -17,18 +17,16 @@ use serde_json::{Value, json};
 
 use super::external_metrics::AssignmentResult;
 use super::waiting::{Answer, WaitsFor};
-use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_service_event};
+use crate::leader::event_recorder::{CONTROLLER, EventContent, EventQueue};
 
 #[derive(Clone)]
-pub(super) struct Assigner {
-    pub evaluator: Evaluator,
-    pub client: Client,
+pub(crate) struct Assigner {
+    pub(crate) evaluator: Evaluator,
+    pub(crate) client: Client,
+    pub(crate) events: EventQueue,
 }
 
-/// What asking about a Service has led to.
 pub(super) struct Asked {
-    /// `None` if there was nothing to do.
-    pub result: Option<AssignmentResult>,
     pub answer: Answer,
     /// Why the Service gets no address; empty if it does.
     pub reason: String,
@@ -37,27 +35,37 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    fn done(result: Option<AssignmentResult>, answer: Answer) -> Self {
-        Self { result, answer, reason: String::new(), uid: None }
+    fn done(answer: Answer) -> Self {
+        Self { answer, reason: String::new(), uid: None }
+    }
+
+    /// The result to count; `None` if there was nothing to do.
+    pub fn result(&self) -> Option<AssignmentResult> {
+        match &self.answer {
+            Answer::Settled => None,
+            Answer::Assigned => Some(AssignmentResult::Assigned),
+            Answer::Changed => Some(AssignmentResult::Conflict),
+            Answer::Waits(WaitsFor::ApiServer { .. }) => Some(AssignmentResult::Failed),
+            Answer::Waits(_) => Some(AssignmentResult::Refused),
+        }
     }
 }
 
 impl Assigner {
-    pub async fn ask(&self, id: &ServiceKey) -> Asked {
+    pub(super) async fn ask(&self, id: &ServiceKey) -> Asked {
         self.decide(id).await.unwrap_or_else(|reason| {
             let answer = Answer::Waits(WaitsFor::ApiServer { namespace: id.namespace.clone() });
-            Asked { result: Some(AssignmentResult::Failed), answer, reason, uid: None }
+            Asked { answer, reason, uid: None }
         })
     }
 
-    /// Asks the policy, and writes the record according to its answer.
     async fn decide(&self, id: &ServiceKey) -> Result<Asked, String> {
         let path = service_path(&id.namespace, &id.name);
         let request = Request::get(&path).body(Vec::new()).map_err(|error| error.to_string())?;
         // With all its fields, a Service that a tenant has made large would take dozens of megabytes.
         let service: PartialObject = match self.client.request(request).await {
             Ok(service) => service,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Asked::done(None, Answer::Settled)),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Asked::done(Answer::Settled)),
             Err(error) => return Err(error_message(&error)),
         };
         let version = service.metadata.resource_version.clone();
@@ -84,7 +92,7 @@ impl Assigner {
         let changed = external.filter(|external| external.changes());
         let Some(after) = changed.map(|external| in_record(&external.addresses)).filter(|after| after != record) else {
             if !record.is_empty() {
-                return Ok(Asked::done(None, Answer::Settled));
+                return Ok(Asked::done(Answer::Settled));
             }
             let message = decision.denial().map(|denial| denial.message.clone());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
@@ -93,21 +101,18 @@ impl Assigner {
                 Some(pool) => WaitsFor::Address { pool, families },
                 None => WaitsFor::Pool { namespace: id.namespace.clone() },
             };
-            let (result, answer) = (Some(AssignmentResult::Refused), Answer::Waits(waits_for));
-            return Ok(Asked { result, answer, reason, uid: Some(uid) });
+            return Ok(Asked { answer: Answer::Waits(waits_for), reason, uid: Some(uid) });
         };
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
         let annotations = json!({RECORD_ANNOTATION: value});
         let body = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
-        // Commit before the watch can deliver the Service with these addresses. Until an evaluation is committed, its
-        // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
-        // soon, they would stay reserved for a long time without an owner.
+        // Commit before the watch can deliver the Service with these addresses. Otherwise they stay reserved, and if
+        // the Service is deleted soon, they do so for a long time without an owner.
         evaluation.commit(&[]);
         match patch(&self.client, &path, &body).await {
             Ok(()) => {}
-            // Another program changed the Service meanwhile.
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                return Ok(Asked::done(Some(AssignmentResult::Conflict), Answer::Changed));
+                return Ok(Asked::done(Answer::Changed));
             }
             Err(error) => return Err(error_message(&error)),
         }
@@ -116,20 +121,18 @@ impl Assigner {
         if !warnings.is_empty() {
             // Admission would have shown these warnings to the author of the Service.
             tracing::warn!(namespace, name, warnings, "the Service does not get everything that it asks for");
-            self.report_unavailable(id, &uid, warnings).await;
+            self.report_unavailable(id, &uid, warnings);
         }
         // A record that was removed is not counted as given.
-        Ok(Asked::done((!after.is_empty()).then_some(AssignmentResult::Assigned), Answer::Settled))
+        Ok(Asked::done(if after.is_empty() { Answer::Settled } else { Answer::Assigned }))
     }
 
-    /// Writes the Event about a Service that does not get what it asks for.
-    pub async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
+    pub(super) fn report_unavailable(&self, ServiceKey { namespace, name }: &ServiceKey, uid: &str, note: String) {
         let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
-        publish_service_event(&self.client, id, "Assign", content, None).await;
+        self.events.tell(("v1", "Service"), (Some(namespace), name), "Assign", content);
     }
 }
 
-/// Sends a merge patch.
 pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<(), kube::Error> {
     let request = Request::patch(format!("{path}?fieldManager={CONTROLLER}"))
         .header("content-type", "application/merge-patch+json")

@@ -3,17 +3,15 @@
 //!
 //! # Guarantees
 //! - Every Service that gets external addresses from this product has them recorded, even if no webhook saw it.
-//! - The status of such a Service contains exactly those of its addresses that a living agent holds. The status of any
-//!   other Service is not changed.
+//! - The status of such a Service contains exactly those of its addresses that a living agent holds. That of any other
+//!   Service is not changed.
 //! - The controller asks the policy, as admission does, and writes the answer only to the version that it asked about.
-//! - An Event on the Service reports when another node holds one of its addresses, and when no node has held the
-//!   address for a while. Changes that happen while no process leads are not reported.
-//! - No namespace delays others. A look at the Services costs little for each Service that has no address, and writes
-//!   only what has changed, for a limited time. The namespaces take turns. Questions to the policy and Events run
-//!   beside it.
+//! - An Event reports when another node holds an address, and when no node has held it for a while, unless no process
+//!   leads.
+//! - No namespace delays others. A look at the Services writes only what has changed, for a limited time. The
+//!   namespaces take turns. Questions to the policy and Events run beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,12 +19,12 @@ use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::backoff::{RetryBackoff, pause_after};
-use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::external::assignment_builder::{Owners, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::recorded;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::StoredService;
+use clusterip_cluster::metrics::length;
 use clusterip_cluster::object::service_path;
 use clusterip_cluster::panics;
 use clusterip_cluster::watch::partial_object::PartialObject;
@@ -39,9 +37,9 @@ use clusterip_failover::holders::Observer;
 use clusterip_failover::leases::keep_used_fields;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -49,10 +47,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::assigner::{Asked, Assigner, patch};
 use super::external_metrics::{AssignmentResult, ExternalMetrics};
-use super::holder_reports::{Assigned, HolderReport, HolderReports};
+use super::holder_reports::{Assigned, HolderReports};
 use super::waiting::{Question, Report, Waiting};
-use crate::leader::event_recorder::{EventContent, publish_service_event};
-use crate::leader::{Gate, GateChange, joined_task};
+use crate::leader::Gate;
+use crate::leader::event_recorder::EventContent;
 use crate::text::joined;
 use crate::usage;
 
@@ -64,15 +62,12 @@ const WRITE_TIME: Duration = Duration::from_millis(500);
 const REWRITE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before a status is written again that the API server refuses. The first one is [`REWRITE_PAUSE`].
 const MAX_REWRITE_PAUSE: Duration = Duration::from_secs(60);
-/// How many statuses are written at once, and how many Events.
 const WRITES: usize = 8;
 
 pub struct Controller {
-    pub evaluator: Evaluator,
-    pub client: Client,
+    pub(crate) assigner: Assigner,
     /// The namespace of the agents' Leases.
     pub namespace: String,
-    /// Open while this process leads and the settings have pools of external addresses.
     pub(crate) gate: Gate,
     pub metrics: ExternalMetrics,
 }
@@ -82,7 +77,6 @@ struct Term {
     observer: Observer,
     /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
-    /// Whether a complete list of Leases was received.
     complete: bool,
     /// The node that holds each address, when the Services were last looked at.
     holders: Arc<BTreeMap<IpAddr, String>>,
@@ -92,14 +86,11 @@ struct Term {
     next_look: Option<Instant>,
     earliest_look: Option<Instant>,
     waiting: Waiting<Version>,
-    /// The statuses that the API server has refused.
     refused: BTreeMap<ServiceKey, Refused>,
     holder_reports: HolderReports,
-    events: JoinSet<()>,
 }
 
-/// What the answer of the policy about a Service depends on, besides the addresses in use. Each part stays the same
-/// until it changes.
+/// What an answer of the policy depends on besides the addresses in use. A part stays the same until it changes.
 struct Version {
     service: Arc<StoredService>,
     namespace: Option<Arc<Result<NamespaceMeta, TypeMismatch>>>,
@@ -108,20 +99,17 @@ struct Version {
 
 impl PartialEq for Version {
     fn eq(&self, other: &Self) -> bool {
-        let pointer = |version: &Self| version.namespace.as_ref().map(Arc::as_ptr);
-        Arc::ptr_eq(&self.service, &other.service)
-            && pointer(self) == pointer(other)
-            && Arc::ptr_eq(&self.settings, &other.settings)
+        let pointers =
+            |it: &Self| (Arc::as_ptr(&it.service), it.namespace.as_ref().map(Arc::as_ptr), Arc::as_ptr(&it.settings));
+        pointers(self) == pointers(other)
     }
 }
 
-/// What a look at all Services has found.
 #[derive(Default)]
 struct Look {
     owners: Owners,
     /// The addresses of the pools that Services have or claim.
     in_use: BTreeSet<IpAddr>,
-    /// The statuses to write.
     statuses: Vec<Status>,
     lacking: BTreeMap<ServiceKey, Version>,
 }
@@ -132,7 +120,12 @@ struct Status {
     held: Vec<IpAddr>,
 }
 
-/// A status that the API server has refused.
+impl PartialEq for Status {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.service, &other.service) && self.held == other.held
+    }
+}
+
 struct Refused {
     status: Status,
     failures: u32,
@@ -140,50 +133,30 @@ struct Refused {
     until: Instant,
 }
 
-impl Refused {
-    fn is_about(&self, status: &Status) -> bool {
-        Arc::ptr_eq(&self.status.service, &status.service) && self.status.held == status.held
-    }
-
-    fn is_due(&self, status: &Status, now: Instant) -> bool {
-        self.until <= now || !self.is_about(status)
-    }
-}
-
 impl Controller {
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
-        // Every wait ends at the shutdown, also those for the API server.
-        tokio::select! {
-            biased;
-            () = shutdown => {}
-            () = self.work() => {}
-        }
-    }
-
-    async fn work(&mut self) {
+    pub async fn run(mut self) {
         while let Some(settings) = self.gate.opened().await {
             self.term(settings).await;
             // Only the leader reports these metrics.
             self.metrics.pools(&[]);
-            self.metrics.waiting(0);
+            self.metrics.waiting.set(0);
         }
     }
 
     async fn term(&mut self, mut settings: Arc<LiveSettings>) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let leases: Api<Lease> = Api::namespaced(self.assigner.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
         let mut leases = pin!(watcher(leases, labels).modify(keep_used_fields).backoff(RetryBackoff::default()));
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();
-        let assigner = Assigner { evaluator: self.evaluator.clone(), client: self.client.clone() };
         let mut questions = JoinSet::new();
         // Without all Services, the first look would miss addresses, which the second would report as new holders.
-        self.evaluator.stores().completed().await;
+        self.assigner.evaluator.stores().completed().await;
         loop {
             let now = Instant::now();
             while let Some(question) = term.waiting.next(now) {
-                let assigner = assigner.clone();
+                let assigner = self.assigner.clone();
                 questions.spawn(async move {
                     let asked = assigner.ask(&question.service).await;
                     (question, asked)
@@ -193,12 +166,12 @@ impl Controller {
             let due = due.into_iter().chain([term.waiting.next_due(now)]).flatten().min();
             let due = due.map(|due| due.max(term.earliest_look.unwrap_or(due)));
             tokio::select! {
-                change = self.gate.changed() => match change {
-                    GateChange::Settings(changed) => {
+                changed = self.gate.changed() => match changed {
+                    Some(changed) => {
                         settings = changed;
                         term.look_soon();
                     }
-                    GateChange::NoWork | GateChange::NotLeading => return,
+                    None => return,
                 },
                 Some(event) = leases.next() => {
                     if term.handle_lease_event(event) {
@@ -206,8 +179,7 @@ impl Controller {
                     }
                 }
                 () = changed.notified() => term.look_soon(),
-                (question, asked) = joined_task(&mut questions) => self.answered(&assigner, &mut term, question, asked),
-                () = joined_task(&mut term.events) => {}
+                Some(Ok((question, asked))) = questions.join_next() => self.answered(&mut term, question, asked),
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     term.next_look = None;
                     if term.complete {
@@ -230,18 +202,15 @@ impl Controller {
         };
         let listener = move |event: &Event<PartialObject>| {
             let Some(changed) = changed.upgrade() else { return false };
-            match event {
-                Event::Init => {}
-                Event::InitDone => changed.notify_one(),
-                Event::InitApply(service) | Event::Apply(service) | Event::Delete(service) => {
-                    if matters(service) {
-                        changed.notify_one();
-                    }
-                }
-            }
+            let is_change = match event {
+                Event::Init => false,
+                Event::InitDone => true,
+                Event::InitApply(service) | Event::Apply(service) | Event::Delete(service) => matters(service),
+            };
+            is_change.then(|| changed.notify_one());
             true
         };
-        self.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
+        self.assigner.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
     }
 
     /// Writes the statuses that have changed, and finds the Services that lack addresses.
@@ -249,7 +218,7 @@ impl Controller {
         term.holders = Arc::new(term.observer.holders(Instant::now()));
         let external = &settings.settings.external;
         let (stores, of_look, holders) =
-            (self.evaluator.stores().clone(), Arc::clone(settings), Arc::clone(&term.holders));
+            (self.assigner.evaluator.stores().clone(), Arc::clone(settings), Arc::clone(&term.holders));
         let look = panics::catch_blocking(move || Look::at(&stores, &of_look, &holders)).await;
         let Ok(Look { owners, in_use, statuses, lacking }) =
             look.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"))
@@ -265,7 +234,7 @@ impl Controller {
         term.waiting.freed(&freed.map(|pool| &*pool.name).collect::<Vec<_>>());
         term.in_use = in_use;
         term.waiting.set(lacking, Instant::now());
-        self.metrics.waiting(term.waiting.count());
+        self.metrics.waiting.set(length(term.waiting.count()));
     }
 
     /// Writes these statuses, as long as there is time. Returns when to look again, if any is left.
@@ -277,8 +246,10 @@ impl Controller {
         let wanted: BTreeSet<&ServiceKey> = statuses.iter().map(|status| status.service.key()).collect();
         refused.retain(|id, _| wanted.contains(id));
         let now = Instant::now();
-        let is_due =
-            |status: &Status| refused.get(status.service.key()).is_none_or(|refused| refused.is_due(status, now));
+        let is_due = |status: &Status| {
+            let known = refused.get(status.service.key());
+            known.is_none_or(|known| known.until <= now || known.status != *status)
+        };
         let due: Vec<Status> = statuses.into_iter().filter(is_due).collect();
         let mut left = due.len();
         let writes = stream::iter(in_turns(due)).take_until(sleep(WRITE_TIME));
@@ -288,7 +259,7 @@ impl Controller {
             match written {
                 Ok(()) => drop(refused.remove(&id)),
                 Err(kube::Error::Api(_)) => {
-                    let before = refused.get(&id).filter(|known| known.is_about(&status));
+                    let before = refused.get(&id).filter(|known| known.status == status);
                     let failures = before.map_or(1, |before| before.failures.saturating_add(1));
                     let until = Instant::now() + pause_after(failures, REWRITE_PAUSE, MAX_REWRITE_PAUSE);
                     refused.insert(id, Refused { status, failures, until });
@@ -308,60 +279,46 @@ impl Controller {
             shown: service.shown().contains(address),
             holder: term.holders.get(address).cloned(),
         });
-        let reports = term.holder_reports.changes(seen.collect(), Instant::now());
-        let mut events = Vec::new();
-        for report in reports {
+        for report in term.holder_reports.changes(seen.collect(), Instant::now()) {
             let Some(service) = owners.get(&report.address) else { continue };
             if report.before.is_some() {
-                self.metrics.taken_over();
+                self.metrics.takeovers.inc();
             }
             let (ServiceKey { namespace, name }, note) = (service.key(), report.note());
-            match report.reason().1 {
+            let (reason, warning) = report.reason();
+            match warning {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
-            events.push((service.key().clone(), report));
-        }
-        if !events.is_empty() {
-            let client = self.client.clone();
-            let write = move |(id, report): (ServiceKey, HolderReport)| {
-                let client = client.clone();
-                async move {
-                    let (reason, warning) = report.reason();
-                    let content = EventContent { uid: &report.uid, warning, reason, note: report.note() };
-                    publish_service_event(&client, &id, "Hold", content, None).await;
-                }
-            };
-            term.events.spawn(stream::iter(events).for_each_concurrent(WRITES, write));
+            let content = EventContent { uid: &report.uid, warning, reason, note };
+            self.assigner.events.tell(("v1", "Service"), (Some(namespace), name), "Hold", content);
         }
     }
 
-    /// Notes the answer about a Service that lacks addresses.
-    fn answered(&self, assigner: &Assigner, term: &mut Term, question: Question, asked: Asked) {
-        let (id, Asked { result, answer, reason, uid }) = (question.service.clone(), asked);
+    fn answered(&self, term: &mut Term, question: Question, asked: Asked) {
+        let (id, result) = (question.service.clone(), asked.result());
+        let Asked { answer, reason, uid } = asked;
         let Report { is_new, as_event } = term.waiting.answered(question, answer, &reason, Instant::now());
         let is_counted = |result: &AssignmentResult| is_new || *result != AssignmentResult::Refused;
         if let Some(result) = result.filter(is_counted) {
             self.metrics.assigned(result);
         }
-        self.metrics.waiting(term.waiting.count());
+        self.metrics.waiting.set(length(term.waiting.count()));
         if is_new {
             tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
         }
         if let Some(uid) = uid.filter(|_| as_event) {
-            let assigner = assigner.clone();
-            term.events.spawn(async move { assigner.report_unavailable(&id, &uid, reason).await });
+            self.assigner.report_unavailable(&id, &uid, reason);
         }
     }
 
-    /// Writes the held addresses of a Service to its status.
     async fn write_status(&self, status: Status) -> (Status, kube::Result<()>) {
         let Status { service, held } = &status;
         let ServiceKey { namespace, name } = service.key();
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
         let body = json!({"metadata": {"uid": service.uid()}, "status": {"loadBalancer": {"ingress": ingress}}});
         let (path, addresses) = (format!("{}/status", service_path(namespace, name)), joined(held, ","));
-        let written = patch(&self.client, &path, &body).await;
+        let written = patch(&self.assigner.client, &path, &body).await;
         match &written {
             Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),
             Err(error) => {
@@ -415,8 +372,7 @@ impl Look {
     }
 }
 
-/// Whether the status of a Service contains exactly these addresses. The texts are compared: other programs read them,
-/// and may not accept another spelling of an address.
+/// Whether a status has exactly these addresses, as texts: other programs may not accept another spelling.
 fn shows(service: &StoredService, held: &[IpAddr]) -> bool {
     let written = service.ingress().and_then(Value::as_array).into_iter().flatten();
     let written: BTreeSet<&str> = written.filter_map(|entry| entry.get("ip")?.as_str()).collect();
@@ -424,7 +380,6 @@ fn shows(service: &StoredService, held: &[IpAddr]) -> bool {
     written == texts.iter().map(String::as_str).collect()
 }
 
-/// Orders the statuses so that the namespaces take turns.
 fn in_turns(mut statuses: Vec<Status>) -> Vec<Status> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     statuses.sort_by_cached_key(|status| {
@@ -441,8 +396,7 @@ impl Term {
         self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
     }
 
-    /// Handles an event. Returns whether the Services have to be looked at: after the first complete list, and when
-    /// the holder of an address has changed.
+    /// Handles an event. Returns whether to look: after the first complete list, and when a holder has changed.
     fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
         let was_complete = self.complete;
@@ -463,8 +417,4 @@ impl Term {
         // Services that changed before the first list of Leases was complete have not been looked at.
         self.complete && (!was_complete || self.observer.holders(now) != *self.holders)
     }
-}
-
-pub(crate) fn has_pools(settings: &LiveSettings) -> bool {
-    !settings.settings.external.pools.is_empty()
 }

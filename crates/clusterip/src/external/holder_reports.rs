@@ -1,5 +1,4 @@
-//! Decides which changes of the holders of external addresses to report: a new holder at once, and a missing holder
-//! when an address has had none for longer than a change takes.
+//! Decides which changes of holders to report: a new one at once, a missing one if that lasts longer than a change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,8 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long an address may be without a holder before that is reported. If a node fails, another node takes over within
-/// 25 s. A node that could not hold the address gives it back sooner than that.
+/// How long an address may be without a holder. If a node fails, another one takes over within 25 s.
 pub const GRACE: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +15,6 @@ pub struct Assigned {
     pub uid: String,
     /// Whether the status of the Service contains the address. Then its holder was reported already.
     pub shown: bool,
-    /// The node that holds the address; `None` if no node does.
     pub holder: Option<String>,
 }
 
@@ -40,7 +37,6 @@ pub struct HolderReports {
 #[derive(Debug)]
 struct Known {
     uid: String,
-    /// The node that held the address last.
     last: Option<String>,
     /// When the address lost its holder; `None` if it has one.
     unheld: Option<Instant>,
@@ -49,10 +45,8 @@ struct Known {
 }
 
 impl HolderReports {
-    /// The changes to report now, ordered by address. `assigned` contains all assigned addresses.
-    ///
-    /// The first call does not report the holder of an address that the status of the Service contains, because the
-    /// previous leader has reported it.
+    /// The changes to report now, ordered by address, of all `assigned` ones. The first call reports no holder of an
+    /// address that the status of the Service shows, because the previous leader has reported it.
     pub fn changes(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<HolderReport> {
         let owners: BTreeMap<IpAddr, &str> = assigned.iter().map(|one| (one.address, &*one.uid)).collect();
         self.known.retain(|address, known| owners.get(address) == Some(&&*known.uid));
@@ -95,7 +89,6 @@ impl HolderReports {
 }
 
 impl HolderReport {
-    /// The reason of the Event, and whether the Event is a warning.
     pub fn reason(&self) -> (&'static str, bool) {
         match self.node {
             Some(_) => ("ExternalAddressHeld", false),

@@ -5,7 +5,7 @@
 //!   of holders are reported.
 //! - `plan_state` collects the addresses of all Services for a plan.
 
-mod assigner;
+pub(crate) mod assigner;
 pub(crate) mod controller;
 pub(crate) mod external_metrics;
 mod holder_reports;

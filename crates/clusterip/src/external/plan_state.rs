@@ -7,11 +7,8 @@ use clusterip_core::external::stored::{claimed, in_use, read, requested, shown};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-/// The external addresses of the pools during a plan.
-///
-/// The manifests are planned in order, as if the Services were created in this order. An address that a later manifest
-/// names is given only to Services that name it as well, so addresses that were set by hand stay available for the
-/// manifests that name them.
+/// The external addresses of the pools during a plan, in which the manifests are created in their order. An address
+/// that a later manifest names is given only to Services that name it as well: it may be set by hand.
 pub struct PlanState {
     settings: ExternalSettings,
     /// The Services that have each address: first those of the cluster, then those that were planned.
@@ -21,17 +18,14 @@ pub struct PlanState {
 }
 
 impl PlanState {
-    /// The state before the first manifest, without any Service.
     pub fn new(settings: &ExternalSettings) -> Self {
         Self { settings: settings.clone(), has: BTreeMap::new(), wants: BTreeMap::new() }
     }
 
-    /// Adds a Service of the cluster with the addresses that it has or claims.
     pub fn add_existing(&mut self, owner: &str, service: &Value) {
         self.add(owner, in_use(service));
     }
 
-    /// Adds a manifest that is yet to be planned, with the addresses that it names.
     pub fn add_pending(&mut self, index: usize, owner: &str, manifest: &Value) {
         for address in self.named(manifest) {
             self.wants.entry(address).or_default().insert(index, owner.to_owned());
@@ -47,8 +41,7 @@ impl PlanState {
         }
     }
 
-    /// Records the result of a manifest. Its Service becomes `placed`; `None` means that the policy denied it. The
-    /// Service keeps the addresses that the status of `before` contains.
+    /// Records the result of a manifest: its Service as it is `placed`, unless the policy denied it, and was `before`.
     pub fn set_planned(&mut self, index: usize, owner: &str, placed: Option<&Value>, before: Option<&Value>) {
         for owners in self.wants.values_mut() {
             owners.remove(&index);

@@ -1,9 +1,8 @@
 //! The Services that lack external addresses: decides about which one the policy is asked next.
 //!
 //! A tenant can create thousands of Services that get no address, and change them all the time. So the namespaces take
-//! turns, and the policy is asked about one Service of a namespace at a time. It is asked about a Service once for each
-//! version of what its answer depends on. Further questions are about all Services that wait for the same thing: when
-//! that may have changed, the policy is asked about them one after the other until it refuses one.
+//! turns with one question at a time, and the policy is asked about a Service once for each version of what its answer
+//! depends on. When what several Services wait for may have changed, it is asked about them until it refuses one.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -11,7 +10,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use clusterip_core::service_key::ServiceKey;
 use tokio::time::{Duration, Instant};
 
-/// How many questions there are at a time.
 const QUESTIONS: usize = 8;
 /// How long after a refusal the policy is asked again about one of the Services that wait for the same thing.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -20,7 +18,6 @@ const EVENTS: u32 = 16;
 /// How long it takes until one more may be written.
 const EVENT_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a Service waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
     /// A free address of a pool, of one of these families.
@@ -31,21 +28,20 @@ pub enum WaitsFor {
     ApiServer { namespace: String },
 }
 
-/// What a question has led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// There is nothing to do until the version changes.
     Settled,
+    /// The same: the Service has been given its addresses.
+    Assigned,
     /// The Service has changed meanwhile: the policy has to be asked again.
     Changed,
     Waits(WaitsFor),
 }
 
-/// A question that is being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub service: ServiceKey,
-    /// What the Service has waited for.
     waited_for: Option<WaitsFor>,
     /// The number of calls of [`Waiting::freed`] before the question.
     freed: u64,
@@ -55,10 +51,8 @@ pub struct Question {
 pub struct Waiting<V> {
     services: BTreeMap<ServiceKey, Lacking<V>>,
     namespaces: BTreeMap<String, OfNamespace>,
-    /// When the policy is asked again about one of the Services that wait for the same thing. For all others there is
-    /// no reason to expect a refusal.
+    /// When the policy is asked again about one of those that wait for this. Without an entry, they may get it now.
     refused: BTreeMap<WaitsFor, Instant>,
-    questions: usize,
     freed: u64,
     /// Counts the turns of namespaces, and the places in queues.
     turns: u64,
@@ -88,7 +82,6 @@ impl<V> Default for Waiting<V> {
             services: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             refused: BTreeMap::new(),
-            questions: 0,
             freed: 0,
             turns: 0,
             events: BTreeMap::new(),
@@ -114,6 +107,10 @@ impl<V: PartialEq> Waiting<V> {
             }
             self.enqueue(&id, None);
         }
+        self.namespaces.retain(|_, of| {
+            of.queues.retain(|_, queue| !queue.is_empty());
+            of.is_asking || !of.queues.is_empty()
+        });
         let namespaces = &self.namespaces;
         let has_waiting = |it: &WaitsFor| namespaces.values().any(|of| of.queues.contains_key(&Some(it.clone())));
         self.refused.retain(|it, again| *again > now || has_waiting(it));
@@ -130,13 +127,14 @@ impl<V: PartialEq> Waiting<V> {
 
     /// The next question; `None` if there are enough, or none is due. Each needs a call of [`Self::answered`].
     pub fn next(&mut self, now: Instant) -> Option<Question> {
-        if self.questions >= QUESTIONS {
+        if self.namespaces.values().filter(|of| of.is_asking).count() >= QUESTIONS {
             return None;
         }
         let is_due = |it: &WaitsFor| self.refused.get(it).is_none_or(|again| *again <= now);
         let due = self.namespaces.iter().filter(|(_, of)| !of.is_asking).filter_map(|(namespace, of)| {
             let mut queues = of.queues.iter();
-            let (waits_for, queue) = queues.find(|(waits_for, _)| waits_for.as_ref().is_none_or(is_due))?;
+            let of_due = queues.find(|(it, queue)| !queue.is_empty() && it.as_ref().is_none_or(is_due));
+            let (waits_for, queue) = of_due?;
             Some((of.last_turn, namespace, waits_for, queue.values().next()?))
         });
         let (_, namespace, waited_for, name) = due.min_by_key(|(last_turn, ..)| *last_turn)?;
@@ -146,7 +144,6 @@ impl<V: PartialEq> Waiting<V> {
         if let Some(again) = waited_for.as_ref().and_then(|it| self.refused.get_mut(it)) {
             *again = now + AGAIN;
         }
-        self.questions += 1;
         self.turns += 1;
         let of = self.namespaces.entry(service.namespace.clone()).or_default();
         (of.is_asking, of.last_turn) = (true, self.turns);
@@ -156,21 +153,19 @@ impl<V: PartialEq> Waiting<V> {
     /// Notes the answer to a question, with the reason for a refusal.
     pub fn answered(&mut self, question: Question, answer: Answer, reason: &str, now: Instant) -> Report {
         let Question { service: id, waited_for, freed } = question;
-        self.questions -= 1;
         self.namespaces.entry(id.namespace.clone()).or_default().is_asking = false;
-        self.forget_idle(&id.namespace);
         match (&answer, waited_for) {
             (Answer::Waits(waits_for), _) if freed == self.freed => {
                 self.refused.entry(waits_for.clone()).or_insert(now + AGAIN);
             }
             // Others may get what they wait for, too.
-            (Answer::Settled, Some(waited_for)) => drop(self.refused.remove(&waited_for)),
+            (Answer::Settled | Answer::Assigned, Some(waited_for)) => drop(self.refused.remove(&waited_for)),
             _ => {}
         }
         let Some(known) = self.services.get_mut(&id) else { return Report::default() };
         let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(reason);
         let (again, reported) = match answer {
-            Answer::Settled => (None, None),
+            Answer::Settled | Answer::Assigned => (None, None),
             Answer::Changed => (Some(None), known.reported),
             Answer::Waits(waits_for) => (Some(Some(waits_for)), Some(hash)),
         };
@@ -215,19 +210,7 @@ impl<V: PartialEq> Waiting<V> {
     fn leave_queue(&mut self, id: &ServiceKey) {
         let place = self.services.get_mut(id).and_then(|known| known.place.take());
         let Some(((waits_for, at), of)) = place.zip(self.namespaces.get_mut(&id.namespace)) else { return };
-        if let Some(queue) = of.queues.get_mut(&waits_for) {
-            queue.remove(&at);
-            if queue.is_empty() {
-                of.queues.remove(&waits_for);
-            }
-        }
-        self.forget_idle(&id.namespace);
-    }
-
-    fn forget_idle(&mut self, namespace: &str) {
-        if self.namespaces.get(namespace).is_some_and(|of| of.queues.is_empty() && !of.is_asking) {
-            self.namespaces.remove(namespace);
-        }
+        of.queues.entry(waits_for).or_default().remove(&at);
     }
 }
 

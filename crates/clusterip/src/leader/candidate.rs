@@ -31,24 +31,18 @@ pub enum Acquisition {
 pub struct Candidate {
     leases: Api<Lease>,
     namespace: String,
-    me: Identity,
+    pub me: Identity,
     timing: Timing,
     seen: Option<ObservedLease>,
-    renewed: Option<Instant>,
     /// Whether this process may hold the Lease. A write without an answer may have been carried out.
     wrote: bool,
-    /// Whether the Lease is deleted at the end if this process created it.
     temporary: bool,
-    /// The UID of the Lease if this process created it.
     created: Option<String>,
     state: watch::Sender<Leadership>,
-    /// Until when this process leads without another renewal; `None` while it does not lead. A write that ends by then
-    /// has ended before another process may lead.
+    /// Until when this process leads without another renewal. What ends by then ends before another process may lead.
     pub(crate) term: watch::Sender<Option<Instant>>,
-    /// Whether another server is at work.
     pub(crate) competing_server: watch::Sender<CompetingServer>,
-    /// When the API server last answered a request for the Lease. Until the first answer, this is when the candidate was
-    /// made.
+    /// When the API server last answered a request for the Lease; at first, when the candidate was made.
     pub(crate) contact: watch::Sender<Contact>,
 }
 
@@ -61,7 +55,6 @@ impl Candidate {
             me,
             timing,
             seen: None,
-            renewed: None,
             wrote: false,
             temporary: false,
             created: None,
@@ -72,37 +65,33 @@ impl Candidate {
         }
     }
 
-    /// Deletes the Lease at the end if this process created it, instead of giving it back. If the deletion is not
-    /// permitted, the Lease is given back.
+    /// Deletes the Lease at the end, if this process created it and may delete it, instead of giving it back.
     #[must_use]
     pub fn temporary(self) -> Self {
         Self { temporary: true, ..self }
     }
 
-    /// A receiver that tells whether this process leads, now and after each change.
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.state.subscribe()
     }
 
-    pub fn identity(&self) -> &Identity {
-        &self.me
-    }
-
-    /// Reads the Lease without writing it. The sooner the Lease of a dead process is first seen, the sooner it can be
-    /// taken.
+    /// Reads the Lease. The sooner the Lease of a dead process is first seen, the sooner it can be taken.
     pub async fn look(&mut self) -> anyhow::Result<()> {
-        let found = self.read().await?;
-        let now = Instant::now();
-        self.seen = found.map(|lease| Observed::next(self.seen.take(), lease.spec.unwrap_or_default(), now));
-        Ok(())
+        self.observe().await.map(drop)
     }
 
-    /// Takes the Lease, or finds out that its holder is alive. Waits until the Lease of a dead process expires. So this
-    /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
+    async fn observe(&mut self) -> anyhow::Result<Option<Lease>> {
+        let found = self.read().await?;
+        let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+        self.seen = spec.map(|spec| Observed::next(self.seen.take(), spec, Instant::now()));
+        Ok(found)
+    }
+
+    /// Takes the Lease, or finds out that its holder is alive. Waits until the Lease of a dead process expires.
     pub async fn try_acquire(&mut self) -> anyhow::Result<Acquisition> {
         loop {
             self.attempt().await?;
-            if self.leads(Instant::now()) {
+            if self.deadline().is_some_and(|deadline| Instant::now() < deadline) {
                 return Ok(Acquisition::Acquired);
             }
             if let Some(seen) = &self.seen
@@ -114,8 +103,7 @@ impl Candidate {
         }
     }
 
-    /// Leads whenever possible until `shutdown`, then gives the Lease back. Everything that relies on leadership must
-    /// have ended by then.
+    /// Leads whenever possible until `shutdown`, when all that relies on it must have ended. Then gives the Lease back.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -130,17 +118,13 @@ impl Candidate {
         self.release().await;
     }
 
-    /// Tries once to take or renew the Lease, and waits until the next try is due.
     async fn round(&mut self) {
         let next = Instant::now() + self.timing.retry;
         let failed = match self.deadline() {
-            Some(deadline) => match timeout_at(deadline, self.attempt()).await {
-                Ok(done) => done.err(),
-                Err(_) => None,
-            },
-            None => self.attempt().await.err(),
+            Some(deadline) => timeout_at(deadline, self.attempt()).await.unwrap_or(Ok(())),
+            None => self.attempt().await,
         };
-        if let Some(error) = failed
+        if let Err(error) = failed
             && let Some(line) = repeated_failures::line(&error.to_string())
         {
             tracing::warn!(%error, not_logged = line.not_logged, "leader election");
@@ -167,48 +151,39 @@ impl Candidate {
         (end > Instant::now()).then_some(end)
     }
 
-    /// Notes when the last successful renewal began, or that this process does not lead.
-    fn note_renewal(&mut self, began: Option<Instant>) {
-        self.renewed = began;
-        self.term.send_replace(self.deadline());
+    fn note_renewal(&self, began: Option<Instant>) {
+        self.term.send_replace(began.map(|began| began + self.timing.deadline));
     }
 
     /// Until when this process leads without another renewal.
     fn deadline(&self) -> Option<Instant> {
-        self.renewed.map(|renewed| renewed + self.timing.deadline)
-    }
-
-    fn leads(&self, now: Instant) -> bool {
-        self.deadline().is_some_and(|deadline| now < deadline)
+        *self.term.borrow()
     }
 
     async fn attempt(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let found = self.read().await?;
+        let found = self.observe().await?;
         let now = Instant::now();
-        self.seen =
-            found.as_ref().map(|lease| Observed::next(self.seen.take(), lease.spec.clone().unwrap_or_default(), now));
-        let spec = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
-            Step::Write(spec) => spec,
+        let (renewed, leadership) = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
+            Step::Write(spec) => {
+                self.wrote = true;
+                let creates = found.is_none();
+                let Some(lease) = self.write(found, spec).await? else { return Ok(()) };
+                if creates {
+                    self.created.clone_from(&lease.metadata.uid);
+                }
+                self.seen = lease.spec.map(|spec| Observed::next(self.seen.take(), spec, Instant::now()));
+                (Some(begin), Leadership::Leading)
+            }
             Step::Wait => {
-                self.note_renewal(None);
                 let holder = self.seen.as_ref().and_then(|seen| holder(&seen.value)).map(Identity::of);
-                self.publish(Leadership::Following { holder });
-                self.publish_competing_server(now);
-                return Ok(());
+                (None, Leadership::Following { holder })
             }
         };
-        self.wrote = true;
-        let creates = found.is_none();
-        if let Some(lease) = self.write(found, spec).await? {
-            if creates {
-                self.created.clone_from(&lease.metadata.uid);
-            }
-            self.seen = lease.spec.map(|spec| Observed::next(self.seen.take(), spec, Instant::now()));
-            self.note_renewal(Some(begin));
-            self.publish(Leadership::Leading);
-            self.publish_competing_server(now);
-        }
+        self.note_renewal(renewed);
+        self.publish(leadership);
+        let competing_server = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
+        send_if_changed(&self.competing_server, competing_server);
         Ok(())
     }
 
@@ -224,24 +199,25 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back, if this process holds it.
     async fn release(&mut self) {
         if !self.wrote {
             return;
         }
         let released = timeout(self.timing.deadline, async {
-            loop {
-                let found = self.read().await?;
-                let Some(lease) = found else { return Ok(()) };
-                let Some(spec) = lease.spec.clone() else { return Ok(()) };
-                if spec.holder_identity.as_deref() != Some(self.me.as_str()) {
-                    return Ok(());
-                }
+            while let Some(lease) = self.read().await?
+                && let Some(spec) = lease.spec.clone()
+                && spec.holder_identity.as_deref() == Some(self.me.as_str())
+            {
                 if self.temporary && self.created.is_some() && self.created == lease.metadata.uid {
-                    match self.delete(&lease).await? {
-                        Deletion::Done => return Ok(()),
-                        Deletion::Raced => continue,
-                        Deletion::Refused => {}
+                    let version = Version::of(&lease);
+                    match self.bounded("deleted", lease_writes::delete(&self.leases, LEASE, &version)).await? {
+                        Ok(()) => break,
+                        Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
+                            let error = error_message(&error);
+                            tracing::warn!(error, "the Lease {}/{LEASE} could not be deleted", self.namespace);
+                        }
+                        Err(error) if raced(&error) => continue,
+                        Err(error) => return Err(self.failed("deleted", error_message(&error))),
                     }
                 }
                 let now = MicroTime(Timestamp::now());
@@ -254,9 +230,10 @@ impl Candidate {
                     ..spec
                 };
                 if self.write(Some(lease), spec).await?.is_some() {
-                    return anyhow::Ok(());
+                    break;
                 }
             }
+            anyhow::Ok(())
         });
         match released.await {
             Ok(Ok(())) => tracing::info!("released the Lease {}/{LEASE}", self.namespace),
@@ -264,20 +241,6 @@ impl Candidate {
                 tracing::warn!(%error, "leader election: the next leader must wait until the Lease expires")
             }
             Err(_) => tracing::warn!("the Lease {}/{LEASE} could not be released in time", self.namespace),
-        }
-    }
-
-    async fn delete(&self, lease: &Lease) -> anyhow::Result<Deletion> {
-        let version = Version::of(lease);
-        match self.bounded("deleted", lease_writes::delete(&self.leases, LEASE, &version)).await? {
-            Ok(()) => Ok(Deletion::Done),
-            Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
-                let error = error_message(&error);
-                tracing::warn!(error, "the Lease {}/{LEASE} could not be deleted", self.namespace);
-                Ok(Deletion::Refused)
-            }
-            Err(error) if raced(&error) => Ok(Deletion::Raced),
-            Err(error) => Err(self.failed("deleted", error_message(&error))),
         }
     }
 
@@ -303,34 +266,17 @@ impl Candidate {
         anyhow!("Lease {namespace}/{LEASE} can't be {request}: {reason}; without it nothing is moved or assigned")
     }
 
-    fn publish_competing_server(&self, now: Instant) {
-        let competing_server = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
-        send_if_changed(&self.competing_server, competing_server);
-    }
-
     fn publish(&self, state: Leadership) {
-        self.state.send_if_modified(|known| {
-            if *known == state {
-                return false;
-            }
-            match &state {
-                Leadership::Leading => tracing::info!(identity = %self.me, "leading"),
-                Leadership::Following { holder: Some(holder) } => tracing::info!(%holder, "another process leads"),
-                Leadership::Following { holder: None } => tracing::info!("not leading"),
-            }
-            *known = state;
-            true
-        });
+        if *self.state.borrow() == state {
+            return;
+        }
+        match &state {
+            Leadership::Leading => tracing::info!(identity = %self.me, "leading"),
+            Leadership::Following { holder: Some(holder) } => tracing::info!(%holder, "another process leads"),
+            Leadership::Following { holder: None } => tracing::info!("not leading"),
+        }
+        self.state.send_replace(state);
     }
-}
-
-enum Deletion {
-    /// The Lease is gone.
-    Done,
-    /// Another process has changed or deleted the Lease.
-    Raced,
-    /// This process has no permission to delete the Lease. A warning was logged.
-    Refused,
 }
 
 /// Whether another process was faster, and changed, created or deleted the Lease.

@@ -2,14 +2,18 @@
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_core::service_key::ServiceKey;
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::sync::mpsc;
 
 /// The `reportingController` of all Events.
 pub(crate) const CONTROLLER: &str = "clusterip";
 /// The longest note of an Event that the API server accepts, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
+const MAX_WAITING: usize = 4000;
+const AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventContent<'e> {
@@ -21,8 +25,7 @@ pub(crate) struct EventContent<'e> {
     pub(crate) note: String,
 }
 
-/// Writes an Event about a Service. `action` names what was done or tried. `request` is the request that the Event
-/// answers, if there is one.
+/// Writes an Event about a Service, after an `action` that answers a `request`, if there is one.
 pub(crate) async fn publish_service_event(
     client: &Client,
     id: &ServiceKey,
@@ -30,20 +33,43 @@ pub(crate) async fn publish_service_event(
     content: EventContent<'_>,
     request: Option<ObjectReference>,
 ) {
-    publish_event(client, ("v1", "Service"), (Some(&id.namespace), &id.name), action, content, request).await;
+    let about = (Some(&*id.namespace), &*id.name);
+    write(client, event_about(("v1", "Service"), about, action, content, request)).await;
 }
 
-/// Writes an Event about the object of this API version and kind, with this namespace and name. Events are for people,
-/// and no decision depends on them, so a failure is only logged.
-pub(crate) async fn publish_event(
-    client: &Client,
+/// Writes the Events of a controller without delaying it, some at once.
+#[derive(Clone)]
+pub(crate) struct EventQueue(mpsc::Sender<(ObjectReference, Event)>);
+
+impl EventQueue {
+    pub(crate) fn start(client: Client) -> Self {
+        let (sender, mut queue) = mpsc::channel(MAX_WAITING);
+        let queue = stream::poll_fn(move |context| queue.poll_recv(context));
+        tokio::spawn(async move { queue.for_each_concurrent(AT_ONCE, |event| write(&client, event)).await });
+        Self(sender)
+    }
+
+    /// Queues an Event about an object. If too many Events wait, this one is dropped.
+    pub(crate) fn tell(
+        &self,
+        kind: (&str, &str),
+        (namespace, name): (Option<&str>, &str),
+        action: &str,
+        content: EventContent<'_>,
+    ) {
+        if self.0.try_send(event_about(kind, (namespace, name), action, content, None)).is_err() {
+            tracing::warn!(namespace, name, "too many events wait to be written: this one is dropped");
+        }
+    }
+}
+
+fn event_about(
     (api_version, kind): (&str, &str),
     (namespace, name): (Option<&str>, &str),
     action: &str,
-    content: EventContent<'_>,
+    EventContent { uid, warning, reason, mut note }: EventContent<'_>,
     secondary: Option<ObjectReference>,
-) {
-    let EventContent { uid, warning, reason, mut note } = content;
+) -> (ObjectReference, Event) {
     let about = ObjectReference {
         api_version: Some(api_version.to_owned()),
         kind: Some(kind.to_owned()),
@@ -52,20 +78,17 @@ pub(crate) async fn publish_event(
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     };
-    while note.len() > MAX_NOTE_BYTES {
-        note.pop();
-    }
-    let event = Event {
-        type_: if warning { EventType::Warning } else { EventType::Normal },
-        reason: reason.to_owned(),
-        note: Some(note),
-        action: action.to_owned(),
-        secondary,
-    };
+    note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
+    let type_ = if warning { EventType::Warning } else { EventType::Normal };
+    (about, Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary })
+}
+
+/// Events are for people, and no decision depends on them, so a failure is only logged.
+async fn write(client: &Client, (about, event): (ObjectReference, Event)) {
     // A recorder that is kept counts a second move as a repetition of the first, and shows the old note.
-    let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
-    let recorder = Recorder::new(client.clone(), reporter);
+    let recorder = Recorder::new(client.clone(), Reporter { controller: CONTROLLER.to_owned(), instance: None });
     if let Err(error) = recorder.publish(&event, &about).await {
+        let ObjectReference { namespace, name, .. } = about;
         tracing::warn!(namespace, name, error = error_message(&error), "an event was not written");
     }
 }

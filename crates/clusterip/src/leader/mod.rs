@@ -11,19 +11,12 @@
 //! # Caveats
 //! A machine that is suspended stops this process and its clock together. When it wakes up, the process believes that
 //! it still leads until its next renewal. So every write must carry a precondition (`resourceVersion`).
-//!
-//! # Modules
-//! - [`Candidate`] takes part in the election, and tells whether this process leads.
-//! - `Gate` lets a controller work only while this process leads and the settings have work for it.
-//! - `readiness` finds out from the leader's Lease whether the API server answers, and whether another server runs.
-//! - `event_recorder` writes the Events of all controllers.
 
 use std::sync::Arc;
 
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_failover::leases::Identity;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 mod candidate;
 pub(crate) mod event_recorder;
@@ -34,10 +27,7 @@ pub use self::candidate::{Acquisition, Candidate};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
     Leading,
-    Following {
-        /// The process that leads, as far as this process knows.
-        holder: Option<Identity>,
-    },
+    Following { holder: Option<Identity> },
 }
 
 impl Leadership {
@@ -53,17 +43,8 @@ pub(crate) struct Gate {
     pub(crate) has_work: fn(&LiveSettings) -> bool,
 }
 
-/// What has changed while a [`Gate`] was open.
-pub(crate) enum GateChange {
-    /// Other settings are in force, which have work, too.
-    Settings(Arc<LiveSettings>),
-    NoWork,
-    NotLeading,
-}
-
 impl Gate {
-    /// Waits until the gate is open, and returns the settings. `None` if it never opens again, because the task that
-    /// publishes the settings or the leadership has ended. Then the last value must not count for ever.
+    /// Waits until the gate is open. `None` if a task that publishes has ended: its last value must not count for ever.
     pub(crate) async fn opened(&mut self) -> Option<Arc<LiveSettings>> {
         loop {
             let settings = Arc::clone(&self.settings.borrow_and_update());
@@ -82,44 +63,20 @@ impl Gate {
         }
     }
 
-    pub(crate) async fn changed(&mut self) -> GateChange {
-        loop {
-            tokio::select! {
-                biased;
-                changed = self.leadership.changed() => {
-                    if changed.is_err() || !self.leadership.borrow_and_update().leads() {
-                        return GateChange::NotLeading;
-                    }
-                }
-                changed = self.settings.changed() => {
-                    let settings = Arc::clone(&self.settings.borrow_and_update());
-                    return match (changed, (self.has_work)(&settings)) {
-                        (Err(_), _) => GateChange::NotLeading,
-                        (Ok(()), false) => GateChange::NoWork,
-                        (Ok(()), true) => GateChange::Settings(settings),
-                    };
-                }
+    /// Waits for other settings. `None` if the gate has closed: this process does not lead, or there is no work.
+    pub(crate) async fn changed(&mut self) -> Option<Arc<LiveSettings>> {
+        tokio::select! {
+            biased;
+            _ = self.leadership.wait_for(|leadership| !leadership.leads()) => None,
+            changed = self.settings.changed() => {
+                changed.ok()?;
+                Some(Arc::clone(&self.settings.borrow_and_update())).filter(|settings| (self.has_work)(settings))
             }
         }
     }
 
     /// Waits until the gate closes, whatever the settings become meanwhile.
     pub(crate) async fn closed(&mut self) {
-        while let GateChange::Settings(_) = self.changed().await {}
-    }
-}
-
-/// The result of the next task that ends. If it panicked, so does the controller, which ends the process: a leader that
-/// has lost a task must not keep its Lease.
-pub(crate) async fn joined_task<T: 'static>(tasks: &mut JoinSet<T>) -> T {
-    match tasks.join_next().await {
-        Some(Ok(done)) => done,
-        Some(Err(error)) => match error.try_into_panic() {
-            Ok(cause) => std::panic::resume_unwind(cause),
-            // No task is cancelled before the controller ends.
-            Err(_) => std::future::pending().await,
-        },
-        // There is nothing to wait for.
-        None => std::future::pending().await,
+        while self.changed().await.is_some() {}
     }
 }

@@ -1,26 +1,20 @@
-//! Why a server is not ready, as the leader election sees it: the API server does not answer, or another server runs
-//! beside this one.
-//!
-//! Every server tries to get the leader's Lease and reads it every 2 s, so both are known at no extra cost. Watches
-//! don't show an API server that hangs, because they only stay silent.
+//! Why a server is not ready: the API server does not answer, or another server runs beside this one. The reads of the
+//! leader's Lease, every 2 s, show both. A watch of an API server that hangs is silent.
 
 use std::time::Duration;
 
 use clusterip_failover::leases::{Identity, ObservedLease, Role, holder};
 use tokio::time::Instant;
 
-/// How long the API server may give no answer before this server is not ready. A request for the Lease ends after 5 s
-/// without an answer, so at least two requests have failed by then.
+/// How long the API server may give no answer: at least two requests for the Lease have failed by then.
 pub const MAX_SILENCE: Duration = Duration::from_secs(15);
 
-/// This many requests in a row that the API server's host refuses show that the API server is down. One may be its
-/// restart, or a connection that was closed.
+/// So many refused connections in a row show that the API server is down. One may be its restart.
 const MAX_REFUSED: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Contact {
     pub last: Instant,
-    /// How many requests could not be sent since then.
     pub refused: u32,
 }
 
@@ -29,7 +23,6 @@ impl Contact {
         Self { last: Instant::now(), refused: 0 }
     }
 
-    /// Why a server with this contact is not ready; `None` if it is ready.
     pub fn problem(self, now: Instant) -> Option<String> {
         let silence = now.saturating_duration_since(self.last);
         (silence > MAX_SILENCE || self.refused >= MAX_REFUSED).then(|| {
@@ -46,8 +39,7 @@ const MISSED: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompetingServer {
-    /// There may be another server: it is not known yet whether this holder renews the Lease. `None` until the Lease
-    /// was read.
+    /// It is not known yet whether this holder renews the Lease; `None` until the Lease was read.
     Unclear(Option<Identity>),
     /// There is no other server, or this one leads.
     None,
@@ -56,8 +48,7 @@ pub enum CompetingServer {
 }
 
 impl CompetingServer {
-    /// Decides from what was seen of the Lease, which its holder renews every `retry`. `clusterip move` is not a
-    /// competing server: while a server runs, it hands out no addresses.
+    /// `clusterip move` does not compete: while a server runs, it hands out no addresses.
     pub(super) fn of(seen: Option<&ObservedLease>, me: &Identity, retry: Duration, now: Instant) -> Self {
         let Some((seen, holder)) = seen.and_then(|seen| Some((seen, Identity::of(holder(&seen.value)?)))) else {
             return Self::None;
@@ -73,8 +64,7 @@ impl CompetingServer {
         }
     }
 
-    /// Why a server that records addresses in flight only in its memory is not ready, and what to do; `None` if it is
-    /// ready.
+    /// Why a server that records addresses in flight only in its memory is not ready, and what to do.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::None => None,

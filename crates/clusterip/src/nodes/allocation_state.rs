@@ -1,13 +1,13 @@
-//! The state of all Nodes while this process leads: which Nodes have blocks, which Nodes wait for blocks, and why.
+//! The state of all Nodes while this process leads: which have blocks, which wait for blocks, and why.
 //!
 //! # Guarantees
-//! - A block that was assigned to a Node stays reserved for it until it is certain that the Node does not have the
-//!   block and will not get it: the API server may still carry out a request that it has not answered.
-//! - The policy is never asked twice about the same Node at the same time. The Node that has waited longest comes
-//!   first.
+//! - A block stays reserved for a Node until it is certain that the Node does not get it: the API server may still
+//!   carry out a request that it has not answered.
+//! - The policy is never asked twice about a Node at once. The Node that has waited longest comes first.
 //! - The state depends only on the events. It uses no clock and sends no requests.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::replace;
 use std::time::Duration;
 
 use clusterip_cluster::backoff::pause_after;
@@ -20,89 +20,46 @@ use crate::nodes::blocks::HeldBlocks;
 use crate::nodes::node_metrics::Misplaced;
 use crate::nodes::node_writer::{BlockWrite, WatchedNode, WriteOutcome};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The Node has blocks, or does not need any.
-    Settled,
-    Queued,
-    Asked,
-    Patching,
-    Later(Instant),
-    Full(String),
-    NoMatchingPool,
-}
-
-impl Stage {
-    fn waits(&self) -> bool {
-        !matches!(self, Self::Settled | Self::NoMatchingPool)
-    }
-}
-
-impl AllocationState {
-    pub(super) fn pause(&mut self, name: &str, now: Instant) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        entry.failures = entry.failures.saturating_add(1);
-        let pause = pause_after(entry.failures, FIRST_PAUSE, MAX_PAUSE);
-        self.set(name, Stage::Later(now + pause));
-    }
-
-    pub(super) fn set(&mut self, name: &str, stage: Stage) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        let before = std::mem::replace(&mut entry.stage, stage.clone());
-        match &before {
-            Stage::Later(due) => {
-                self.later.remove(&(*due, name.to_owned()));
-            }
-            Stage::Full(pool) => {
-                if let Some(waiting) = self.full.get_mut(pool) {
-                    waiting.remove(&(entry.since, name.to_owned()));
-                }
-                self.full.retain(|_, waiting| !waiting.is_empty());
-            }
-            _ => {}
-        }
-        match &stage {
-            Stage::Queued if before != Stage::Queued => self.queue.push_back(name.to_owned()),
-            Stage::Later(due) => {
-                self.later.insert((*due, name.to_owned()));
-            }
-            Stage::Full(pool) => {
-                self.full.entry(pool.clone()).or_default().insert((entry.since, name.to_owned()));
-            }
-            Stage::Patching | Stage::Settled => entry.since = 0,
-            _ => {}
-        }
-        self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
-    }
-}
-
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    Queued,
+    Later(Instant),
+    /// The Node waits for a free block of the pool with this name.
+    Full(String),
+    Asked,
+    Patching,
+    /// The Node has blocks, or does not need any.
+    #[default]
+    Settled,
+    NoMatchingPool,
+}
 
 #[derive(Default)]
 pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
     pub held: HeldBlocks,
-    queue: VecDeque<String>,
-    /// The Nodes that wait for a free block, by the name of their full pool. A Node is listed with the turn in which it
-    /// began to wait.
-    full: BTreeMap<String, BTreeSet<(u64, String)>>,
-    /// The full pools that may have a free block again.
-    open: BTreeSet<String>,
-    later: BTreeSet<(Instant, String)>,
+    /// The Nodes without blocks that need some, by their stage and their turn there.
+    pub(super) waiting: BTreeSet<(Stage, u64, String)>,
+    /// The pools that have had no free block since a block was last released.
+    full: BTreeSet<String>,
     turns: u64,
-    pub waiting: usize,
-    unchecked: BTreeSet<String>,
+    pub(super) unchecked: BTreeSet<String>,
     misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
 }
 
+#[derive(Default)]
 struct Entry {
     node: WatchedNode,
     stage: Stage,
     failures: u32,
     /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
     doubt: Option<String>,
+    /// The turn in which the Node came to its stage.
+    turn: u64,
     /// The turn in which the Node began to wait for a free block; 0 if it does not wait.
     since: u64,
     reported: Option<String>,
@@ -126,8 +83,7 @@ impl AllocationState {
         }
         let Some(entry) = self.nodes.get_mut(&name) else {
             let (blocks, deleting) = (seen.blocks.clone(), seen.deleting);
-            let entry = Entry { node: seen, stage: Stage::Settled, failures: 0, doubt: None, since: 0, reported: None };
-            self.nodes.insert(name.clone(), entry);
+            self.nodes.insert(name.clone(), Entry { node: seen, ..Entry::default() });
             if !blocks.is_empty() {
                 self.learn(&name, blocks);
             } else if !deleting {
@@ -186,46 +142,53 @@ impl AllocationState {
         }
         again.sort();
         again.iter().for_each(|(_, name)| self.set(name, Stage::Queued));
-        self.open.clear();
+        self.full.clear();
         self.unchecked = self.held.nodes().map(|(name, _)| name.to_owned()).collect();
         self.misplaced.retain(|name, _| self.unchecked.contains(name));
     }
 
+    /// The first Node in a stage that does not come before this one.
+    fn first_from(&self, stage: Stage, turn: u64) -> Option<&(Stage, u64, String)> {
+        self.waiting.range((stage, turn, String::new())..).next()
+    }
+
     pub fn due(&self) -> Option<Instant> {
-        self.later.first().map(|(due, _)| *due)
+        match self.first_from(Stage::Queued, u64::MAX)?.0 {
+            Stage::Later(due) => Some(due),
+            _ => None,
+        }
     }
 
     pub fn wake(&mut self, now: Instant) {
-        while let Some((_, name)) = self.later.first().filter(|(due, _)| *due <= now).cloned() {
+        while let Some((Stage::Later(due), _, name)) = self.first_from(Stage::Queued, u64::MAX).cloned()
+            && due <= now
+        {
             self.set(&name, Stage::Queued);
         }
     }
 
     pub fn has_task(&self) -> bool {
-        !self.queue.is_empty() || !self.open.is_empty()
+        self.next_name().is_some()
+    }
+
+    /// The Node that waits longest for a pool that may have a free block again, otherwise the first in the queue.
+    fn next_name(&self) -> Option<&String> {
+        let mut found = self.first_from(Stage::Full(String::new()), 0);
+        while let Some((Stage::Full(pool), _, name)) = found {
+            if !self.full.contains(pool) {
+                return Some(name);
+            }
+            found = self.first_from(Stage::Full(pool.clone()), u64::MAX);
+        }
+        self.waiting.first().filter(|(stage, ..)| *stage == Stage::Queued).map(|(_, _, name)| name)
     }
 
     /// The next task. Report its result with [`Self::decided`] or [`Self::written`].
     pub fn next_task(&mut self) -> Option<Task> {
-        while let Some(pool) = self.open.first().cloned() {
-            let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {
-                self.open.remove(&pool);
-                continue;
-            };
-            return self.task_of(&name);
-        }
-        loop {
-            let name = self.queue.pop_front()?;
-            if self.nodes.get(&name).is_some_and(|entry| entry.stage == Stage::Queued) {
-                return self.task_of(&name);
-            }
-        }
-    }
-
-    fn task_of(&mut self, name: &str) -> Option<Task> {
-        let blocks = self.held.of(name).to_vec();
-        self.set(name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
-        let entry = self.nodes.get(name)?;
+        let name = self.next_name()?.clone();
+        let blocks = self.held.of(&name).to_vec();
+        self.set(&name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
+        let entry = self.nodes.get(&name)?;
         Some(if blocks.is_empty() {
             Task::Ask(Box::new(entry.node.clone()))
         } else {
@@ -248,13 +211,8 @@ impl AllocationState {
                 self.set(name, Stage::Patching);
                 return Some(Box::new(write));
             }
-            // The pool is full.
             (Verdict::Denied(_), Some(pool)) => {
-                if entry.since == 0 {
-                    self.turns += 1;
-                    entry.since = self.turns;
-                }
-                self.open.remove(pool);
+                self.full.insert(pool.clone());
                 self.set(name, Stage::Full(pool.clone()));
             }
             (Verdict::Denied(_), None) => self.pause(name, now),
@@ -275,11 +233,7 @@ impl AllocationState {
                 entry.node.blocks.clone_from(&write.blocks);
                 self.has_blocks(name, write.blocks.clone(), false);
             }
-            WriteOutcome::Changed(seen) if !seen.blocks.is_empty() => {
-                let blocks = seen.blocks.clone();
-                entry.node = *seen;
-                self.has_blocks(name, blocks, true);
-            }
+            WriteOutcome::Changed(seen) if !seen.blocks.is_empty() => self.apply(*seen),
             WriteOutcome::Changed(seen) => {
                 let deleting = seen.deleting;
                 (entry.node, entry.doubt) = (*seen, None);
@@ -335,12 +289,11 @@ impl AllocationState {
             return;
         }
         self.held.forget(name);
-        // Another Node has a block that is still held. The block may no longer be shared, so that Node is checked
-        // again.
+        // The block of another Node may no longer be shared, so that Node is checked again.
         for block in blocks.into_iter().filter(|block| !self.held.is_free(*block)) {
             self.unchecked.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
         }
-        self.open.extend(self.full.keys().cloned());
+        self.full.clear();
     }
 
     fn remove(&mut self, name: &str) {
@@ -350,8 +303,7 @@ impl AllocationState {
         self.misplaced.remove(name);
     }
 
-    /// The next Node whose blocks have to be compared with its pool. Report the result with
-    /// [`Self::set_misplaced`].
+    /// The next Node whose blocks have to be compared with its pool, for [`Self::set_misplaced`].
     pub fn next_to_check(&mut self) -> Option<WatchedNode> {
         loop {
             let name = self.unchecked.pop_first()?;
@@ -362,15 +314,34 @@ impl AllocationState {
         }
     }
 
-    pub fn has_unchecked(&self) -> bool {
-        !self.unchecked.is_empty()
-    }
-
     pub fn set_misplaced(&mut self, name: &str, reasons: BTreeSet<Misplaced>) {
         if reasons.is_empty() {
             self.misplaced.remove(name);
         } else {
             self.misplaced.insert(name.to_owned(), reasons);
+        }
+    }
+
+    fn pause(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        entry.failures = entry.failures.saturating_add(1);
+        let pause = pause_after(entry.failures, FIRST_PAUSE, MAX_PAUSE);
+        self.set(name, Stage::Later(now + pause));
+    }
+
+    fn set(&mut self, name: &str, stage: Stage) {
+        let Some(entry) = self.nodes.get_mut(name).filter(|entry| entry.stage != stage) else { return };
+        self.turns += 1;
+        match &stage {
+            Stage::Full(_) if entry.since == 0 => entry.since = self.turns,
+            Stage::Patching | Stage::Settled => entry.since = 0,
+            _ => {}
+        }
+        let turn = if matches!(stage, Stage::Full(_)) { entry.since } else { self.turns };
+        let before = (replace(&mut entry.stage, stage.clone()), replace(&mut entry.turn, turn), name.to_owned());
+        self.waiting.remove(&before);
+        if !matches!(stage, Stage::Settled | Stage::NoMatchingPool) {
+            self.waiting.insert((stage, turn, before.2));
         }
     }
 

@@ -16,8 +16,7 @@ use serde_json::{Map, Value};
 
 use super::node_metrics::Misplaced;
 
-/// The blocks of Nodes, and the positions at which the search for free blocks begins. The memory grows with the number
-/// of Nodes, not with the size of the pools.
+/// The blocks of Nodes, in memory that grows with their number and not with the size of the pools.
 #[derive(Clone, Debug, Default)]
 pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
@@ -26,8 +25,7 @@ pub struct HeldBlocks {
 }
 
 impl HeldBlocks {
-    /// Replaces the blocks of a Node with blocks that this process did not assign. The positions at which the search
-    /// begins stay the same.
+    /// Replaces the blocks of a Node with blocks that this process did not assign.
     pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
         self.forget(node);
         for block in &blocks {
@@ -106,8 +104,7 @@ impl HeldBlocks {
     }
 }
 
-/// The fields of a Node's `spec` that contain its blocks: `podCIDR` and `podCIDRs`. The API server refuses one
-/// without the other.
+/// The fields of a `spec` with these blocks. The API server refuses one field without the other.
 pub fn fields_of(blocks: &[IpNet]) -> Map<String, Value> {
     let texts = || blocks.iter().map(ToString::to_string);
     Map::from_iter([("podCIDR".to_owned(), texts().next().into()), ("podCIDRs".to_owned(), texts().collect())])
@@ -126,8 +123,7 @@ pub struct NodePlacement<'s> {
     pub blocks: Vec<PlacedBlock<'s>>,
 }
 
-/// A block of a Node. A misplaced block is reported but never changed, because the API server refuses every change of
-/// the blocks of a Node.
+/// A block of a Node, which is never changed: the API server refuses that.
 #[derive(Clone, Debug)]
 pub struct PlacedBlock<'s> {
     pub block: IpNet,
@@ -168,8 +164,7 @@ impl<'s> NodePlacement<'s> {
     }
 }
 
-/// The decision about a Node without blocks, while the blocks of `allocation` are in use. If the core panics, the Node
-/// gets no blocks.
+/// The decision about a Node without blocks. If the core panics, the Node gets no blocks.
 pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) -> Decision {
     let in_use = InUse { blocks: Some(allocation), external: None };
     let decision = panics::catch(|| decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster));

@@ -1,23 +1,26 @@
-//! The control loop for Nodes, which runs while this process leads and the settings have pools for Nodes. It gives
-//! Nodes their blocks.
+//! The control loop for Nodes, which gives Nodes their blocks while this process leads and the settings have pools for
+//! them.
 //!
 //! # Guarantees
-//! - Each term begins with a complete and consistent list of all Nodes. All blocks in the list are held before the
-//!   first block is assigned. The Nodes are watched from exactly that list on.
+//! - Each term begins with a complete and consistent list of all Nodes, and holds all blocks in it before it assigns
+//!   the first block. The Nodes are watched from exactly that list on.
 //! - The policy decides about one Node after the other, as the RangeAllocator of Kubernetes does. The decisions are
 //!   written in parallel.
 //! - When a term ends, no further request is sent, and the state is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::{io, thread};
 
 use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::metrics::length;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::{Decision, Verdict};
+use futures::FutureExt;
+use futures::future::FusedFuture;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -27,57 +30,26 @@ use tokio::time::{Instant, sleep_until};
 
 use super::allocation_state::{AllocationState, Task};
 use super::blocks::{NodePlacement, PlacedBlock, decide_blocks};
-use super::node_metrics::{Assignment, Misplaced, NodeMetrics};
+use super::node_metrics::{Assignment, NodeMetrics};
 use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
-use crate::leader::event_recorder::{EventContent, publish_event};
-use crate::leader::{Gate, GateChange};
+use crate::leader::Gate;
+use crate::leader::event_recorder::{EventContent, EventQueue};
 use crate::text::joined;
 
-/// The number of Events that may wait to be written. Further Events are dropped; the log contains all of them.
-const MAX_WAITING: usize = 1000;
-
-/// Writes Events about Nodes that have no blocks, one after the other, without delaying its callers.
-struct EventQueue(mpsc::Sender<(WatchedNode, &'static str, String)>);
-
-impl EventQueue {
-    fn start(client: Client) -> Self {
-        let (sender, mut queue) = mpsc::channel::<(WatchedNode, &str, String)>(MAX_WAITING);
-        tokio::spawn(async move {
-            while let Some((node, reason, note)) = queue.recv().await {
-                let content = EventContent { uid: &node.uid, warning: true, reason, note };
-                publish_event(&client, ("v1", "Node"), (None, &node.name), "Assign", content, None).await;
-            }
-        });
-        Self(sender)
-    }
-
-    /// Queues an Event about a Node. `reason` is named as the controller manager of Kubernetes names it. If too many
-    /// Events wait, this one is dropped and a warning is logged.
-    fn tell(&self, node: &WatchedNode, reason: &'static str, note: &str) {
-        if self.0.try_send((node.clone(), reason, note.to_owned())).is_err() {
-            tracing::warn!(node = node.name, "too many events wait to be written: this one is dropped");
-        }
-    }
-}
-
-/// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
-/// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
-/// 60 at once save nothing further.
+/// How many Nodes are written at once. etcd commits concurrent writes together: with only 10 at once, the API server
+/// and etcd need a tenth more processor time for each Node. More than 60 at once save nothing further.
 const MAX_PARALLEL_WRITES: usize = 60;
 
 pub struct Controller {
     pub stores: Stores,
     pub client: Client,
-    /// Open while this process leads and the settings have pools of Nodes.
     pub(crate) gate: Gate,
-    /// Until when this process leads without another renewal; `None` while it does not lead.
     pub term: watch::Receiver<Option<Instant>>,
     pub metrics: NodeMetrics,
 }
 
 impl Controller {
-    /// Runs until `shutdown` completes, in a thread of its own. Thus the evaluations for Nodes do not delay other
-    /// tasks, and no task changes threads for each Node. The returned future completes when the thread has ended.
+    /// Runs until `shutdown`, in a thread of its own, so that evaluations for Nodes do not delay other tasks.
     pub fn run_in_thread(
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,
@@ -92,112 +64,86 @@ impl Controller {
     }
 
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = pin!(shutdown);
+        let mut shutdown = pin!(shutdown.fuse());
         loop {
             let opened = tokio::select! {
                 () = &mut shutdown => return,
                 opened = self.gate.opened() => opened,
             };
             let Some(settings) = opened else { return };
-            let stop = self.term(settings, shutdown.as_mut()).await;
-            self.metrics.none_waiting();
-            if stop {
+            self.term(settings, shutdown.as_mut()).await;
+            self.metrics.waiting.set(0);
+            self.metrics.misplaced(&BTreeMap::new());
+            if shutdown.is_terminated() {
                 return;
             }
         }
     }
 
-    /// Runs while the gate is open. Returns whether `shutdown` has completed.
-    async fn term(
-        &mut self,
-        mut settings: Arc<LiveSettings>,
-        mut shutdown: Pin<&mut impl Future<Output = ()>>,
-    ) -> bool {
+    /// Runs while the gate is open, until `shutdown`. Then the writes in flight end, within their time limit: an aborted
+    /// one could still be carried out after the next list of all Nodes.
+    async fn term(&mut self, mut settings: Arc<LiveSettings>, mut shutdown: Pin<&mut impl FusedFuture<Output = ()>>) {
         let mut watch = self.listen();
         let mut term = Term {
             allocation_state: AllocationState::default(),
             listed: None,
             complete: false,
-            counted: None,
-            writer: Writer::new(self.client.clone(), self.term.clone()),
             events: EventQueue::start(self.client.clone()),
             metrics: self.metrics.clone(),
         };
+        let writer = Writer::new(self.client.clone(), self.term.clone());
         let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
-        let stop = loop {
+        loop {
             term.update_metrics();
             let free = term.complete && writes.len() < MAX_PARALLEL_WRITES && term.allocation_state.has_task();
             let due = term.allocation_state.due();
             tokio::select! {
                 biased;
-                () = shutdown.as_mut() => break true,
-                change = self.gate.changed() => match change {
-                    GateChange::Settings(changed) => {
+                () = shutdown.as_mut() => break,
+                changed = self.gate.changed() => match changed {
+                    Some(changed) => {
                         settings = changed;
                         term.allocation_state.settings_changed();
                     }
-                    GateChange::NoWork => break false,
-                    GateChange::NotLeading => {
-                        // Writes in flight are aborted, because another process may lead soon.
-                        writes.abort_all();
-                        break false;
-                    }
+                    None => break,
                 },
-                Some(Ok((write, outcome))) = writes.join_next(), if !writes.is_empty() => term.written(&write, outcome),
+                Some(Ok((write, outcome))) = writes.join_next() => term.written(&write, outcome),
                 Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     term.allocation_state.wake(Instant::now());
                 }
-                () = std::future::ready(()), if free => {
+                () = ready(()), if free => {
                     if let Some(write) = term.next_write(&settings) {
-                        let writer = term.writer.clone();
+                        let writer = writer.clone();
                         writes.spawn(async move {
                             let outcome = writer.write(&write).await;
                             (*write, outcome)
                         });
                     }
                 }
-                () = std::future::ready(()), if term.complete && term.allocation_state.has_unchecked() => {
-                    term.check_next(&settings);
-                }
+                () = ready(()), if term.complete && !term.allocation_state.unchecked.is_empty() => term.check_next(&settings),
             }
-            // The spawned writes share this thread, which may otherwise evaluate one Node after the other for a long
-            // time.
+            // The writes share this thread, which may otherwise evaluate one Node after the other for a long time.
             yield_now().await;
-        };
-        // Each write has a time limit: see `patch`.
+        }
+        if !self.gate.leadership.borrow().leads() {
+            // Another process may lead soon.
+            writes.abort_all();
+        }
         while let Some(joined) = writes.join_next().await {
             if let Ok((write, outcome)) = joined {
                 term.written(&write, outcome);
             }
         }
-        stop
     }
 
     /// Subscribes to the events of Nodes, which begin with a new list of all Nodes.
-    fn listen(&self) -> mpsc::UnboundedReceiver<Event<WatchedNode>> {
+    fn listen(&self) -> mpsc::UnboundedReceiver<Event<PartialObject>> {
         let (events, receiver) = mpsc::unbounded_channel();
-        let listener = move |event: &Event<PartialObject>| match seen(event) {
-            Some(event) => events.send(event).is_ok(),
-            None => true,
-        };
+        let listener = move |event: &Event<PartialObject>| events.send(event.clone()).is_ok();
         self.stores.listen(&("v1".to_owned(), "Node".to_owned()), Box::new(listener));
         receiver
     }
-}
-
-fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
-    Some(match event {
-        Event::Init => Event::Init,
-        Event::InitApply(node) => Event::InitApply(WatchedNode::of(node)?),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(node) => Event::Apply(WatchedNode::of(node)?),
-        Event::Delete(node) => Event::Delete(WatchedNode::of(node)?),
-    })
-}
-
-pub(crate) fn has_pools(settings: &LiveSettings) -> bool {
-    !settings.settings.nodes.pools.is_empty()
 }
 
 struct Term {
@@ -205,8 +151,6 @@ struct Term {
     /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
     complete: bool,
-    counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
-    writer: Writer,
     events: EventQueue,
     metrics: NodeMetrics,
 }
@@ -237,22 +181,26 @@ impl Term {
         self.allocation_state.set_misplaced(&seen.name, misplaced);
     }
 
-    fn handle_event(&mut self, event: Event<WatchedNode>) {
+    fn handle_event(&mut self, event: Event<PartialObject>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
-            Event::InitApply(seen) => {
-                self.listed.get_or_insert_default().insert(seen.name.clone());
-                self.allocation_state.apply(seen);
+            Event::InitApply(node) => {
+                self.listed.get_or_insert_default().extend(node.metadata.name.clone());
+                self.handle_event(Event::Apply(node));
             }
             Event::InitDone => {
                 self.allocation_state.retain_listed(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
-                    let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting);
+                    let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting.len());
                     tracing::info!(nodes, waiting, "leading: Nodes without pod CIDRs get blocks");
                 }
             }
-            Event::Apply(seen) => self.allocation_state.apply(seen),
-            Event::Delete(seen) => self.allocation_state.delete(&seen.name, &seen.uid),
+            Event::Apply(node) => WatchedNode::of(&node).into_iter().for_each(|node| self.allocation_state.apply(node)),
+            Event::Delete(node) => {
+                if let Some(node) = WatchedNode::of(&node) {
+                    self.allocation_state.delete(&node.name, &node.uid);
+                }
+            }
         }
     }
 
@@ -261,63 +209,59 @@ impl Term {
         let name = node.name.as_str();
         let reason = decision.verdict.reason().unwrap_or_default();
         match (&decision.verdict, &decision.pool) {
-            (Verdict::Assigned(_), _) => {}
-            (Verdict::Denied(_), Some(_)) => {
-                if self.allocation_state.is_news(name, reason) {
-                    self.metrics.assigned(Assignment::Full);
-                    tracing::warn!(node = name, reason, "no pod CIDR");
-                    self.events.tell(node, "CIDRNotAvailable", reason);
-                }
-            }
             (Verdict::Denied(_), None) => {
                 self.metrics.assigned(Assignment::Failed);
                 tracing::error!(node = name, reason, "no pod CIDR");
             }
-            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => {
-                if self.allocation_state.is_news(name, reason) {
-                    self.metrics.assigned(Assignment::NoPool);
-                    tracing::info!(node = name, reason, "left without a pod CIDR");
-                }
+            (Verdict::Denied(_), Some(_)) if self.allocation_state.is_news(name, reason) => {
+                self.metrics.assigned(Assignment::Full);
+                tracing::warn!(node = name, reason, "no pod CIDR");
+                self.tell(node, "CIDRNotAvailable", reason);
             }
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) if self.allocation_state.is_news(name, reason) => {
+                self.metrics.assigned(Assignment::NoPool);
+                tracing::info!(node = name, reason, "left without a pod CIDR");
+            }
+            _ => {}
         }
     }
 
     fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
-        let name = write.node.name.as_str();
-        let blocks = joined(&write.blocks, ", ");
-        match &outcome {
-            WriteOutcome::Written => {
-                self.metrics.assigned(Assignment::Assigned);
-                tracing::info!(node = name, blocks, "assigned");
-            }
+        let (name, blocks) = (write.node.name.as_str(), joined(&write.blocks, ", "));
+        let (result, text, reason) = match &outcome {
+            WriteOutcome::Written => (Some(Assignment::Assigned), "assigned", None),
             WriteOutcome::Changed(_) => {
-                self.metrics.assigned(Assignment::Conflict);
-                tracing::info!(node = name, blocks, "another program changed the Node meanwhile: not assigned");
+                (Some(Assignment::Conflict), "another program changed the Node meanwhile: not assigned", None)
             }
-            WriteOutcome::Gone => tracing::info!(node = name, blocks, "deleted meanwhile: not assigned"),
-            WriteOutcome::Refused(reason) => {
-                self.metrics.assigned(Assignment::Failed);
-                tracing::warn!(node = name, blocks, reason, "refused: trying again");
-                if self.allocation_state.is_news(name, reason) {
-                    let note = format!("pod CIDRs {blocks} could not be assigned: {reason}; it is tried again");
-                    self.events.tell(&write.node, "CIDRAssignmentFailed", &note);
-                }
-            }
+            WriteOutcome::Gone => (None, "deleted meanwhile: not assigned", None),
+            WriteOutcome::TooLate => (None, "not assigned: this process does not lead any more", None),
+            WriteOutcome::Refused(reason) => (Some(Assignment::Failed), "refused: trying again", Some(reason)),
             WriteOutcome::Unclear { reason, .. } => {
-                self.metrics.assigned(Assignment::Failed);
-                tracing::warn!(node = name, blocks, reason, "may not be assigned: trying again");
+                (Some(Assignment::Failed), "may not be assigned: trying again", Some(reason))
             }
-            WriteOutcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
+        };
+        result.into_iter().for_each(|result| self.metrics.assigned(result));
+        match reason {
+            Some(reason) => tracing::warn!(node = name, blocks, reason, "{text}"),
+            None => tracing::info!(node = name, blocks, "{text}"),
+        }
+        if let WriteOutcome::Refused(reason) = &outcome
+            && self.allocation_state.is_news(name, reason)
+        {
+            let note = format!("pod CIDRs {blocks} could not be assigned: {reason}; it is tried again");
+            self.tell(&write.node, "CIDRAssignmentFailed", &note);
         }
         self.allocation_state.written(write, outcome, Instant::now());
     }
 
-    fn update_metrics(&mut self) {
-        let now = (self.allocation_state.waiting, self.allocation_state.misplaced());
-        if self.counted.as_ref() != Some(&now) {
-            self.metrics.waiting(now.0);
-            self.metrics.misplaced(&now.1);
-            self.counted = Some(now);
-        }
+    /// Queues an Event about a Node without blocks. `reason` is named as the controller manager of Kubernetes names it.
+    fn tell(&self, node: &WatchedNode, reason: &str, note: &str) {
+        let content = EventContent { uid: &node.uid, warning: true, reason, note: note.to_owned() };
+        self.events.tell(("v1", "Node"), (None, &node.name), "Assign", content);
+    }
+
+    fn update_metrics(&self) {
+        self.metrics.waiting.set(length(self.allocation_state.waiting.len()));
+        self.metrics.misplaced(&self.allocation_state.misplaced());
     }
 }

@@ -1,10 +1,7 @@
-//! The metrics of Nodes and their blocks.
-
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length, whole};
-use prometheus_client::encoding::EncodeLabelSet;
+use clusterip_cluster::metrics::{Component, Number, ScrapeLock, whole};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -36,44 +33,29 @@ label_values! {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BlockLabels {
-    pool: String,
-    family: String,
-    state: &'static str,
-}
-
 #[derive(Clone, Default)]
 pub struct NodeMetrics {
     lock: ScrapeLock,
-    blocks: Labelled<BlockLabels, Number>,
+    blocks: Labelled<[(&'static str, String); 3], Number>,
     assignments: Labelled<[(&'static str, Assignment); 1], Counter>,
     misplaced: Labelled<[(&'static str, Misplaced); 1], Gauge>,
-    waiting: Gauge,
+    pub waiting: Gauge,
 }
 
 impl Component for NodeMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "node_pool_blocks",
-            "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now",
-            self.blocks.clone(),
-        );
-        registry.register("node_assignments", "Assignments of pod CIDRs to Nodes, by result", self.assignments.clone());
-        registry.register(
-            "misplaced_nodes",
-            "Nodes with wrong pod CIDRs, by reason; 0 if this process is not the leader",
-            self.misplaced.clone(),
-        );
-        registry.register(
-            "nodes_waiting",
-            "Nodes that wait for pod CIDRs; 0 if this process is not the leader",
-            self.waiting.clone(),
-        );
         for &result in Assignment::ALL {
             drop(self.assignments.get_or_create(&[("result", result)]));
         }
         self.misplaced(&BTreeMap::new());
+        let Self { blocks, assignments, misplaced, waiting, .. } = self.clone();
+        let about = "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now";
+        registry.register("node_pool_blocks", about, blocks);
+        registry.register("node_assignments", "Assignments of pod CIDRs to Nodes, by result", assignments);
+        let about = "Nodes with wrong pod CIDRs, by reason; 0 if this process is not the leader";
+        registry.register("misplaced_nodes", about, misplaced);
+        let about = "Nodes that wait for pod CIDRs; 0 if this process is not the leader";
+        registry.register("nodes_waiting", about, waiting);
     }
 }
 
@@ -87,7 +69,7 @@ impl NodeMetrics {
         self.blocks.clear();
         for PoolUsage { pool, family, usage } in pools {
             for (state, count) in [("usable", usage.usable), ("used", usage.occupied()), ("free", usage.free)] {
-                let labels = BlockLabels { pool: pool.clone(), family: family.to_string(), state };
+                let labels = [("pool", pool.clone()), ("family", family.to_string()), ("state", state.to_owned())];
                 self.blocks.get_or_create(&labels).set(count as f64);
             }
         }
@@ -103,15 +85,5 @@ impl NodeMetrics {
             let count = nodes.get(&reason).copied().unwrap_or_default();
             self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));
         }
-    }
-
-    pub fn waiting(&self, nodes: usize) {
-        self.waiting.set(length(nodes));
-    }
-
-    /// Resets the numbers of waiting and misplaced Nodes: this process no longer manages Nodes.
-    pub fn none_waiting(&self) {
-        self.waiting(0);
-        self.misplaced(&BTreeMap::new());
     }
 }

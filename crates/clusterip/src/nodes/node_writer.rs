@@ -7,6 +7,7 @@
 //! - If there is no answer, the Node is read again. The outcome is unclear as long as the API server may still carry
 //!   out the request.
 
+use std::future::Future;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::error_message;
@@ -24,16 +25,14 @@ use tokio::time::{Instant, timeout};
 use crate::leader::event_recorder::CONTROLLER;
 use crate::nodes::blocks::fields_of;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchedNode {
     pub name: String,
     /// The UID of the Node. A later Node may have the same name.
     pub uid: String,
-    /// The `resourceVersion`, which changes with every change of the Node.
     pub version: String,
     pub deleting: bool,
     pub blocks: Vec<IpNet>,
-    /// The fields that a decision reads, without blocks.
     pub unassigned: Node,
 }
 
@@ -53,8 +52,7 @@ impl WatchedNode {
     }
 }
 
-/// How long the API server has for one request: less than the time between the end of a term and the moment at which
-/// another process may lead.
+/// The time of a request: less than the time between the end of a term and the moment at which another may begin.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(4);
 /// If less than this is left of a term, no request is begun.
 const MIN_REQUEST_TIME: Duration = Duration::from_millis(100);
@@ -65,16 +63,14 @@ const TRIES: usize = 5;
 pub struct BlockWrite {
     pub node: WatchedNode,
     pub blocks: Vec<IpNet>,
-    /// The version at which an earlier request without an answer may still be carried out; `None` if there is no such
-    /// request.
+    /// The version at which an earlier request without an answer may still be carried out.
     pub doubt: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     Written,
-    /// The Node has changed: another program gave it blocks, or changed a field that the policy gets. The Node does not
-    /// have these blocks, and will not get them.
+    /// Another program gave the Node blocks, or changed what the policy gets. The Node will not get these.
     Changed(Box<WatchedNode>),
     Gone,
     /// The API server refuses the request. The Node does not have the blocks, and will not get them.
@@ -96,17 +92,7 @@ pub struct Writer {
     term: watch::Receiver<Option<Instant>>,
 }
 
-enum Failure {
-    Conflict,
-    Gone,
-    Refused(String),
-    /// The request may have been carried out.
-    NoAnswer(String),
-    TooLate,
-}
-
 impl Writer {
-    /// Writes only while this process leads. `term` contains the end of its leadership.
     pub fn new(client: Client, term: watch::Receiver<Option<Instant>>) -> Self {
         let nodes = Api::all_with(client.clone(), &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
         Self { client, nodes, term }
@@ -116,29 +102,34 @@ impl Writer {
         let BlockWrite { node, blocks, doubt } = write;
         let (mut version, mut doubt) = (node.version.clone(), doubt.clone());
         for _ in 0..TRIES {
-            let failure = match self.send(node, &version, blocks).await {
+            let left = self.term.borrow().map(|end| end.saturating_duration_since(Instant::now())).unwrap_or_default();
+            let limit = left.min(MAX_REQUEST_TIME);
+            if limit < MIN_REQUEST_TIME {
+                let reason = "this process does not lead any more".to_owned();
+                return if doubt.is_some() { WriteOutcome::Unclear { doubt, reason } } else { WriteOutcome::TooLate };
+            }
+            let failure = match answer(limit, self.send(node, &version, blocks, limit)).await {
                 Ok(()) => return WriteOutcome::Written,
-                Err(Failure::Gone) => return WriteOutcome::Gone,
-                // An earlier request may still be on its way.
-                Err(Failure::Refused(reason)) if doubt.is_some() => Some(reason),
-                Err(Failure::Refused(reason)) => return WriteOutcome::Refused(reason),
-                Err(Failure::TooLate) if doubt.is_none() => return WriteOutcome::TooLate,
-                Err(Failure::TooLate) => {
-                    return WriteOutcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
-                }
-                Err(Failure::Conflict) => None,
-                Err(Failure::NoAnswer(reason)) => {
-                    doubt = Some(version.clone());
+                Err(kube::Error::Api(status)) if status.code == 404 => return WriteOutcome::Gone,
+                Err(kube::Error::Api(status)) if status.code == 409 => None,
+                Err(error) => {
+                    let is_refused =
+                        matches!(&error, kube::Error::Api(status) if !matches!(status.code, 408 | 429 | 500..));
+                    let reason = error_message(&error);
+                    if !is_refused {
+                        doubt = Some(version.clone());
+                    } else if doubt.is_none() {
+                        // Otherwise an earlier request may still be on its way.
+                        return WriteOutcome::Refused(reason);
+                    }
                     Some(reason)
                 }
             };
-            let found = match timeout(MAX_REQUEST_TIME, self.nodes.get_opt(&node.name)).await {
-                Ok(found) => found.map_err(|error| error_message(&error)),
-                Err(_) => Err(format!("no answer within {MAX_REQUEST_TIME:?}")),
-            };
-            let found = match found {
+            let found = match answer(MAX_REQUEST_TIME, self.nodes.get_opt(&node.name)).await {
                 Ok(found) => found.as_ref().and_then(WatchedNode::of),
-                Err(reason) => return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or(reason) },
+                Err(error) => {
+                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| error_message(&error)) };
+                }
             };
             let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return WriteOutcome::Gone };
             if seen.blocks == *blocks {
@@ -160,37 +151,21 @@ impl Writer {
         WriteOutcome::Unclear { doubt, reason: "another program changed the Node at every try".to_owned() }
     }
 
-    async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
-        let left = self.term.borrow().map(|end| end.saturating_duration_since(Instant::now())).unwrap_or_default();
-        let limit = left.min(MAX_REQUEST_TIME);
-        if limit < MIN_REQUEST_TIME {
-            return Err(Failure::TooLate);
-        }
+    async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet], limit: Duration) -> kube::Result<()> {
         let patch = json!({"metadata": {"uid": node.uid, "resourceVersion": version}, "spec": fields_of(blocks)});
         let milliseconds = limit.as_millis();
         let query = format!("fieldManager={CONTROLLER}&fieldValidation=Ignore&timeout={milliseconds}ms");
-        // The API server carries out a strategic merge patch in less time than a merge patch. It adds `podCIDRs` to
-        // the present ones, of which this version has none.
+        // Cheaper than a merge patch. It adds `podCIDRs` to the present ones, of which this version has none.
         let request = Request::patch(format!("/api/v1/nodes/{}?{query}", node.name))
-            .header("content-type", "application/strategic-merge-patch+json");
-        let request = request.body(patch.to_string().into_bytes());
-        let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
-        match timeout(limit, self.client.request_text(request)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(failure(&error)),
-            Err(_) => Err(Failure::NoAnswer(format!("no answer within {limit:?}"))),
-        }
+            .header("content-type", "application/strategic-merge-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request_text(request).await.map(drop)
     }
 }
 
-fn failure(error: &kube::Error) -> Failure {
-    match error {
-        kube::Error::Api(status) => match status.code {
-            404 => Failure::Gone,
-            409 => Failure::Conflict,
-            408 | 429 | 500.. => Failure::NoAnswer(error_message(error)),
-            _ => Failure::Refused(error_message(error)),
-        },
-        other => Failure::NoAnswer(error_message(other)),
-    }
+/// The answer to a request; an error if there is none within this time.
+async fn answer<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = |_| Err(kube::Error::Service(format!("no answer within {limit:?}").into()));
+    timeout(limit, request).await.unwrap_or_else(late)
 }

@@ -21,7 +21,6 @@ pub(super) struct PoolCounts {
     pub(super) outside: BTreeSet<ServiceKey>,
 }
 
-/// Counts the addresses and blocks in use. `misplaced` are the Services that belong to another pool.
 pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> PoolCounts {
     let live = evaluator.settings();
     let settings = &live.settings;
@@ -59,38 +58,16 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
             (of_pool.usable, of_pool.free) = (number(fill.usage.usable), number(fill.usage.free));
         }
     }
-    PoolCounts {
-        services: by_name(
-            &usage::of_services(settings, &used),
-            &usage::of_services(settings, &in_flight(&used)),
-            |address| settings.pool_of(address).map(|pool| &*pool.name),
-            &wrong,
-        ),
-        external: by_name(
-            &usage::of_external(&settings.external, &external, None),
-            &usage::of_external(&settings.external, &in_flight(&external), None),
-            |address| settings.external.pool_of(address).map(|pool| &*pool.name),
-            &[],
-        ),
-        nodes,
-        reservations,
-        outside,
-    }
+    let services = [&used, &in_flight(&used), &wrong].map(|addresses| usage::of_services(settings, addresses));
+    let external = [&external, &in_flight(&external), &Vec::new()]
+        .map(|addresses| usage::of_external(&settings.external, addresses, None));
+    PoolCounts { services: by_name(services), external: by_name(external), nodes, reservations, outside }
 }
 
-/// `in_flight` has the same pools, with the addresses in flight as the used ones.
-fn by_name<'s>(
-    pools: &[PoolUsage],
-    in_flight: &[PoolUsage],
-    pool_of: impl Fn(IpAddr) -> Option<&'s str>,
-    misplaced: &[IpAddr],
-) -> BTreeMap<String, PoolAddresses> {
-    let inside = |addresses: &[IpAddr], pool: &PoolUsage| {
-        let of_family = addresses.iter().filter(|address| Family::of(**address) == pool.family);
-        of_family.filter(|address| pool_of(**address) == Some(&pool.pool)).count() as u128
-    };
+/// The usage of the same pools by the addresses that are used, in flight, and misplaced.
+fn by_name([used, in_flight, misplaced]: [Vec<PoolUsage>; 3]) -> BTreeMap<String, PoolAddresses> {
     let mut counts: BTreeMap<String, PoolAddresses> = BTreeMap::new();
-    for (pool, in_flight) in pools.iter().zip(in_flight) {
+    for ((pool, in_flight), misplaced) in used.into_iter().zip(in_flight).zip(misplaced) {
         // As in an audit, an address that the pool does not hand out is not in flight.
         let in_flight = in_flight.usage.used;
         let of_family = AddressCounts {
@@ -98,10 +75,10 @@ fn by_name<'s>(
             used: number(pool.usage.occupied()),
             free: number(pool.usage.free.saturating_sub(in_flight)),
             in_flight: number(in_flight),
-            misplaced: number(inside(misplaced, pool)),
+            misplaced: number(misplaced.usage.occupied()),
         };
         let first = PoolAddresses { free: i64::MAX, ..PoolAddresses::default() };
-        let of_pool = counts.entry(pool.pool.clone()).or_insert(first);
+        let of_pool = counts.entry(pool.pool).or_insert(first);
         of_pool.used = of_pool.used.saturating_add(of_family.used);
         of_pool.free = of_pool.free.min(of_family.free);
         of_pool.misplaced = of_pool.misplaced.saturating_add(of_family.misplaced);

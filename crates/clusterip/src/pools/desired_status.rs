@@ -17,24 +17,23 @@ use crate::text::{joined, several};
 
 /// The time after which the status of an object is written again although nothing in it has changed.
 const CHECKED_EVERY: Duration = Duration::from_secs(300);
-/// The condition that an object has only while it is not in use as it was written last. For tools that follow kstatus,
-/// the object has failed then, and otherwise they would wait.
+/// An object with this condition is not in use as it was written last. Tools that follow kstatus would wait.
 const STALLED: &str = "Stalled";
 /// The condition that an object has only while it is in use and probably not intended as it is.
 const HAS_WARNINGS: &str = "HasWarnings";
 /// The condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
 const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
-pub(super) fn of(
+pub(super) fn of<'b>(
     compilation: &Compilation,
     counts: &PoolCounts,
     settings: &LiveSettings,
-    before: &BTreeMap<ObjectKey, Value>,
+    before: impl Fn(&ObjectKey) -> Option<&'b Value>,
     now: &Time,
 ) -> BTreeMap<ObjectKey, Value> {
     let pools = compilation.in_use.keys().filter(|key| key.kind != Kind::ClusterIPPolicy).count();
     let status = |(key, state): (&ObjectKey, &ObjectState)| {
-        let before = before.get(key);
+        let before = before(key);
         let write = |type_: &str, is_true: bool, reason: &str, message: String| {
             let status = if is_true { "True" } else { "False" };
             let before = before.and_then(|before| condition(before, type_));
@@ -119,8 +118,8 @@ fn addresses_in_pools(outside: &BTreeSet<ServiceKey>) -> (bool, &'static str, St
     (false, "OutsideOfPools", message)
 }
 
-/// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is
-/// recent. So an object that does not change is written rarely, and its age shows whether a server runs.
+/// The time of the status `before` if it is recent and nothing else changes: then an object is written rarely, and its
+/// age shows whether a server runs.
 fn checked_at(status: &Value, before: Option<&Value>, now: &Time) -> Time {
     let recent = || {
         let mut before = before?.clone();
@@ -147,7 +146,6 @@ fn condition(status: &Value, type_: &str) -> Option<Condition> {
     conditions.find(|condition| condition.type_ == type_)
 }
 
-/// Who has the addresses of reservations. An unchanged holder keeps the time since when it has been observed.
 fn reservations(holders: &[(IpAddr, ReservationHolder)], before: Option<&Value>, now: &Time) -> Vec<ReservationStatus> {
     let before = before.and_then(|before| before.get("reservations")).cloned();
     let before: Vec<ReservationStatus> =

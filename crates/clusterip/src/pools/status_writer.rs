@@ -8,7 +8,7 @@
 //! - If another client writes a status, the leader writes the right one within a minute.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{counts, desired_status};
 use crate::leader::Gate;
-use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
+use crate::leader::event_recorder::{CONTROLLER, EventContent, EventQueue};
 use crate::services::controller::reconcile::Reconciler;
 
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -38,45 +38,40 @@ const AT_ONCE: usize = 4;
 pub struct StatusWriter {
     pub client: Client,
     pub reconciler: Arc<Reconciler>,
-    /// What the settings were compiled from; `None` if they do not come from objects.
     pub compilation: watch::Receiver<Option<Arc<Compilation>>>,
 }
 
 impl StatusWriter {
-    pub(crate) async fn run(self, mut gate: Gate, shutdown: impl Future<Output = ()>) {
-        let work = async {
-            while gate.opened().await.is_some() {
-                tokio::select! {
-                    () = gate.closed() => {}
-                    () = self.lead() => {}
-                }
+    pub(crate) async fn run(self, mut gate: Gate) {
+        while gate.opened().await.is_some() {
+            tokio::select! {
+                () = gate.closed() => {}
+                () = self.lead() => {}
             }
-        };
-        tokio::select! {
-            () = shutdown => {}
-            () = work => {}
         }
     }
 
     async fn lead(&self) {
-        let mut written: Option<Written> = None;
-        let mut read_at = Instant::now();
+        let events = EventQueue::start(self.client.clone());
+        let mut known = Known::new();
+        let mut read_at = None;
         loop {
             let compilation = self.compilation.borrow().clone();
             if let Some(compilation) = compilation {
-                if written.is_none() || read_at.elapsed() > READ_AGAIN {
-                    written = self.read().await.or(written);
-                    read_at = Instant::now();
+                if read_at.is_none_or(|at: Instant| at.elapsed() > READ_AGAIN)
+                    && let Some(found) = self.read().await
+                {
+                    (known, read_at) = (found, Some(Instant::now()));
                 }
-                if let Some(written) = &mut written {
-                    self.write(&compilation, written).await;
+                if read_at.is_some() {
+                    self.write(&compilation, &mut known, &events).await;
                 }
             }
             sleep(INTERVAL).await;
         }
     }
 
-    async fn write(&self, compilation: &Compilation, written: &mut Written) {
+    async fn write(&self, compilation: &Compilation, known: &mut Known, events: &EventQueue) {
         let reconciler = Arc::clone(&self.reconciler);
         let counted = background::run_long(move || {
             let (evaluator, misplaced) = (&reconciler.evaluator, reconciler.misplaced_services());
@@ -85,29 +80,26 @@ impl StatusWriter {
         // The next round tries again.
         let Ok((counts, settings)) = counted.await else { return };
         // An object that was deleted and created again has no status.
-        written.uids.retain(|key, uid| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
-        written.statuses.retain(|key, _| written.uids.contains_key(key));
-        let desired = desired_status::of(compilation, &counts, &settings, &written.statuses, &Time(Timestamp::now()));
-        let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));
-        let changed = changed.map(|(key, status)| {
-            let problems = desired_status::new_problems(written.statuses.get(&key), &status);
-            (key, status, problems)
-        });
-        let writes = stream::iter(changed.collect::<Vec<_>>()).map(|(key, status, problems)| async move {
+        known.retain(|key, (uid, _)| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
+        let before = |key: &ObjectKey| known.get(key).and_then(|(_, status)| status.as_ref());
+        let desired = desired_status::of(compilation, &counts, &settings, before, &Time(Timestamp::now()));
+        let changed: Vec<_> = desired.into_iter().filter(|(key, status)| before(key) != Some(status)).collect();
+        let writes = stream::iter(changed).map(|(key, status)| async move {
             let result = self.apply(&key, &status).await;
-            if let Ok(uid) = &result {
-                self.publish(&key, uid.as_deref(), problems).await;
-            }
             (key, status, result)
         });
-        let mut writes = writes.buffer_unordered(AT_ONCE);
+        let mut writes = pin!(writes.buffer_unordered(AT_ONCE));
         while let Some((key, status, result)) = writes.next().await {
             match result {
                 Ok(uid) => {
-                    written.uids.insert(key.clone(), uid);
-                    written.statuses.insert(key, status);
+                    let before = known.get(&key).and_then(|(_, status)| status.as_ref());
+                    for Condition { reason, message, .. } in desired_status::new_problems(before, &status) {
+                        let (resource, uid) = (key.kind.api_resource(), uid.as_deref().unwrap_or_default());
+                        let content = EventContent { uid, warning: true, reason: &reason, note: message };
+                        events.tell((&resource.api_version, &resource.kind), (None, &key.name), "Check", content);
+                    }
+                    known.insert(key, (uid, Some(status)));
                 }
-                // The object was deleted.
                 Err(KubeError::Api(status)) if status.code == 404 => {}
                 Err(error) => {
                     let error = error_message(&error);
@@ -133,18 +125,9 @@ impl StatusWriter {
         Ok(object.metadata.uid)
     }
 
-    async fn publish(&self, key: &ObjectKey, uid: Option<&str>, problems: Vec<Condition>) {
-        let resource = key.kind.api_resource();
-        for Condition { reason, message, .. } in problems {
-            let content = EventContent { uid: uid.unwrap_or_default(), warning: true, reason: &reason, note: message };
-            let kind = (resource.api_version.as_str(), resource.kind.as_str());
-            publish_event(&self.client, kind, (None, &key.name), "Check", content, None).await;
-        }
-    }
-
     /// The status of all objects as the API server has it; `None` if they can't be listed, which is logged.
-    async fn read(&self) -> Option<Written> {
-        let mut written = Written::default();
+    async fn read(&self) -> Option<Known> {
+        let mut known = Known::new();
         for kind in Kind::ALL {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.api_resource());
             let list = |page| {
@@ -153,11 +136,8 @@ impl StatusWriter {
             };
             let visit = |mut object: DynamicObject| {
                 let Some(name) = object.metadata.name else { return };
-                let key = ObjectKey { kind, name };
-                written.uids.insert(key.clone(), object.metadata.uid);
-                if let Some(status) = object.data.get_mut("status") {
-                    written.statuses.insert(key, status.take());
-                }
+                let status = object.data.get_mut("status").map(Value::take);
+                known.insert(ObjectKey { kind, name }, (object.metadata.uid, status));
             };
             if let Err(error) = visit_pages(ListParams::default(), list, visit).await {
                 let (kind, error) = (kind.as_str(), error_message(&error));
@@ -165,12 +145,9 @@ impl StatusWriter {
                 return None;
             }
         }
-        Some(written)
+        Some(known)
     }
 }
 
-#[derive(Default)]
-struct Written {
-    statuses: BTreeMap<ObjectKey, Value>,
-    uids: BTreeMap<ObjectKey, Option<String>>,
-}
+/// The UID and the status of each object, as last read or written.
+type Known = BTreeMap<ObjectKey, (Option<String>, Option<Value>)>;

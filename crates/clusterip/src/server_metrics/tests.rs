@@ -76,7 +76,7 @@ fn filled() -> ServerMetrics {
     metrics.cluster.watch_error("Node");
     metrics.cluster.left_out("Pod");
     metrics.cluster.services_left_out(2);
-    metrics.admission.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    metrics.admission.certificate_expiry.set(1_800_000_000.0);
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     let blocks = |pool: &str, family| fill(pool, family, 256, 7, 250);
     metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "gone");
@@ -84,8 +84,7 @@ fn filled() -> ServerMetrics {
     metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "nodes");
     metrics.nodes.blocks(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
     metrics.nodes.assigned(Assignment::Assigned);
-    metrics.nodes.none_waiting();
-    metrics.nodes.waiting(3);
+    metrics.nodes.waiting.set(3);
     metrics.nodes.misplaced(&[(Misplaced::Shared, 2)].into());
     let external = |pool: &str, family| {
         let usage = Usage { usable: 31, used: 3, held: Some(2), ..Usage::default() };
@@ -94,8 +93,8 @@ fn filled() -> ServerMetrics {
     metrics.external.pools(&[external("gone", Family::V4)]);
     metrics.external.pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
     metrics.external.assigned(AssignmentResult::Refused);
-    metrics.external.taken_over();
-    metrics.external.waiting(1);
+    metrics.external.takeovers.inc();
+    metrics.external.waiting.set(1);
     metrics
 }
 

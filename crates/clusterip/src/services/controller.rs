@@ -51,7 +51,7 @@ use self::reconcile::{Next, Reconciler};
 use self::service_queue::ServiceQueue;
 use self::settings_in_use::{SettingsInUse, SettingsOrigin};
 use self::survey::Survey;
-use crate::leader::{Leadership, joined_task};
+use crate::leader::Leadership;
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
@@ -157,14 +157,14 @@ impl Controller {
                         self.begin_survey(&mut carried_out, &mut surveys).await;
                     }
                 }
-                mut survey = joined_task(&mut surveys) => {
+                Some(Ok(mut survey)) = surveys.join_next() => {
                     let open = self.end_round(&mut survey, &mut carried_out).await;
                     self.with_noted(open, &turns).for_each(|id| turns.push(id));
                     if !survey.rest.is_empty() {
                         self.begin_round(survey, carried_out.as_ref(), &mut surveys);
                     }
                 }
-                (id, next) = joined_task(jobs) => {
+                Some(Ok((id, next))) = jobs.join_next() => {
                     let again = turns.done(&id);
                     match next {
                         Next::AsLarge if leads => turns.push_sized(id, Size::Large),
@@ -182,7 +182,7 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                found = joined_task(&mut searches) => {
+                Some(Ok(found)) = searches.join_next() => {
                     found.services.into_iter().for_each(|id| turns.push(id));
                     match found.rest {
                         Some(rest) => {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length, whole};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -57,18 +56,14 @@ label_values! {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolFamilyLabels {
-    pool: String,
-    family: String,
-}
+type PoolFamily = [(&'static str, String); 2];
 
 #[derive(Clone, Default)]
 pub struct ServiceMetrics {
     lock: ScrapeLock,
-    usable: Labelled<PoolFamilyLabels, Number>,
-    used: Labelled<PoolFamilyLabels, Number>,
-    free: Labelled<PoolFamilyLabels, Number>,
+    usable: Labelled<PoolFamily, Number>,
+    used: Labelled<PoolFamily, Number>,
+    free: Labelled<PoolFamily, Number>,
     unmatched: Labelled<[(&'static str, String); 1], Gauge>,
     ledger: Gauge,
     replicas: Labelled<[(&'static str, &'static str); 1], Gauge>,
@@ -95,7 +90,7 @@ impl ServiceMetrics {
         for PoolUsage { pool, family, usage } in pools {
             let unmatched = unmatched.get(pool).copied().unwrap_or_default();
             self.unmatched.get_or_create(&[("pool", pool.clone())]).set(whole(unmatched));
-            let labels = PoolFamilyLabels { pool: pool.clone(), family: family.to_string() };
+            let labels = [("pool", pool.clone()), ("family", family.to_string())];
             self.usable.get_or_create(&labels).set(usage.usable as f64);
             self.used.get_or_create(&labels).set(usage.occupied() as f64);
             self.free.get_or_create(&labels).set(usage.free as f64);
@@ -140,48 +135,28 @@ impl ServiceMetrics {
 
 impl Component for ServiceMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "pool_usable_addresses",
-            "Addresses that the pool may hand out, used or not",
-            self.usable.clone(),
-        );
-        registry.register(
-            "pool_used_addresses",
-            "Addresses of the pool that are in use, including those set by hand in its reserved part",
-            self.used.clone(),
-        );
-        registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
-        registry.register(
-            "pool_unmatched_services",
-            "Services that have an address of the pool although no pool matches them",
-            self.unmatched.clone(),
-        );
-        registry.register(
-            "ledger_addresses",
-            "Addresses handed out that the cluster does not show yet",
-            self.ledger.clone(),
-        );
-        registry.register(
-            "replicas",
-            "Live replicas including this one, by whether they use the same settings as this one",
-            self.replicas.clone(),
-        );
-        registry.register("moves", "Moves of Services to another address, by result", self.moves.clone());
-        registry.register(
-            "misplaced_services",
-            "Services outside of their pool, by whether they are moved or why not",
-            self.misplaced.clone(),
-        );
-        registry.register("leader", "Whether this process is the leader", self.leader.clone());
-        registry.register(
-            "other_webhooks",
-            "Webhook configurations of other programs that also choose addresses of Services, such as that of K2s",
-            self.other_webhooks.clone(),
-        );
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&[("result", result)]));
         }
         self.misplaced(&BTreeMap::new());
         self.replicas(1, 0);
+        let Self { usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks, .. } =
+            self.clone();
+        registry.register("pool_usable_addresses", "Addresses that the pool may hand out, used or not", usable);
+        let about = "Addresses of the pool that are in use, including those set by hand in its reserved part";
+        registry.register("pool_used_addresses", about, used);
+        registry.register("pool_free_addresses", "Addresses that the pool can hand out now", free);
+        let about = "Services that have an address of the pool although no pool matches them";
+        registry.register("pool_unmatched_services", about, unmatched);
+        registry.register("ledger_addresses", "Addresses handed out that the cluster does not show yet", ledger);
+        let about = "Live replicas including this one, by whether they use the same settings as this one";
+        registry.register("replicas", about, replicas);
+        registry.register("moves", "Moves of Services to another address, by result", moves);
+        let about = "Services outside of their pool, by whether they are moved or why not";
+        registry.register("misplaced_services", about, misplaced);
+        registry.register("leader", "Whether this process is the leader", leader);
+        let about =
+            "Webhook configurations of other programs that also choose addresses of Services, such as that of K2s";
+        registry.register("other_webhooks", about, other_webhooks);
     }
 }

@@ -22,9 +22,8 @@ use crate::service_placement::{fits, noted_reason};
 use crate::text::joined;
 use crate::webhook::admission_metrics::{AdmissionMetrics, AdmissionResult, ResourceKind};
 
-/// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
-/// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an
-/// address that is already allocated, so the worst result is a refused request.
+/// How old the cached state of the cluster may be; then requests are answered as `--on-error` says. The API server
+/// refuses an address of an unknown Service, so the worst result before is a refused request.
 pub const MAX_STALENESS: Duration = Duration::from_secs(300);
 
 /// What happens to a request that the policy has not answered. A Node is allowed in any case.
@@ -37,7 +36,6 @@ pub enum OnError {
     Allow,
 }
 
-/// A decision, and the object as it changes; `None` if the object stays as it is.
 struct Reviewed {
     decision: Decision,
     changed: Option<Value>,
@@ -54,7 +52,6 @@ impl Admission {
         Self { evaluator, metrics, on_error }
     }
 
-    /// Decides about a request. Without a decision, `--on-error` says what happens to the request of a Service.
     fn decide(&self, request: &Value) -> anyhow::Result<Reviewed> {
         if let Some(message) = too_long(request) {
             return Ok(Reviewed { decision: Decision::denied(422, message), changed: None });
@@ -105,8 +102,7 @@ impl Admission {
         }
     }
 
-    /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
-    /// still the same, and gets others if the fields that select the pool have changed.
+    /// Decides again about a Service with addresses of this webhook, which it keeps if its pool is still the same.
     fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> anyhow::Result<Reviewed> {
         let mut without = request.clone();
         if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
@@ -201,8 +197,7 @@ impl Reviewer for Admission {
 /// Kubernetes has no longer names.
 const MAX_NAME: usize = 253;
 
-/// Says which name of a request is too long, if one is. The API server checks names only after its webhooks have
-/// answered, and the ledger, the log and messages keep them.
+/// Which name is too long. The API server checks names after its webhooks, and the ledger and the log keep them.
 fn too_long(request: &Value) -> Option<String> {
     const NAMES: [&[&str]; 6] = [
         &["uid"],
@@ -216,13 +211,11 @@ fn too_long(request: &Value) -> Option<String> {
     Some(format!("request.{}: {} has more than {MAX_NAME} bytes", path.join("."), quote(text(request, path))))
 }
 
-/// The owner of addresses that the object of a request gets.
 fn owner(request: &Value) -> Owner {
     Owner::new(named(request, "namespace"), named(request, "name"), text(request, &["uid"]))
 }
 
-/// The `name` or the `namespace` of the object of a request: that of the request, otherwise that of the object, as
-/// [`Request::read`](clusterip_core::request::Request::read) finds them.
+/// The `name` or `namespace` of a request, otherwise that of its object, as `Request::read` finds them.
 fn named<'r>(request: &'r Value, field: &str) -> &'r str {
     match text(request, &[field]) {
         "" => text(request, &["object", "metadata", field]),
@@ -237,9 +230,7 @@ fn lies_in_pool(settings: &Settings, decision: &Decision, addresses: &[IpAddr]) 
     has_place && addresses.iter().all(|address| fits(settings, pool, *address))
 }
 
-/// What a line of the log says a request is about.
 struct Logged<'r> {
-    /// A Node has no namespace.
     namespace: Option<Cow<'r, str>>,
     name: Cow<'r, str>,
     operation: &'r str,

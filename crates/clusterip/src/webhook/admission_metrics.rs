@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clusterip_cluster::host_metrics::LATENCIES;
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, timestamp};
+use clusterip_cluster::metrics::{Component, Number, register_version};
 use clusterip_core::Verdict;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::histogram::Histogram;
@@ -25,15 +24,12 @@ label_values! {
 }
 
 label_values! {
-    /// The result of an admission request.
     AdmissionResult {
-        /// The object got an address of a pool.
         Allocated = "allocated",
-        /// The request was allowed without a change.
         Unchanged = "unchanged",
         Denied = "denied",
         Error = "error",
-        /// The request was not reviewed, because too many reviews of its namespace waited, or because they took too long.
+        /// The request was not reviewed: too many of its namespace waited, or they took too long.
         Refused = "refused",
     }
 }
@@ -48,35 +44,29 @@ impl From<&Verdict> for AdmissionResult {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AdmissionLabels {
-    kind: ResourceKind,
-    decision: AdmissionResult,
-    pool: Option<String>,
-}
-
 #[derive(Clone)]
 pub struct AdmissionMetrics {
-    admissions: Labelled<AdmissionLabels, Counter>,
+    admissions: Labelled<[(&'static str, String); 3], Counter>,
     duration: Histogram,
-    certificate_expiry: Number,
+    /// When the certificate that is served expires, in seconds since 1970.
+    pub certificate_expiry: Number,
     has_answered: Arc<AtomicBool>,
 }
 
 impl Default for AdmissionMetrics {
     fn default() -> Self {
-        Self {
-            admissions: Labelled::default(),
-            duration: Histogram::new(LATENCIES),
-            certificate_expiry: Number::default(),
-            has_answered: Arc::default(),
-        }
+        let duration = Histogram::new(LATENCIES);
+        Self { duration, admissions: <_>::default(), certificate_expiry: <_>::default(), has_answered: <_>::default() }
     }
+}
+
+fn labels(kind: ResourceKind, decision: AdmissionResult, pool: &str) -> [(&'static str, String); 3] {
+    [("kind", kind.as_str().to_owned()), ("decision", decision.as_str().to_owned()), ("pool", pool.to_owned())]
 }
 
 impl AdmissionMetrics {
     pub fn answered(&self, kind: ResourceKind, decision: AdmissionResult, pool: Option<&str>, took: Duration) {
-        self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
+        self.admissions.get_or_create(&labels(kind, decision, pool.unwrap_or_default())).inc();
         self.duration.observe(took.as_secs_f64());
         self.has_answered.store(true, Ordering::Release);
     }
@@ -85,42 +75,24 @@ impl AdmissionMetrics {
         self.has_answered.load(Ordering::Acquire)
     }
 
-    /// Sets the counters of a pool to zero if they have no value yet. Prometheus sees an increase only from a value
-    /// that it has scraped before: without a zero, the first denial would be missed.
+    /// Creates the counters of a pool with zero: Prometheus sees only an increase from a value that it has scraped.
     pub fn begin_pool(&self, kind: ResourceKind, decisions: &[AdmissionResult], pool: &str) {
         for &decision in decisions {
-            drop(self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: Some(pool.to_owned()) }));
+            drop(self.admissions.get_or_create(&labels(kind, decision, pool)));
         }
-    }
-
-    /// Sets when the certificate that is served expires.
-    pub fn certificate_expiry(&self, end: SystemTime) {
-        self.certificate_expiry.set(timestamp(end));
     }
 }
 
 impl Component for AdmissionMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "admissions",
-            "Admission requests by kind, decision and pool; the pool is empty if the decision did not need one",
-            self.admissions.clone(),
-        );
-        registry.register_with_unit(
-            "admission_duration",
-            "Time from an admission request to its answer",
-            Unit::Seconds,
-            self.duration.clone(),
-        );
-        registry.register_with_unit(
-            "certificate_expiry_timestamp",
-            "When the served certificate expires; 0: there is none",
-            Unit::Seconds,
-            self.certificate_expiry.clone(),
-        );
-        for &decision in AdmissionResult::ALL {
-            let labels = AdmissionLabels { kind: ResourceKind::Service, decision, pool: None };
-            drop(self.admissions.get_or_create(&labels));
-        }
+        let Self { admissions, duration, certificate_expiry, .. } = self.clone();
+        register_version(registry, "build_info", "The version of the server; always 1");
+        self.begin_pool(ResourceKind::Service, AdmissionResult::ALL, "");
+        let about = "Admission requests by kind, decision and pool; the pool is empty if the decision did not need one";
+        registry.register("admissions", about, admissions);
+        let about = "Time from an admission request to its answer";
+        registry.register_with_unit("admission_duration", about, Unit::Seconds, duration);
+        let about = "When the served certificate expires; 0: there is none";
+        registry.register_with_unit("certificate_expiry_timestamp", about, Unit::Seconds, certificate_expiry);
     }
 }

@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use jiff::{SignedDuration, Timestamp};
@@ -34,12 +34,10 @@ const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
 const SETTLED: SignedDuration = SignedDuration::from_hours(24);
 /// How often the Secret and the certificate are checked if nothing is due earlier.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// The time limit for an answer of the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a write is attempted when another process changes the Secret first.
 const TRIES: usize = 8;
 
-/// The current time, for this module and its tests.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The DNS names of a Service under which the API server and clients in the cluster reach it.
@@ -48,7 +46,7 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     vec![full.clone(), format!("{full}.cluster.local"), format!("{service}.{namespace}"), service.to_owned()]
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct StoredAuthority {
     current: issuer::Authority,
     next: Option<issuer::Authority>,
@@ -61,62 +59,59 @@ impl StoredAuthority {
         Ok(Self { current: issuer::Authority::generate(now)?, next: None, previous: None })
     }
 
-    fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, (&'static str, String)> {
-        let text = |key: &'static str| match data.get(key) {
-            None => Ok(None),
-            Some(ByteString(bytes)) => std::str::from_utf8(bytes).map(Some).map_err(|error| (key, error.to_string())),
+    fn read(data: &BTreeMap<String, ByteString>) -> anyhow::Result<Self> {
+        let text = |key: &'static str| {
+            data.get(key).map(|ByteString(bytes)| std::str::from_utf8(bytes)).transpose().context(key)
         };
         let pair = |certificate: &'static str, key: &'static str| match (text(certificate)?, text(key)?) {
             (None, None) => Ok(None),
-            (None, Some(_)) => Err((certificate, "is missing".to_owned())),
-            (Some(_), None) => Err((key, "is missing".to_owned())),
-            (Some(pem), Some(key)) => {
-                issuer::Authority::read(pem, key).map(Some).map_err(|error| (certificate, error.to_string()))
-            }
+            (None, Some(_)) => Err(anyhow!("{certificate}: is missing")),
+            (Some(_), None) => Err(anyhow!("{key}: is missing")),
+            (Some(pem), Some(key)) => issuer::Authority::read(pem, key).map(Some).context(certificate),
         };
-        let previous = text("previous.crt")?.map(|pem| issuer::end(pem).map(|end| (pem.to_owned(), end)));
-        let previous = previous.transpose().map_err(|error| ("previous.crt", error.to_string()))?;
-        let current = pair("ca.crt", "ca.key")?.ok_or(("ca.crt", "is missing".to_owned()))?;
+        let previous = text("previous.crt")?.map(|pem| Ok((pem.to_owned(), issuer::end(pem)?))).transpose();
+        let previous = previous.map_err(|error: anyhow::Error| error.context("previous.crt"))?;
+        let current = pair("ca.crt", "ca.key")?.ok_or_else(|| anyhow!("ca.crt: is missing"))?;
         Ok(Self { current, next: pair("next.crt", "next.key")?, previous })
     }
 
     fn write(&self, data: &mut BTreeMap<String, ByteString>) {
-        let mut put = |key: &str, text: Option<String>| match text {
-            Some(text) => drop(data.insert(key.to_owned(), ByteString(text.into_bytes()))),
-            None => drop(data.remove(key)),
-        };
-        put("ca.crt", Some(self.current.certificate().to_owned()));
-        put("ca.key", Some(self.current.key().pem().to_owned()));
-        put("next.crt", self.next.as_ref().map(|next| next.certificate().to_owned()));
-        put("next.key", self.next.as_ref().map(|next| next.key().pem().to_owned()));
-        put("previous.crt", self.previous.as_ref().map(|(pem, _)| pem.clone()));
+        let (current, next) = (&self.current, self.next.as_ref());
+        let texts = [
+            ("ca.crt", Some(&current.certificate)),
+            ("ca.key", Some(&current.key)),
+            ("next.crt", next.map(|next| &next.certificate)),
+            ("next.key", next.map(|next| &next.key)),
+            ("previous.crt", self.previous.as_ref().map(|(pem, _)| pem)),
+        ];
+        data.retain(|key, _| !texts.iter().any(|(known, _)| known == key));
+        let written = texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.clone().into_bytes())));
+        data.extend(written.map(|(key, bytes)| (key, ByteString(bytes))));
     }
 
-    /// The certificates that clients must trust, from the oldest to the newest: when the successor starts to sign, this
-    /// text does not change.
+    /// The certificates to trust, the oldest first: the text stays the same when the successor starts to sign.
     fn bundle(&self, now: Timestamp) -> String {
-        let previous = self.previous.iter().filter(|(_, end)| *end > now).map(|(pem, _)| pem.as_str());
-        let next = self.next.as_ref().map(issuer::Authority::certificate);
-        let all = previous.chain([self.current.certificate()]).chain(next);
-        all.flat_map(|pem| [pem, if pem.ends_with('\n') { "" } else { "\n" }]).collect()
+        let previous = self.previous.iter().filter(|(_, end)| *end > now).map(|(pem, _)| pem);
+        let all = previous.chain([&self.current.certificate]).chain(self.next.iter().map(|next| &next.certificate));
+        all.flat_map(|pem| [pem.as_str(), if pem.ends_with('\n') { "" } else { "\n" }]).collect()
     }
 
     /// The next step of a succession, if one is due, with the message to log.
     fn step(&self, registered: &str, now: Timestamp) -> anyhow::Result<Option<(Self, &'static str)>> {
-        let ended = self.current.not_after() <= now;
+        let ended = self.current.not_after <= now;
         match &self.next {
-            Some(next) if next.not_after() > now => {
-                let settled = next.made() + SETTLED <= now && registered.contains(next.certificate());
+            Some(next) if next.not_after > now => {
+                let settled = next.made + SETTLED <= now && registered.contains(&next.certificate);
                 // No client trusts an authority that has expired, so waiting gains nothing.
                 if !settled && !ended {
                     return Ok(None);
                 }
-                let previous = Some((self.current.certificate().to_owned(), self.current.not_after()));
+                let previous = Some((self.current.certificate.clone(), self.current.not_after));
                 let stored = Self { current: next.clone(), next: None, previous };
                 Ok(Some((stored, "the next certificate authority signs from now on")))
             }
             _ if ended => Ok(Some((Self::new(now)?, "the certificate authority has ended; a new one was made"))),
-            None if self.current.not_after() - SUCCESSION <= now => {
+            None if self.current.not_after - SUCCESSION <= now => {
                 let next = Some(issuer::Authority::generate(now)?);
                 Ok(Some((Self { next, ..self.clone() }, "the next certificate authority was made")))
             }
@@ -125,7 +120,6 @@ impl StoredAuthority {
     }
 }
 
-/// The certificate authority, and the server certificate that it issues.
 pub struct Authority {
     secrets: Api<Secret>,
     namespace: String,
@@ -135,22 +129,19 @@ pub struct Authority {
     leaf: Leaf,
     certificate: Certificate,
     bundle: watch::Sender<String>,
-    /// The UID of the Secret if this process created it.
     created: Option<String>,
-    /// Whether the Secret is deleted at the end if this process created it.
     temporary: bool,
 }
 
 impl Authority {
-    /// Reads the authority, or makes one if there is none, and issues a certificate for these DNS names and IP
-    /// addresses.
+    /// Reads or makes the authority, and issues a certificate for these DNS names and IP addresses.
     pub async fn open(client: Client, namespace: &str, names: Vec<String>, clock: Clock) -> anyhow::Result<Self> {
         let secrets = Api::namespaced(client, namespace);
         let now = clock();
         let mut created = None;
         let stored = advance(&secrets, namespace, None, "", now, &mut created).await?;
         let leaf = stored.current.issue(&names, now)?;
-        let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
+        let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.as_bytes())?;
         let bundle = watch::Sender::new(stored.bundle(now));
         let namespace = namespace.to_owned();
         Ok(Self { secrets, namespace, names, clock, stored, leaf, certificate, bundle, created, temporary: false })
@@ -162,7 +153,6 @@ impl Authority {
         Self { temporary: true, ..self }
     }
 
-    /// The server certificate. It is updated when it is renewed.
     pub fn certificate(&self) -> Certificate {
         self.certificate.clone()
     }
@@ -176,45 +166,40 @@ impl Authority {
         self.bundle.subscribe()
     }
 
-    /// Reads the Secret, makes the next step of a succession if one is due, and renews the server certificate if that
-    /// is due. `registered` holds the certificates that the API server trusts, in PEM. After an error, the certificate
-    /// that is being served stays.
+    /// Makes the next step of a succession, and renews the server certificate, if they are due. `registered` is what
+    /// the API server trusts, in PEM. After an error, the certificate that is being served stays.
     pub async fn step(&mut self, registered: &str) -> anyhow::Result<()> {
         let now = (self.clock)();
         let created = &mut self.created;
         let stored = advance(&self.secrets, &self.namespace, Some(&self.stored), registered, now, created);
-        let silent = |_| {
-            let secret = format!("Secret {}/{SECRET}", self.namespace);
-            Err(anyhow!("{secret}: no answer from the API server within {REQUEST_TIMEOUT:?}"))
-        };
-        let stored = timeout(REQUEST_TIMEOUT, stored).await.unwrap_or_else(silent);
+        let stored = timeout(REQUEST_TIMEOUT, stored).await.unwrap_or_else(|_| {
+            bail!("Secret {}/{SECRET}: no answer from the API server within {REQUEST_TIMEOUT:?}", self.namespace)
+        });
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
         let renewed = stored.map(|stored| self.stored = stored);
         let bundle = self.stored.bundle(now);
         send_if_changed(&self.bundle, bundle);
-        let signer = self.stored.current.certificate();
+        let signer = &self.stored.current.certificate;
         // An authority that an administrator has put into the Secret signs once the API server trusts it.
-        let succeeded = self.leaf.issued_by != signer && registered.contains(signer);
+        let succeeded = self.leaf.issued_by != *signer && registered.contains(signer);
         if succeeded || self.leaf.renewal <= now {
             let leaf = self.stored.current.issue(&self.names, now)?;
-            self.certificate.replace(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
+            self.certificate.replace(leaf.certificate.as_bytes(), leaf.key.as_bytes())?;
             tracing::info!(renewal = %leaf.renewal, "the server's certificate was renewed");
             self.leaf = leaf;
         }
         renewed
     }
 
-    /// Calls [`Authority::step`] every minute, when something is due, and whenever the certificates that the API server
-    /// trusts have changed, until `shutdown`. An error is logged, and the step is tried again.
+    /// Makes each step when it is due or `registered` has changed, until `shutdown`. After an error it is tried again.
     pub async fn run(mut self, mut registered: watch::Receiver<String>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let mut pause = Duration::ZERO;
-        let mut registering = true;
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 () = sleep(pause) => {}
-                changed = registered.changed(), if registering => registering = changed.is_ok(),
+                Ok(()) = registered.changed() => {}
             }
             let trusted = registered.borrow_and_update().clone();
             let stepped = tokio::select! {
@@ -229,12 +214,21 @@ impl Authority {
         self.remove().await;
     }
 
-    /// Deletes the Secret if this process created it and is temporary, and if the Secret still has the authority of
-    /// this process. An error is logged.
+    /// Deletes a temporary Secret that this process created, if it still has the authority of this process.
     async fn remove(&self) {
         let Some(uid) = self.created.clone().filter(|_| self.temporary) else { return };
         let secret = format!("{}/{SECRET}", self.namespace);
-        match timeout(REQUEST_TIMEOUT, self.delete(uid)).await {
+        let removed = timeout(REQUEST_TIMEOUT, async {
+            let Secret { metadata, data, .. } = self.secrets.get(SECRET).await?;
+            let own = self.stored.current.certificate.as_bytes();
+            let is_own = data.as_ref().and_then(|data| data.get("ca.crt")).is_some_and(|stored| stored.0 == own);
+            if is_own {
+                let preconditions = Preconditions { uid: Some(uid), resource_version: metadata.resource_version };
+                self.secrets.delete(SECRET, &DeleteParams::default().preconditions(preconditions)).await?;
+            }
+            Ok::<_, kube::Error>(is_own)
+        });
+        match removed.await {
             Ok(Ok(false)) => tracing::info!(secret, "the certificate authority stays: another client has changed it"),
             Ok(Ok(true)) => tracing::info!(secret, "the certificate authority was removed"),
             // The Secret is gone, or another process has created it again.
@@ -244,31 +238,17 @@ impl Authority {
         }
     }
 
-    /// Deletes the Secret with this UID. Returns `false` if another client has changed the authority.
-    async fn delete(&self, uid: String) -> Result<bool, kube::Error> {
-        let found = self.secrets.get(SECRET).await?;
-        let own = self.stored.current.certificate().as_bytes();
-        let is_own = found.data.as_ref().and_then(|data| data.get("ca.crt")).is_some_and(|stored| stored.0 == own);
-        if !is_own {
-            return Ok(false);
-        }
-        let preconditions = Preconditions { uid: Some(uid), resource_version: found.metadata.resource_version };
-        let parameters = DeleteParams::default().preconditions(preconditions);
-        self.secrets.delete(SECRET, &parameters).await.map(|_| true)
-    }
-
     /// How long until the next step may be due, at most a minute. A step that is due and failed also waits that long.
     fn pause(&self) -> Duration {
         let now = (self.clock)();
-        let settled = self.stored.next.as_ref().map(|next| next.made() + SETTLED);
+        let settled = self.stored.next.as_ref().map(|next| next.made + SETTLED);
         let due = settled.into_iter().chain([self.leaf.renewal]).filter(|due| *due > now).min();
         due.map_or(CHECK_INTERVAL, |due| due.duration_since(now).unsigned_abs().min(CHECK_INTERVAL))
     }
 }
 
-/// The content of the Secret after every step that is due. If the Secret does not exist, it is created from `known`:
-/// deleting the Secret must not end the authority that the API server trusts. `created` is set to the UID of a Secret
-/// that is created.
+/// The content of the Secret after every step that is due. A missing Secret is created from `known`: deleting it must
+/// not end the authority that the API server trusts. `created` gets the UID of a Secret that is created.
 async fn advance(
     secrets: &Api<Secret>,
     namespace: &str,
@@ -290,10 +270,10 @@ async fn advance(
         let data = secret.data.get_or_insert_default();
         let (stored, what) = if exists {
             // Stored data is never overwritten, because it may still be needed.
-            let broken = |(key, reason)| {
+            let broken = |error: anyhow::Error| {
                 anyhow!(
-                    "Secret {namespace}/{SECRET} is broken: {key}: {reason}; repair it, or delete it and restart, and a \
-                     new authority is made"
+                    "Secret {namespace}/{SECRET} is broken: {error:#}; repair it, or delete it and restart, and a new \
+                     authority is made"
                 )
             };
             let stored = StoredAuthority::read(data).map_err(broken)?;
@@ -309,10 +289,9 @@ async fn advance(
         };
         stored.write(data);
         let parameters = PostParams::default();
-        let written = if exists {
-            secrets.replace(SECRET, &parameters, &secret).await.map_err(|error| ("updated", error))
-        } else {
-            secrets.create(&parameters, &secret).await.map_err(|error| ("created", error))
+        let (verb, written) = match exists {
+            true => ("updated", secrets.replace(SECRET, &parameters, &secret).await),
+            false => ("created", secrets.create(&parameters, &secret).await),
         };
         match written {
             Ok(written) => {
@@ -322,9 +301,8 @@ async fn advance(
                 tracing::info!(secret = format!("{namespace}/{SECRET}"), "{what}");
             }
             // 409: another process was faster. 404: the Secret was deleted meanwhile.
-            Err((_, kube::Error::Api(status)))
-                if matches!(status.code, 404 | 409) && (exists || status.code == 409) => {}
-            Err((verb, error)) => return Err(failed(verb, error)),
+            Err(kube::Error::Api(status)) if status.code == 409 || exists && status.code == 404 => {}
+            Err(error) => return Err(failed(verb, error)),
         }
         // Read again: all processes continue with what the Secret holds now, and another step may be due.
     }

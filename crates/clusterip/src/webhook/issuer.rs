@@ -17,32 +17,16 @@ pub const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How long before now the validity of a certificate begins, because clocks differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authority {
-    certificate: String,
-    key: Secret,
-    not_before: Timestamp,
-    not_after: Timestamp,
-}
-
-/// A private key. `Debug` hides it, so that it is in no log.
+/// An authority, which is not `Debug`, so that its private key is in no log.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("…")
-    }
-}
-
-impl Secret {
-    pub fn pem(&self) -> &str {
-        &self.0
-    }
+pub struct Authority {
+    pub certificate: String,
+    pub key: String,
+    pub(super) made: Timestamp,
+    pub(super) not_after: Timestamp,
 }
 
 impl Authority {
-    /// Makes a new authority with a new key, valid for [`AUTHORITY_LIFE`].
     pub fn generate(now: Timestamp) -> anyhow::Result<Self> {
         let key = KeyPair::generate().map_err(unmade)?;
         let mut params = CertificateParams::default();
@@ -51,12 +35,11 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, format!("clusterip authority {}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        during(&mut params, now - SKEW, now + AUTHORITY_LIFE)?;
+        during(&mut params, now - SKEW, now + AUTHORITY_LIFE);
         let certificate = params.self_signed(&key).map_err(unmade)?.pem();
         Self::read(&certificate, &key.serialize_pem())
     }
 
-    /// Reads a stored authority; certificate and key are PEM.
     pub fn read(certificate: &str, key: &str) -> anyhow::Result<Self> {
         let der = single(certificate)?;
         let parsed = parse(&der)?;
@@ -66,32 +49,15 @@ impl Authority {
         ensure!(is_own, "the key does not belong to the certificate");
         Ok(Self {
             certificate: certificate.to_owned(),
-            key: Secret(key.to_owned()),
-            not_before: timestamp(parsed.validity().not_before),
+            key: key.to_owned(),
+            made: timestamp(parsed.validity().not_before) + SKEW,
             not_after: timestamp(parsed.validity().not_after),
         })
     }
 
-    pub fn certificate(&self) -> &str {
-        &self.certificate
-    }
-
-    pub fn key(&self) -> &Secret {
-        &self.key
-    }
-
-    pub fn made(&self) -> Timestamp {
-        self.not_before + SKEW
-    }
-
-    pub fn not_after(&self) -> Timestamp {
-        self.not_after
-    }
-
-    /// Issues a server certificate for these DNS names and IP addresses. It is valid for [`LEAF_LIFE`], and not longer
-    /// than the authority.
+    /// Issues a server certificate, valid for [`LEAF_LIFE`], and not longer than the authority.
     pub fn issue(&self, names: &[String], now: Timestamp) -> anyhow::Result<Leaf> {
-        let own = KeyPair::from_pem(self.key.pem()).map_err(unmade)?;
+        let own = KeyPair::from_pem(&self.key).map_err(unmade)?;
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, own).map_err(unmade)?;
         let key = KeyPair::generate().map_err(unmade)?;
         let mut params = CertificateParams::new(names).map_err(unmade)?;
@@ -102,24 +68,24 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let not_after = (now + LEAF_LIFE).min(self.not_after);
-        during(&mut params, now - SKEW, not_after)?;
+        during(&mut params, now - SKEW, not_after);
         let certificate = params.signed_by(&key, &issuer).map_err(unmade)?.pem();
         let issued_by = self.certificate.clone();
         let renewal = now + SignedDuration::from_secs((not_after.as_second() - now.as_second()) / 3 * 2);
-        Ok(Leaf { certificate, key: Secret(key.serialize_pem()), issued_by, renewal })
+        Ok(Leaf { certificate, key: key.serialize_pem(), issued_by, renewal })
     }
 }
 
-#[derive(Clone, Debug)]
+/// A server certificate, which is not `Debug`, as [`Authority`].
+#[derive(Clone)]
 pub struct Leaf {
     pub certificate: String,
-    pub key: Secret,
+    pub key: String,
     pub issued_by: String,
     /// When the certificate is renewed: after two thirds of its life.
     pub renewal: Timestamp,
 }
 
-/// When the only certificate in a PEM text expires.
 pub fn end(text: &str) -> anyhow::Result<Timestamp> {
     Ok(timestamp(parse(&single(text)?)?.validity().not_after))
 }
@@ -143,16 +109,13 @@ fn unmade(error: rcgen::Error) -> anyhow::Error {
     anyhow!("making a certificate failed: {error}")
 }
 
-fn timestamp(time: x509_parser::time::ASN1Time) -> Timestamp {
+pub(super) fn timestamp(time: x509_parser::time::ASN1Time) -> Timestamp {
     Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
 }
 
-fn during(params: &mut CertificateParams, begin: Timestamp, end: Timestamp) -> anyhow::Result<()> {
-    let time = |time: Timestamp| match u64::try_from(time.as_second()) {
-        Ok(seconds) => Ok(date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)),
-        Err(_) => Err(anyhow!("{time} can't be the time of a certificate")),
+fn during(params: &mut CertificateParams, begin: Timestamp, end: Timestamp) {
+    let time = |time: Timestamp| {
+        date_time_ymd(1970, 1, 1) + Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
     };
-    params.not_before = time(begin)?;
-    params.not_after = time(end)?;
-    Ok(())
+    (params.not_before, params.not_after) = (time(begin), time(end));
 }

@@ -1,5 +1,4 @@
-//! The admission webhook: an HTTPS server that asks the policy about each request, its certificates, and its
-//! registration with the API server.
+//! The admission webhook: an HTTPS server, its certificates, and its registration with the API server.
 
 pub mod admission;
 pub(crate) mod admission_metrics;

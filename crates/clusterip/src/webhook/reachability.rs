@@ -20,9 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const NAMESPACE: &str = "default";
 const NAME: &str = "clusterip-trial";
 
-/// Waits for the registration, and then creates a Service in dry runs until the webhook is called. Logs a warning if
-/// the API server does not call it. `registered` is that of
-/// [`Registration::registered`](super::registration::Registration::registered).
+/// Waits for the registration, and then creates a Service in dry runs until the webhook is called. Warns if it is not.
 pub(crate) async fn check(
     client: Client,
     url: String,
@@ -59,7 +57,6 @@ pub(crate) async fn check(
     }
 }
 
-/// Creates a Service in a dry run. The API server calls the webhook for it, and stores nothing.
 async fn try_create(client: &Client) -> Result<(), kube::Error> {
     let ports = Some(vec![ServicePort { port: 80, ..ServicePort::default() }]);
     let service = Service {

@@ -1,19 +1,19 @@
-//! Keeps the MutatingWebhookConfiguration: which requests the API server sends to the webhook, and which certificates
-//! it trusts there.
+//! Keeps the MutatingWebhookConfiguration: which requests the webhook gets, and which certificates it may have.
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::without_user_info;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::send_if_changed::send_if_changed;
-use clusterip_cluster::yaml::YamlError;
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
+use futures::future::OptionFuture;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,7 +24,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 mod configuration;
 
@@ -34,9 +34,7 @@ use self::configuration::{manifest, more_webhooks, trust};
 pub const NAME: &str = "clusterip-policy";
 /// How often the configuration is checked if nothing else asks for a check: a watch may be denied, or hang.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// The time limit for an answer of the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long to wait before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(2);
 /// The shortest time between two writes, in case another client keeps overwriting the configuration.
 const CALM: Duration = Duration::from_secs(1);
@@ -44,51 +42,33 @@ const CALM: Duration = Duration::from_secs(1);
 const TRIES: usize = 8;
 
 #[derive(Debug, Error)]
-pub enum RegistrationError {
-    /// The API server refuses a request. Before the first write, another attempt can't help. After it, a refusal may
-    /// pass: an API server that has just started does not know all permissions yet.
-    #[error("MutatingWebhookConfiguration {0}")]
-    Refused(String),
-    #[error("MutatingWebhookConfiguration {0}")]
-    Passing(String),
-    /// A failure that another attempt does not end.
-    #[error("{0}")]
-    Final(String),
+#[error("{message}")]
+pub struct Failure {
+    message: String,
+    is_final: bool,
 }
 
-impl RegistrationError {
+impl Failure {
+    fn passing(name: &str, what: &str) -> Self {
+        Self { message: format!("MutatingWebhookConfiguration {name}{what}"), is_final: false }
+    }
+
     fn silent(name: &str) -> Self {
-        Self::Passing(format!("{name}: no answer from the API server within {REQUEST_TIMEOUT:?}"))
+        Self::passing(name, &format!(": no answer from the API server within {REQUEST_TIMEOUT:?}"))
     }
 
     fn conflict(name: &str) -> Self {
-        Self::Passing(format!("{name} was changed by others {TRIES} times in a row"))
+        Self::passing(name, &format!(" was changed by others {TRIES} times in a row"))
     }
 
-    /// The configuration could not be removed at the end.
-    fn left_behind(self, name: &str) -> Self {
-        let remedy = format!("delete it with `kubectl delete mutatingwebhookconfiguration {name}`");
-        Self::Final(format!("{self}; it was left behind: {remedy}"))
-    }
-
-    /// Whether trying again can't help, after a write if `written` is true.
-    fn is_final(&self, written: bool) -> bool {
-        matches!(self, Self::Final(_)) || (matches!(self, Self::Refused(_)) && !written)
-    }
-}
-
-impl From<YamlError> for RegistrationError {
-    fn from(error: YamlError) -> Self {
-        Self::Final(format!("the built-in webhook configuration can't be read: {error}"))
+    fn left_behind(self, name: &str) -> anyhow::Error {
+        anyhow!("{self}; it was left behind: delete it with `kubectl delete mutatingwebhookconfiguration {name}`")
     }
 }
 
 /// The host of a `--register-url`: the name or address that the server's certificate must be for.
-pub fn url_host(url: &str) -> Result<String, RegistrationError> {
-    let wrong = || {
-        let url = without_user_info(url);
-        RegistrationError::Final(format!("--register-url {url}: it must be https://HOST:PORT, without a path"))
-    };
+pub fn url_host(url: &str) -> anyhow::Result<String> {
+    let wrong = || anyhow!("--register-url {}: it must be https://HOST:PORT, without a path", without_user_info(url));
     let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
     let host = parsed.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
     let bare = parsed.path_and_query().is_none_or(|path| path.as_str() == "/");
@@ -99,7 +79,6 @@ pub fn url_host(url: &str) -> Result<String, RegistrationError> {
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// Tells whether the settings need a webhook.
 type Wanted = fn(&Settings) -> bool;
 
 /// A configuration that this program makes and removes itself, for a URL.
@@ -112,16 +91,10 @@ struct Own {
     /// The settings that say which of these webhooks are needed. Without settings, none is.
     settings: Option<watch::Receiver<Arc<LiveSettings>>>,
     url: String,
-    /// Whether this process has written the configuration. Until then, a configuration in the cluster comes from an
-    /// earlier run.
-    written: bool,
-    /// Whether this process has sent a write, even if the answer is not known.
-    sent: bool,
 }
 
 impl Own {
-    /// Adds the webhooks that the settings need and removes those that they don't need. Returns whether anything
-    /// changed.
+    /// Adds the webhooks that the settings need, and removes the others. Returns whether anything changed.
     fn sync_webhooks(&self, configuration: &mut Value) -> bool {
         let settings = self.settings.as_ref().map(|settings| Arc::clone(&settings.borrow()));
         let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
@@ -140,7 +113,6 @@ impl Own {
     }
 }
 
-/// Keeps the certificates that the API server must trust in the webhook configuration.
 pub struct Registration {
     client: Client,
     api: Api<DynamicObject>,
@@ -148,31 +120,31 @@ pub struct Registration {
     bundle: watch::Receiver<String>,
     registered: watch::Sender<String>,
     own: Option<Own>,
-    last: Option<Instant>,
+    /// When this process has written the configuration. Until then, one in the cluster may come from an earlier run.
+    written: Option<Instant>,
+    /// Whether this process has sent a write, even if the answer is not known.
+    sent: bool,
 }
 
 impl Registration {
-    /// For the configuration of the deployment, which an administrator applies: only its `caBundle`s are written.
-    /// `bundle` holds the certificates for them, in PEM.
+    /// For the configuration of the deployment: only its `caBundle`s are written, with the PEM text of `bundle`.
     pub fn in_cluster(client: Client, name: &str, bundle: watch::Receiver<String>) -> Self {
         let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         let api = Api::all_with(client.clone(), &resource);
-        Self { client, api, name: name.to_owned(), bundle, registered: watch::Sender::default(), own: None, last: None }
+        let (name, registered) = (name.to_owned(), watch::Sender::default());
+        Self { client, api, name, bundle, registered, own: None, written: None, sent: false }
     }
 
-    /// For a server outside of the cluster: the configuration is created, and removed at the end. With an empty
-    /// `bundle`, the API server trusts the certificate authorities of its own system.
+    /// For a server outside of the cluster. With an empty `bundle`, the API server trusts the authorities of its system.
     pub async fn with_url(
         client: Client,
         name: &str,
         url: &str,
         bundle: watch::Receiver<String>,
-    ) -> Result<Self, RegistrationError> {
+    ) -> anyhow::Result<Self> {
         url_host(url)?;
-        let who = |reason: String| {
-            let reading = "reading the user name of this program with a SelfSubjectReview failed";
-            RegistrationError::Final(format!("{reading}: {reason}"))
-        };
+        let who =
+            |reason: String| anyhow!("reading the user name of this program with a SelfSubjectReview failed: {reason}");
         let review = Api::<SelfSubjectReview>::all(client.clone())
             .create(&PostParams::default(), &SelfSubjectReview::default())
             .await
@@ -181,13 +153,11 @@ impl Registration {
             review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who("no name".to_owned()))?;
         let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own =
-            Some(Own { manifest, more, settings: None, url: url.to_owned(), written: false, sent: false });
+        registration.own = Some(Own { manifest, more, settings: None, url: url.to_owned() });
         Ok(registration)
     }
 
-    /// Follows these settings: a configuration of this program's own has the webhooks for Nodes and for external
-    /// addresses as long as the settings have pools for them. A configuration of the deployment is not affected.
+    /// Follows these settings: a configuration of this program's own has the webhooks that their pools need.
     pub fn following(mut self, settings: watch::Receiver<Arc<LiveSettings>>) -> Self {
         if let Some(own) = &mut self.own {
             own.settings = Some(settings);
@@ -195,27 +165,18 @@ impl Registration {
         self
     }
 
-    /// The certificates that every webhook of the configuration trusts, in PEM, as last read. The text is empty if the
-    /// webhooks differ, or if there is no configuration.
+    /// The certificates in PEM that all webhooks trusted when they were last read; empty if they differ or are missing.
     pub fn registered(&self) -> watch::Receiver<String> {
         self.registered.subscribe()
     }
 
-    /// Keeps the configuration up to date until `shutdown`, and then removes it if this program made it. It must end
-    /// before the server does.
-    ///
-    /// This fails only if a configuration of this program's own can't be kept up to date. A configuration of the
-    /// deployment is waited for.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RegistrationError> {
+    /// Keeps the configuration up to date until `shutdown`, and then removes it if this program made it: the server
+    /// must still run. Only a configuration of this program's own can fail; one of the deployment is waited for.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
         let mut shutdown = pin!(shutdown);
         let metadata: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut changes = pin!(watcher(metadata, only).default_backoff());
-        let mut ticks = interval(CHECK_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut bundle = self.bundle.clone();
-        let mut issuing = true;
-        let mut settings = self.own.as_ref().and_then(|own| own.settings.clone());
         let mut last_problem = String::new();
         loop {
             let problem = tokio::select! {
@@ -223,82 +184,71 @@ impl Registration {
                 kept = self.keep() => kept.err(),
             };
             let text = problem.as_ref().map(ToString::to_string).unwrap_or_default();
-            let failed = problem.is_some();
-            if let Some(problem) =
-                problem.filter(|problem| self.own.as_ref().is_some_and(|own| problem.is_final(own.written)))
-            {
-                return Err(problem);
+            if problem.is_some_and(|problem| problem.is_final) {
+                bail!(text);
             }
-            if failed && text != last_problem {
+            if !text.is_empty() && text != last_problem {
                 tracing::warn!("{text}");
             }
+            let pause = if text.is_empty() { CHECK_INTERVAL } else { RETRY };
             last_problem = text;
+            let settings = self.own.as_mut().and_then(|own| own.settings.as_mut());
             tokio::select! {
                 () = &mut shutdown => break,
-                () = sleep(RETRY), if failed => {}
-                _ = ticks.tick() => {}
-                changed = bundle.changed(), if issuing => issuing = changed.is_ok(),
-                followed = changed(settings.as_mut()) => if !followed { settings = None },
+                () = sleep(pause) => {}
+                Ok(()) = self.bundle.changed() => {}
+                Some(Ok(())) = OptionFuture::from(settings.map(watch::Receiver::changed)) => {}
                 // An error is a reason to check too: a watch may not be granted yet.
                 Some(_) = changes.next() => {}
             }
         }
         let removed = timeout(REQUEST_TIMEOUT, self.remove()).await;
-        removed
-            .unwrap_or_else(|_| Err(RegistrationError::silent(&self.name)))
-            .map_err(|error| error.left_behind(&self.name))
+        let removed = removed.unwrap_or_else(|_| Err(Failure::silent(&self.name)));
+        removed.map_err(|failure| failure.left_behind(&self.name))
     }
 
-    /// Writes what is missing in the configuration, if anything is.
-    pub async fn keep(&mut self) -> Result<(), RegistrationError> {
+    pub async fn keep(&mut self) -> Result<(), Failure> {
         let bundle = self.bundle.borrow().clone();
         let seen = timeout(REQUEST_TIMEOUT, self.write(&bundle)).await;
-        let seen = seen.unwrap_or_else(|_| Err(RegistrationError::silent(&self.name)));
+        let seen = seen.unwrap_or_else(|_| Err(Failure::silent(&self.name)));
         let trusted = if seen.is_ok() { bundle } else { String::new() };
         send_if_changed(&self.registered, trusted);
         seen
     }
 
-    async fn write(&mut self, bundle: &str) -> Result<(), RegistrationError> {
+    async fn write(&mut self, bundle: &str) -> Result<(), Failure> {
         for _ in 0..TRIES {
             let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))?;
             let next = self.next(found, bundle)?;
             let Some(next) = next else { return Ok(()) };
-            if let Some(last) = self.last {
+            if let Some(last) = self.written {
                 sleep_until(last + CALM).await;
             }
-            if let Some(own) = &mut self.own {
-                own.sent = true;
-            }
+            self.sent = true;
             let parameters = PostParams::default();
-            let written = if next.metadata.resource_version.is_some() {
-                self.api.replace(&self.name, &parameters, &next).await.map_err(|error| ("updated", error))
-            } else {
-                self.api.create(&parameters, &next).await.map_err(|error| ("created", error))
+            let (verb, written) = match next.metadata.resource_version {
+                Some(_) => ("updated", self.api.replace(&self.name, &parameters, &next).await),
+                None => ("created", self.api.create(&parameters, &next).await),
             };
             match written {
                 Ok(_) => {
                     tracing::info!(name = self.name, "the webhook configuration was written");
-                    self.last = Some(Instant::now());
-                    if let Some(own) = &mut self.own {
-                        own.written = true;
-                    }
+                    self.written = Some(Instant::now());
                 }
                 // Another client was faster: read the configuration again, as after every write.
-                Err((_, kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
-                Err((verb, error)) => return Err(self.failed(verb, &error)),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(self.failed(verb, &error)),
             }
         }
-        Err(RegistrationError::conflict(&self.name))
+        Err(Failure::conflict(&self.name))
     }
 
     /// The configuration to write instead of `found`; `None` if `found` is up to date.
-    fn next(&self, found: Option<DynamicObject>, bundle: &str) -> Result<Option<DynamicObject>, RegistrationError> {
-        let named = |text: &str| format!("MutatingWebhookConfiguration {} {text}", self.name);
+    fn next(&self, found: Option<DynamicObject>, bundle: &str) -> Result<Option<DynamicObject>, Failure> {
+        let is_final = |text: &str| Failure { is_final: true, ..Failure::passing(&self.name, text) };
         let Some(own) = &self.own else {
             let mut found = found.ok_or_else(|| {
-                let text = format!("{} does not exist: apply deploy/webhook, or use --register-url", self.name);
-                RegistrationError::Passing(text)
+                Failure::passing(&self.name, " does not exist: apply deploy/webhook, or use --register-url")
             })?;
             return Ok(trust(&mut found.data, bundle).then_some(found));
         };
@@ -306,20 +256,19 @@ impl Registration {
             // One URL is one server: if this server listens there now, no earlier server does.
             match found.annotations().get(REGISTERED_URL_ANNOTATION) {
                 None => {
-                    let text = "already exists, and no earlier --register-url made it: delete it, or the deployment that \
-                                it belongs to, first";
-                    return Err(RegistrationError::Final(named(text)));
+                    let text = " already exists, and no earlier --register-url made it: delete it, or the deployment \
+                                that it belongs to, first";
+                    return Err(is_final(text));
                 }
                 Some(url) if *url == own.url => {}
-                Some(url) if own.written => {
-                    let text = format!("was taken over by another --register-url, for {url}");
-                    return Err(RegistrationError::Final(named(&text)));
+                Some(url) if self.written.is_some() => {
+                    return Err(is_final(&format!(" was taken over by another --register-url, for {url}")));
                 }
                 Some(url) => tracing::warn!(name = self.name, url, "taking over a webhook configuration"),
             }
         }
         match found {
-            Some(mut found) if own.written => {
+            Some(mut found) if self.written.is_some() => {
                 let webhooks_changed = own.sync_webhooks(&mut found.data);
                 Ok((trust(&mut found.data, bundle) || webhooks_changed).then_some(found))
             }
@@ -333,9 +282,8 @@ impl Registration {
         }
     }
 
-    /// Deletes the configuration if this process may have written it.
-    async fn remove(&self) -> Result<(), RegistrationError> {
-        let Some(own) = self.own.as_ref().filter(|own| own.sent) else { return Ok(()) };
+    async fn remove(&self) -> Result<(), Failure> {
+        let Some(own) = self.own.as_ref().filter(|_| self.sent) else { return Ok(()) };
         for _ in 0..TRIES {
             let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))?;
             let Some(found) =
@@ -354,25 +302,15 @@ impl Registration {
                 Err(error) => return Err(self.failed("deleted", &error)),
             }
         }
-        Err(RegistrationError::conflict(&self.name))
+        Err(Failure::conflict(&self.name))
     }
 
-    fn failed(&self, verb: &str, error: &kube::Error) -> RegistrationError {
-        let message = format!("{} can't be {verb}: {}", self.name, error_message(error));
-        match error {
-            kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422) => {
-                RegistrationError::Refused(message)
-            }
-            _ => RegistrationError::Passing(message),
-        }
-    }
-}
-
-/// Waits for the next value; `false` if the sender is gone and no more will come.
-async fn changed<T>(said: Option<&mut watch::Receiver<T>>) -> bool {
-    match said {
-        Some(said) => said.changed().await.is_ok(),
-        None => std::future::pending().await,
+    /// Only the first write is refused for good: later an API server may not know all permissions yet.
+    fn failed(&self, verb: &str, error: &kube::Error) -> Failure {
+        let refused = matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422));
+        let is_final = refused && self.own.is_some() && self.written.is_none();
+        let text = format!(" can't be {verb}: {}", error_message(error));
+        Failure { is_final, ..Failure::passing(&self.name, &text) }
     }
 }
 

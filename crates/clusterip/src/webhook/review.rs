@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::panics;
 use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_core::json::describe;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
@@ -13,25 +14,21 @@ use serde_json::{Map, Value};
 use crate::webhook::admission_metrics::ResourceKind;
 
 pub trait Reviewer: Send + Sync + 'static {
-    /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as long as one
-    /// evaluation may take.
+    /// The response to the `request` of an `AdmissionReview`. It may block for as long as one evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
 
-    /// The response to a request without a review, for `reason`: the request could not be read completely, its review
-    /// could not begin or end in time, or panicked. `request` may have only the fields that say what it is about. This
-    /// call does not block.
+    /// The response to a request that could not be read completely, or whose review did not begin, did not end in time,
+    /// or panicked. `request` may have only the fields that say what it is about. This call does not block.
     fn unreviewed(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         AdmissionResponse::refused(request, code, reason.to_owned())
     }
 
-    /// The reason why nothing can be reviewed yet, or `None` if reviews can begin. Until then requests get no answer,
-    /// and the `failurePolicy` of the webhook configuration decides.
+    /// The reason why nothing can be reviewed yet. Until then, the `failurePolicy` of the webhook decides.
     fn not_begun(&self) -> Option<String> {
         None
     }
 }
 
-/// The code of the answer to a request whose review could not begin or end in time.
 pub const BUSY: u16 = 429;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -66,11 +63,9 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResp
     written(response)
 }
 
-/// The answer to an `AdmissionReview` of which only the first `part` was read, for `reason`. Without an answer, the
-/// `failurePolicy` of the webhook configuration would decide, and a client could bypass the policy with a request that
-/// is too large.
-///
-/// Returns `None` if the part does not say what the request is about. API servers write these fields first.
+/// The answer to an `AdmissionReview` of which only the first `part` was read. Without it, the `failurePolicy` would
+/// decide, and a client could bypass the policy with a request that is too large. `None` if the part does not say what
+/// the request is about: API servers write these fields first.
 pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &str) -> Option<Vec<u8>> {
     let request = identity(part);
     let uid = request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty())?.to_owned();
@@ -80,20 +75,19 @@ pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &s
     written(response).ok()
 }
 
-/// The namespace that a request is about, of which the first `part` was read; empty for an object of the cluster. `None`
-/// if the part does not say it: API servers write the namespace before the operation, and the name before both.
+/// The namespace of a request; empty for an object of the cluster, `None` if the first `part` does not say it: API
+/// servers write the namespace before the operation, and the name before both.
 pub fn namespace_of(part: &[u8]) -> Option<String> {
     let identity = identity(part);
     let namespace = identity.get("namespace").or_else(|| identity.get("operation").map(|_| &Value::Null))?;
     Some(namespace.as_str().unwrap_or_default().to_owned())
 }
 
-/// The fields of a request that say what it is about, as far as they are in the first `part`.
 fn identity(part: &[u8]) -> Map<String, Value> {
     let mut request = Map::new();
     let mut reader = serde_json::Deserializer::from_slice(part);
     // This usually ends with an error, because the rest of the body is missing.
-    let _ = Identity { of: Level::Review, found: &mut request }.deserialize(&mut reader);
+    let _ = Identity { in_request: false, found: &mut request }.deserialize(&mut reader);
     request
 }
 
@@ -105,15 +99,9 @@ fn written(response: AdmissionResponse) -> Result<Vec<u8>, ErrorResponse> {
     })
 }
 
-/// Collects the fields of a request that say what it is about, as far as they are in the text.
 struct Identity<'f> {
-    of: Level,
+    in_request: bool,
     found: &'f mut Map<String, Value>,
-}
-
-enum Level {
-    Review,
-    Request,
 }
 
 impl<'de> DeserializeSeed<'de> for Identity<'_> {
@@ -134,15 +122,13 @@ impl<'de> Visitor<'de> for Identity<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         const FIELDS: [&str; 6] = ["uid", "kind", "namespace", "name", "operation", "dryRun"];
         while let Some(key) = map.next_key::<String>()? {
-            match self.of {
-                Level::Review if key == "request" => {
-                    map.next_value_seed(Identity { of: Level::Request, found: &mut *self.found })?;
-                }
-                Level::Request if FIELDS.contains(&key.as_str()) => {
-                    let value = map.next_value()?;
-                    self.found.insert(key, value);
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
+            if !self.in_request && key == "request" {
+                map.next_value_seed(Identity { in_request: true, found: &mut *self.found })?;
+            } else if self.in_request && FIELDS.contains(&key.as_str()) {
+                let value = map.next_value()?;
+                self.found.insert(key, value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
         }
         Ok(())
@@ -154,30 +140,14 @@ fn expect_text(review: &Value, field: &str, expected: &str) -> Result<(), ErrorR
     if found.and_then(Value::as_str) == Some(expected) { Ok(()) } else { Err(missing(field, found, expected)) }
 }
 
+/// The error about a field. Bodies come from anywhere and messages are logged, so only the start of a text is shown.
 fn missing(field: &str, found: Option<&Value>, expected: &str) -> ErrorResponse {
-    unreadable(format!("{field} is {}, expected {expected}", shown(found)))
+    let found = found.map_or_else(|| "missing".to_owned(), describe);
+    unreadable(format!("{field} is {found}, expected {expected}"))
 }
 
 fn unreadable(why: String) -> ErrorResponse {
     ErrorResponse(StatusCode::BAD_REQUEST, why)
-}
-
-/// Describes a value in a few words. Bodies come from anywhere and messages are logged, so only the start of a text is
-/// shown.
-fn shown(found: Option<&Value>) -> String {
-    const MAX_CHARACTERS: usize = 60;
-    match found {
-        None => "missing".to_owned(),
-        Some(Value::Null) => "null".to_owned(),
-        Some(Value::Bool(_)) => "a boolean".to_owned(),
-        Some(Value::Number(_)) => "a number".to_owned(),
-        Some(Value::Array(_)) => "a list".to_owned(),
-        Some(Value::Object(_)) => "an object".to_owned(),
-        Some(Value::String(text)) if text.chars().count() > MAX_CHARACTERS => {
-            format!("{:?}…", text.chars().take(MAX_CHARACTERS).collect::<String>())
-        }
-        Some(Value::String(text)) => format!("{text:?}"),
-    }
 }
 
 pub fn resource_kind(request: &Value) -> ResourceKind {

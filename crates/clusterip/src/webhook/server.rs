@@ -56,7 +56,6 @@ impl WebhookServer {
         Ok(Self { server: Server::bind(address, "the webhook", "--listen").await?, limits })
     }
 
-    /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
@@ -69,21 +68,18 @@ impl WebhookServer {
         shutdown: impl Future<Output = ()> + Send,
     ) -> anyhow::Result<()> {
         let Self { server, limits } = self;
-        let connections = ConnectionLimiter::new(ConnectionLimits {
-            most: limits.connections,
-            per_peer: limits.connections_per_peer,
-            silence: limits.silence,
-            idle: limits.idle,
-        });
+        let (connections, time) = (ConnectionLimiter::new(limits.connections), limits.time);
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
-        let time = TimeLimits { head: limits.head, drain: limits.drain };
+        // Peers and namespaces take turns.
+        let large = limits.large_reviews;
+        let large = Places { all: large, of_peer: large, of_namespace: large };
         let app = Arc::new(AppState {
             backend,
             connections: connections.clone(),
             clients_only: certificate.asks_for_clients(),
             reviews: Threads::start("reviews", 0, limits.places()),
-            large_reviews: Threads::start("large-reviews", 0, limits.large_places()),
+            large_reviews: Threads::start("large-reviews", 0, large),
             bodies: Memory::new(limits.bodies),
             stopping: AtomicBool::new(false),
             limits,
@@ -122,9 +118,7 @@ struct AppState {
     backend: Backend,
     limits: Limits,
     connections: ConnectionLimiter,
-    /// Whether only clients with a certificate may send reviews.
     clients_only: bool,
-    /// The threads that review requests.
     reviews: Threads,
     /// The threads that review large bodies, so that small reviews don't wait for large ones.
     large_reviews: Threads,
@@ -135,21 +129,15 @@ struct AppState {
 fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/mutate", post(mutate))
-        .route("/healthz", get(healthz))
+        .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(async |State(app): State<Arc<AppState>>| app.backend.scrapes.answer().await))
         .fallback(async |uri: Uri| ErrorResponse::unknown_path(&uri, "/mutate, /healthz, /readyz or /metrics"))
-        .method_not_allowed_fallback(other_method)
+        .method_not_allowed_fallback(async |request: Request| {
+            let accepted = if request.uri().path() == "/mutate" { "POST" } else { "GET and HEAD" };
+            ErrorResponse::other_method(&request, accepted)
+        })
         .with_state(app)
-}
-
-async fn other_method(request: Request) -> ErrorResponse {
-    let accepted = if request.uri().path() == "/mutate" { "POST" } else { "GET and HEAD" };
-    ErrorResponse::other_method(&request, accepted)
-}
-
-async fn healthz() -> &'static str {
-    "ok\n"
 }
 
 async fn readyz(State(app): State<Arc<AppState>>) -> Response {
@@ -164,14 +152,11 @@ async fn mutate(
     State(app): State<Arc<AppState>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
-) -> Response {
-    match reviewed(&app, peer, request).await {
-        Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
-        Err(refusal) => {
-            tracing::warn!(status = refusal.0.as_u16(), message = refusal.1, "an admission review was not answered");
-            refusal.into_response()
-        }
-    }
+) -> Result<impl IntoResponse, ErrorResponse> {
+    let answered = reviewed(&app, peer, request).await.inspect_err(|ErrorResponse(status, message)| {
+        tracing::warn!(status = status.as_u16(), message, "an admission review was not answered");
+    });
+    answered.map(|answer| ([(CONTENT_TYPE, "application/json")], answer))
 }
 
 async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<Vec<u8>, ErrorResponse> {
@@ -203,8 +188,7 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     })
 }
 
-/// The answer to a review that may take this long; otherwise the reason why there is no answer, and the beginning of
-/// the body.
+/// The answer; otherwise the reason why there is none, and the beginning of the body.
 async fn answered(
     app: &AppState,
     body: &Body,
@@ -277,49 +261,35 @@ fn check_type(headers: &HeaderMap) -> Result<(), ErrorResponse> {
 /// How much the server accepts, and for how long it waits.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; further ones are closed.
-    pub connections: usize,
-    /// Connections at once from one IP address; further ones are closed. An API server needs a few, because it sends
-    /// many requests on one connection. Several API servers may share one address behind a proxy.
-    pub connections_per_peer: usize,
+    /// An API server needs a few connections, because it sends many requests on one, and closes an idle one after 90
+    /// seconds. Several API servers may share one address behind a proxy.
+    pub connections: ConnectionLimits,
+    pub time: TimeLimits,
     /// Reviews at once; further ones wait. One IP address may have three quarters of them, and one namespace half.
     pub reviews: usize,
     /// Reviews of large bodies at once; further ones wait. Parsing JSON takes a multiple of its size in memory.
     pub large_reviews: usize,
     /// The size in bytes from which a body is large.
     pub large_body: usize,
-    /// The largest body in bytes.
     pub body: usize,
-    /// The bytes that all requests whose review has not begun may take together. Beyond that, requests of the client
-    /// that takes most are given up.
+    /// The bytes of all requests whose review has not begun. Beyond it, those of the client that takes most are given
+    /// up.
     pub bodies: usize,
-    /// The time for a TLS handshake.
     pub handshake: Duration,
-    /// The time for the head of an HTTP/1.1 request.
-    pub head: Duration,
-    /// The time for a whole body.
     pub body_time: Duration,
-    /// How long a connection may go without a byte read or written.
-    pub silence: Duration,
-    /// How long a connection may go without a request, whatever else its peer sends. API servers close an idle
-    /// connection after 90 seconds.
-    pub idle: Duration,
-    /// The time for a review that names no `timeout`, and the longest `timeout` that is accepted. It includes the wait
-    /// for a turn.
+    /// The time for a review with its wait, if it names no shorter `timeout`.
     pub review: Duration,
-    /// How long the server keeps accepting requests after the shutdown signal, so that clients stop sending to it
-    /// first.
+    /// How long the server accepts requests after the shutdown signal, so that clients stop sending first.
     pub linger: Duration,
-    /// How long requests in flight may take after that.
-    pub drain: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
+        let seconds = Duration::from_secs;
         let processors = available_parallelism().map_or(1, usize::from);
         Self {
-            connections: 256,
-            connections_per_peer: 64,
+            connections: ConnectionLimits { most: 256, per_peer: 64, silence: seconds(60), idle: seconds(180) },
+            time: TimeLimits { head: seconds(10), drain: seconds(20) },
             // Reviews are bound by the CPU: more at once would only make each of them slower. The bound also limits
             // their memory.
             reviews: (processors.max(2) + 1).min(16),
@@ -327,33 +297,23 @@ impl Default for Limits {
             large_body: 512 << 10,
             body: 3 << 20,
             bodies: 32 << 20,
-            handshake: Duration::from_secs(10),
-            head: Duration::from_secs(10),
-            body_time: Duration::from_secs(10),
-            silence: Duration::from_secs(60),
-            idle: Duration::from_secs(180),
+            handshake: seconds(10),
+            body_time: seconds(10),
             // The longest time that an API server waits for a webhook.
-            review: Duration::from_secs(30),
-            linger: Duration::from_secs(3),
-            drain: Duration::from_secs(20),
+            review: seconds(30),
+            linger: seconds(3),
         }
     }
 }
 
 impl Limits {
-    /// Who may have how many reviews. Often the API server is the only peer; it loses little, because reviews are bound
-    /// by the CPU.
+    /// Often the API server is the only peer. It loses little, because reviews are bound by the CPU.
     fn places(&self) -> Places {
         let of_peer = (self.reviews - self.reviews / 4).min(self.reviews.saturating_sub(1)).max(1);
         Places { all: self.reviews, of_peer, of_namespace: self.reviews.div_ceil(2) }
     }
-
-    /// The same for large reviews. Peers and namespaces take turns.
-    fn large_places(&self) -> Places {
-        let all = self.large_reviews;
-        Places { all, of_peer: all, of_namespace: all }
-    }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

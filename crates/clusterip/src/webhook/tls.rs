@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use axum_server::tls_rustls::RustlsConfig;
@@ -18,9 +18,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::task::block_in_place;
+use tokio::time::sleep;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::issuer::timestamp;
 use crate::text::joined;
 
 /// A certificate with its key, which can be replaced: every new connection gets the current one. Clones share it.
@@ -30,30 +32,30 @@ pub struct Certificate {
     served: Arc<Mutex<Served>>,
 }
 
-/// The parts of the TLS configuration.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Served {
-    pair: Pair,
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
+    not_after: Timestamp,
     /// Verifies the certificates of clients. If it is `None`, clients are not asked for a certificate.
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Certificate {
     pub fn from_pem(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
-        let served = Served { pair: Pair::read(chain, key)?, clients: None };
+        let served = Served::read(chain, key)?;
         let config = RustlsConfig::from_config(served.config()?);
         Ok(Self { config, served: Arc::new(Mutex::new(served)) })
     }
 
     /// Replaces certificate and key, both PEM. If these can't be served, the old ones stay.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> anyhow::Result<()> {
-        let pair = Pair::read(chain, key)?;
-        self.change(|served| Served { pair, clients: served.clients.clone() })
+        let next = Served::read(chain, key)?;
+        self.change(|served| Served { clients: served.clients.clone(), ..next })
     }
 
-    /// Asks clients for certificates from now on, and trusts those that these authorities have signed. A client without
-    /// a certificate can still connect; a client with a certificate of another authority can't. If the text, which must
-    /// be PEM, does not hold a certificate authority, nothing changes.
+    /// Asks clients for certificates, and trusts those that these authorities, in PEM, have signed. A client without a
+    /// certificate can still connect; one of another authority can't. After an error, nothing changes.
     pub fn trust_clients_of(&self, authorities: &[u8]) -> anyhow::Result<()> {
         let none = |reason: &dyn Display| anyhow!("not a certificate authority: {reason}; it must be PEM");
         let mut roots = RootCertStore::empty();
@@ -68,7 +70,7 @@ impl Certificate {
             .allow_unauthenticated()
             .build()
             .map_err(|error| none(&error))?;
-        self.change(|served| Served { pair: served.pair.clone(), clients: Some(verifier) })
+        self.change(|served| Served { clients: Some(verifier), ..served.clone() })
     }
 
     pub fn asks_for_clients(&self) -> bool {
@@ -83,15 +85,13 @@ impl Certificate {
         Ok(())
     }
 
-    pub fn not_after(&self) -> SystemTime {
-        let seconds = self.served.lock().pair.not_after;
-        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    pub fn not_after(&self) -> Timestamp {
+        self.served.lock().not_after
     }
 
     /// Why the server is not ready, if the certificate has expired at `now`.
     pub fn problem(&self, now: Timestamp) -> Option<String> {
-        let not_after = self.served.lock().pair.not_after;
-        let end = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
+        let end = self.not_after();
         (end <= now).then(|| format!("the certificate expired at {end}"))
     }
 
@@ -100,14 +100,7 @@ impl Certificate {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Pair {
-    chain: Vec<CertificateDer<'static>>,
-    key: Arc<PrivateKeyDer<'static>>,
-    not_after: i64,
-}
-
-impl Pair {
+impl Served {
     fn read(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
         let none = |reason: &dyn Display| {
             anyhow!("not a certificate: {reason}; it must be PEM, the server's own certificate first")
@@ -116,14 +109,12 @@ impl Pair {
             CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(|error| none(&error))?;
         let Some(own) = chain.first() else { return Err(none(&"no items found")) };
         let (_, own) = X509Certificate::from_der(own).map_err(|error| none(&error))?;
-        let not_after = own.validity().not_after.timestamp();
+        let not_after = timestamp(own.validity().not_after);
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| anyhow!("not a private key: {error}; it must be PEM: PKCS#8, PKCS#1 or SEC1"))?;
-        Ok(Self { chain, key: Arc::new(key), not_after })
+        Ok(Self { chain, key: Arc::new(key), not_after, clients: None })
     }
-}
 
-impl Served {
     fn config(&self) -> anyhow::Result<Arc<rustls::ServerConfig>> {
         // The certificate and the key do not belong together, or TLS can't use them.
         let unusable = |error| anyhow!("certificate and key can't be served: {error}");
@@ -134,8 +125,7 @@ impl Served {
             Some(verifier) => config.with_client_cert_verifier(Arc::clone(verifier)),
             None => config.with_no_client_auth(),
         };
-        let Pair { chain, key, .. } = &self.pair;
-        let mut config = config.with_single_cert(chain.clone(), key.clone_key()).map_err(unusable)?;
+        let mut config = config.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(unusable)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -144,31 +134,22 @@ impl Served {
 /// Files that are maintained outside of this program: a certificate with its key, or the authorities of clients.
 #[derive(Debug)]
 pub struct CertificateFiles {
-    content: Content,
     paths: Vec<PathBuf>,
     seen: Vec<Vec<u8>>,
     certificate: Certificate,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    CertificateAndKey,
-    AuthoritiesOfClients,
-}
-
 impl CertificateFiles {
-    /// Reads a certificate and its key.
     pub fn open(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
-        let (content, paths) = (Content::CertificateAndKey, vec![certificate.to_owned(), key.to_owned()]);
-        let (chain, private) = (content.read(certificate)?, content.read(key)?);
-        let served = Certificate::from_pem(&chain, &private).map_err(|reason| content.unusable(&paths, &reason))?;
-        Ok(Self { content, paths, seen: vec![chain, private], certificate: served })
+        let paths = vec![certificate.to_owned(), key.to_owned()];
+        let (chain, private) = (read(certificate, "")?, read(key, "")?);
+        let served = Certificate::from_pem(&chain, &private).map_err(|reason| unusable(&paths, &reason))?;
+        Ok(Self { paths, seen: vec![chain, private], certificate: served })
     }
 
     /// Reads the authorities of clients. From then on the server of this certificate asks its clients for certificates.
     pub fn of_clients(file: &Path, certificate: &Certificate) -> anyhow::Result<Self> {
-        let (content, paths) = (Content::AuthoritiesOfClients, vec![file.to_owned()]);
-        let mut files = Self { content, paths, seen: Vec::new(), certificate: certificate.clone() };
+        let mut files = Self { paths: vec![file.to_owned()], seen: Vec::new(), certificate: certificate.clone() };
         files.reload()?;
         Ok(files)
     }
@@ -182,12 +163,12 @@ impl CertificateFiles {
         self.seen.first().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Reads the files again, puts them into use if they have changed, and returns whether they have changed. Open
-    /// connections stay open. If the files can't be read or used, what was in use before stays in use, and the same
-    /// content is not tried again.
+    /// Reads the files again, and returns whether they have changed and are in use now. If they can't be used, what was
+    /// in use before stays, and the same content is not tried again.
     pub fn reload(&mut self) -> anyhow::Result<bool> {
         // The content is compared, not the time of the file: a file may be written twice within the clock's resolution.
-        let found = self.paths.iter().map(|path| self.content.read(path)).collect::<Result<Vec<_>, _>>()?;
+        let what = if self.are_of_clients() { "the client certificate authority " } else { "" };
+        let found = self.paths.iter().map(|path| read(path, what)).collect::<Result<Vec<_>, _>>()?;
         if found == self.seen {
             return Ok(false);
         }
@@ -196,61 +177,46 @@ impl CertificateFiles {
             [chain, key] => self.certificate.replace(chain, key),
             authorities => self.certificate.trust_clients_of(&authorities.concat()),
         };
-        used.map(|()| true).map_err(|reason| self.content.unusable(&self.paths, &reason))
+        used.map(|()| true).map_err(|reason| unusable(&self.paths, &reason))
     }
 
     /// Checks the files at this interval until `shutdown`.
     pub async fn run(mut self, every: Duration, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
-        let mut ticks = interval(every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                _ = ticks.tick() => {}
+                () = sleep(every) => {}
             }
             // The files may be on a file system that hangs.
-            let looked = tokio::task::spawn_blocking(move || {
-                let done = self.reload();
-                (self, done)
-            });
-            let done;
-            match looked.await {
-                Ok(looked) => (self, done) = looked,
-                Err(error) => return tracing::error!(%error, "certificate files are no longer watched"),
-            }
-            let path = self.paths.first().map(|path| path.display());
-            match (done, self.content) {
+            let reloaded = block_in_place(|| self.reload());
+            let path = self.paths.first().map(|path| tracing::field::display(path.display()));
+            match (reloaded, self.are_of_clients()) {
                 (Ok(false), _) => {}
-                (Ok(true), Content::CertificateAndKey) => {
-                    tracing::info!(certificate = path.map(tracing::field::display), "serving a new certificate");
-                }
-                (Ok(true), Content::AuthoritiesOfClients) => {
-                    tracing::info!(
-                        path = path.map(tracing::field::display),
-                        "trusting new client certificate authorities"
-                    );
-                }
-                (Err(error), Content::CertificateAndKey) => {
+                (Ok(true), false) => tracing::info!(certificate = path, "serving a new certificate"),
+                (Ok(true), true) => tracing::info!(path, "trusting new client certificate authorities"),
+                (Err(error), false) => {
                     tracing::error!(%error, "reloading the certificate failed, the old one stays in use");
                 }
-                (Err(error), Content::AuthoritiesOfClients) => {
+                (Err(error), true) => {
                     tracing::error!(%error, "reloading the client certificate authorities failed, the previous ones stay trusted");
                 }
             }
         }
     }
+
+    fn are_of_clients(&self) -> bool {
+        self.paths.len() == 1
+    }
 }
 
-impl Content {
-    fn read(self, path: &Path) -> anyhow::Result<Vec<u8>> {
-        let what = if self == Self::AuthoritiesOfClients { "the client certificate authority " } else { "" };
-        std::fs::read(path).map_err(|reason| anyhow!("reading {what}{} failed: {reason}", path.display()))
-    }
+/// Reads a file. An error names it, after `what` it is.
+fn read(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).map_err(|reason| anyhow!("reading {what}{} failed: {reason}", path.display()))
+}
 
-    fn unusable(self, paths: &[PathBuf], reason: &anyhow::Error) -> anyhow::Error {
-        let files = joined(paths.iter().map(|path| path.display()), " and ");
-        let what = if self == Self::AuthoritiesOfClients { " is not a client certificate authority" } else { "" };
-        anyhow!("{files}{what}: {reason}")
-    }
+fn unusable(paths: &[PathBuf], reason: &anyhow::Error) -> anyhow::Error {
+    let files = joined(paths.iter().map(|path| path.display()), " and ");
+    let what = if paths.len() == 1 { " is not a client certificate authority" } else { "" };
+    anyhow!("{files}{what}: {reason}")
 }

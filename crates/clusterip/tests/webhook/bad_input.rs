@@ -48,17 +48,17 @@ async fn body_that_is_not_a_review_is_refused_with_the_reason() {
         Case {
             name: "an older version",
             body: r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}"#,
-            message: r#"apiVersion is "admission.k8s.io/v1beta1", expected admission.k8s.io/v1"#,
+            message: r#"apiVersion is the string "admission.k8s.io/v1beta1", expected admission.k8s.io/v1"#,
         },
         Case {
             name: "a long version",
             body: &long,
-            message: r#"apiVersion is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, expected admission.k8s.io/v1"#,
+            message: r#"apiVersion is the string "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, expected admission.k8s.io/v1"#,
         },
         Case {
             name: "another kind",
             body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "Service"}"#,
-            message: r#"kind is "Service", expected AdmissionReview"#,
+            message: r#"kind is the string "Service", expected AdmissionReview"#,
         },
         Case {
             name: "a kind that is no text",
@@ -83,12 +83,12 @@ async fn body_that_is_not_a_review_is_refused_with_the_reason() {
         Case {
             name: "an empty uid",
             body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}"#,
-            message: r#"request.uid is "", expected a string"#,
+            message: r#"request.uid is the string "", expected a string"#,
         },
         Case {
             name: "a number for a uid",
             body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7}}"#,
-            message: "request.uid is a number, expected a string",
+            message: "request.uid is the number 7, expected a string",
         },
     ];
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;

@@ -35,10 +35,10 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
         std::fs::write(&crt, chain).unwrap();
         std::fs::write(&key, private).unwrap();
     };
-    write(&first.certificate, first.key.pem());
+    write(&first.certificate, &first.key);
     let mut files = CertificateFiles::open(&crt, &key).unwrap();
     let serving =
-        Running::start_with(backend(|_| allowed()), Limits::default(), authority.certificate(), files.certificate());
+        Running::start_with(backend(|_| allowed()), Limits::default(), &authority.certificate, files.certificate());
     let server = serving.await;
     let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     assert_eq!(shown(&server), der(&first.certificate));
@@ -49,13 +49,13 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
         Case {
             name: "an empty certificate",
             chain: "",
-            private: first.key.pem(),
+            private: &first.key,
             reason: "not a certificate: no items found; it must be PEM, the server's own certificate first",
         },
         Case {
             name: "a key in place of the certificate",
-            chain: first.key.pem(),
-            private: first.key.pem(),
+            chain: &first.key,
+            private: &first.key,
             reason: "not a certificate: no items found; it must be PEM, the server's own certificate first",
         },
         Case {
@@ -67,7 +67,7 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
         Case {
             name: "the next certificate, and not yet its key",
             chain: &second.certificate,
-            private: first.key.pem(),
+            private: &first.key,
             reason: "certificate and key can't be served: keys may not be consistent: KeyMismatch",
         },
     ];
@@ -81,7 +81,7 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
     let gone = format!("reading {} failed: No such file or directory (os error 2)", key.display());
     assert_eq!(files.reload().unwrap_err().to_string(), gone);
 
-    write(&second.certificate, second.key.pem());
+    write(&second.certificate, &second.key);
     assert!(files.reload().unwrap());
     assert_eq!(shown(&server), der(&second.certificate));
     server.assert_serves().await;
@@ -94,13 +94,13 @@ async fn certificate_files_are_reloaded_while_the_server_runs() {
     let authority = authority();
     let (first, second) = (leaf(&authority), leaf(&authority));
     std::fs::write(&crt, &first.certificate).unwrap();
-    std::fs::write(&key, first.key.pem()).unwrap();
+    std::fs::write(&key, &first.key).unwrap();
     let files = CertificateFiles::open(&crt, &key).unwrap();
     let (limits, served) = (Limits::default(), files.certificate());
-    let server = Running::start_with(backend(|_| allowed()), limits, authority.certificate(), served).await;
+    let server = Running::start_with(backend(|_| allowed()), limits, &authority.certificate, served).await;
     let watching = tokio::spawn(files.run(std::time::Duration::from_millis(20), std::future::pending()));
     std::fs::write(&crt, &second.certificate).unwrap();
-    std::fs::write(&key, second.key.pem()).unwrap();
+    std::fs::write(&key, &second.key).unwrap();
     let expected = CertificateDer::from_pem_slice(second.certificate.as_bytes()).unwrap();
     while shown(&server) != expected {
         assert!(!watching.is_finished());

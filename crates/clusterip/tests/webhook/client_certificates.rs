@@ -60,7 +60,7 @@ async fn started(file: &Path) -> (Running, Certificate, CertificateFiles) {
     let served = certificate(&leaf(&authority));
     let clients = CertificateFiles::of_clients(file, &served).unwrap();
     let running =
-        Running::start_with(backend(|_| allowed()), Limits::default(), authority.certificate(), served.clone());
+        Running::start_with(backend(|_| allowed()), Limits::default(), &authority.certificate, served.clone());
     (running.await, served, clients)
 }
 
@@ -133,7 +133,7 @@ async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
     assert_eq!(answered().await, (ok, ok), "both, while one takes over from the other");
     // The server's own certificate changes meanwhile: clients are still asked for a certificate.
     let next = leaf(&authority());
-    served.replace(next.certificate.as_bytes(), next.key.pem().as_bytes()).unwrap();
+    served.replace(next.certificate.as_bytes(), next.key.as_bytes()).unwrap();
     assert!(served.asks_for_clients());
 
     std::fs::write(&file, &second.certificate).unwrap();

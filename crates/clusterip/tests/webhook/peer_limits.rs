@@ -7,12 +7,19 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use clusterip::webhook::server::Limits;
+use clusterip_cluster::http::connection::ConnectionLimits;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode};
 use rustls::version::TLS13;
 use tokio::time::timeout;
 
 use crate::support::{MAX_WAIT, Running, allowed, backend, review};
+
+/// Limits with which an idle connection is soon closed.
+fn short_idle() -> Limits {
+    let defaults = Limits::default();
+    Limits { connections: ConnectionLimits { idle: IDLE, ..defaults.connections }, ..defaults }
+}
 
 /// A client with this address of the machine.
 fn client_from(server: &Running, last: u8) -> Client {
@@ -28,7 +35,8 @@ async fn post(server: &Running, client: &Client, query: &str, body: String) -> (
 #[tokio::test(flavor = "multi_thread")]
 async fn one_peer_gets_only_its_share_of_connections() {
     let long = Duration::from_secs(600);
-    let limits = Limits { connections_per_peer: 3, handshake: long, silence: long, ..Limits::default() };
+    let connections = ConnectionLimits { per_peer: 3, silence: long, ..Limits::default().connections };
+    let limits = Limits { connections, handshake: long, ..Limits::default() };
     let server = Running::start(backend(|_| allowed()), limits).await;
     let silent = tokio::task::block_in_place(|| {
         // Any of them may be the one beyond the limit, because they come at the same time.
@@ -57,14 +65,8 @@ async fn one_peer_gets_only_its_share_of_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn peer_gets_a_connection_when_others_have_all() {
     let long = Duration::from_secs(600);
-    let limits = Limits {
-        connections: 8,
-        connections_per_peer: 4,
-        handshake: long,
-        silence: long,
-        idle: long,
-        ..Limits::default()
-    };
+    let connections = ConnectionLimits { most: 8, per_peer: 4, silence: long, idle: long };
+    let limits = Limits { connections, handshake: long, ..Limits::default() };
     let server = Running::start(backend(|_| allowed()), limits).await;
     let connect = async |last: u8| {
         let stream = server.tcp_from([127, 0, 0, last]).await;
@@ -134,7 +136,8 @@ fn exchange(stream: &mut (impl Read + Write), body: &str) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_peers_take_neither_the_connection_nor_the_memory_of_the_api_server() {
     let long = Duration::from_secs(600);
-    let limits = Limits { handshake: long, body_time: long, silence: long, idle: long, ..Limits::default() };
+    let connections = ConnectionLimits { silence: long, idle: long, ..Limits::default().connections };
+    let limits = Limits { connections, handshake: long, body_time: long, ..Limits::default() };
     // Every peer takes more memory than its part of this.
     let limits = Limits { bodies: 256 * 20_000, ..limits };
     let server = Running::start(backend(|_| allowed()), limits).await;
@@ -191,7 +194,7 @@ const IDLE: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_without_requests_is_closed_despite_pings() {
-    let server = Running::start(backend(|_| allowed()), Limits { idle: IDLE, ..Limits::default() }).await;
+    let server = Running::start(backend(|_| allowed()), short_idle()).await;
     tokio::task::block_in_place(|| {
         let mut stream = server.tls(&[&TLS13]);
         // HTTP/2: the preface, and empty settings.
@@ -215,6 +218,6 @@ async fn connection_with_a_request_in_progress_is_not_idle() {
         std::thread::sleep(4 * IDLE);
         allowed()
     };
-    let server = Running::start(backend(slow), Limits { idle: IDLE, ..Limits::default() }).await;
+    let server = Running::start(backend(slow), short_idle()).await;
     server.assert_serves().await;
 }

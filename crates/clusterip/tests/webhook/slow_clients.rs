@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use clusterip::webhook::server::Limits;
+use clusterip_cluster::http::connection::ConnectionLimits;
+use clusterip_cluster::http::server::TimeLimits;
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::{MAX_WAIT, Running, allowed, backend};
@@ -11,7 +13,10 @@ use crate::support::{MAX_WAIT, Running, allowed, backend};
 const HURRY: Duration = Duration::from_millis(300);
 
 fn hurried() -> Limits {
-    Limits { handshake: HURRY, head: HURRY, body_time: HURRY, silence: 2 * HURRY, ..Limits::default() }
+    let defaults = Limits::default();
+    let connections = ConnectionLimits { silence: 2 * HURRY, ..defaults.connections };
+    let time = TimeLimits { head: HURRY, ..defaults.time };
+    Limits { connections, time, handshake: HURRY, body_time: HURRY, ..defaults }
 }
 
 /// Everything that the server sends until it closes the connection, which it must.
@@ -106,7 +111,8 @@ async fn slow_clients_are_disconnected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_are_closed() {
     let long = Duration::from_secs(600);
-    let limits = Limits { connections: 3, handshake: long, silence: long, ..Limits::default() };
+    let connections = ConnectionLimits { most: 3, silence: long, ..Limits::default().connections };
+    let limits = Limits { connections, handshake: long, ..Limits::default() };
     let server = Running::start(backend(|_| allowed()), limits).await;
     tokio::task::block_in_place(|| {
         // Any of them may be the one beyond the limit, because they come at the same time.

@@ -62,7 +62,7 @@ pub fn leaf(authority: &Authority) -> Leaf {
 }
 
 pub fn certificate(leaf: &Leaf) -> Certificate {
-    Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes()).unwrap()
+    Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.as_bytes()).unwrap()
 }
 
 pub struct Running {
@@ -75,7 +75,7 @@ pub struct Running {
 impl Running {
     pub async fn start(backend: Backend, limits: Limits) -> Self {
         let authority = authority();
-        Self::start_with(backend, limits, authority.certificate(), certificate(&leaf(&authority))).await
+        Self::start_with(backend, limits, &authority.certificate, certificate(&leaf(&authority))).await
     }
 
     pub async fn start_with(backend: Backend, limits: Limits, authority: &str, certificate: Certificate) -> Self {

@@ -63,7 +63,7 @@ impl Test {
     fn assign(&mut self, nodes: &[&str]) {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
         let assignment = Assignment { nodes, ..Assignment::default() };
-        self.state.assign(Arc::new([(ADDRESS, assignment)].into()));
+        self.state.assignments = Arc::new([(ADDRESS, assignment)].into());
     }
 
     /// Both agents renew their heartbeats.
@@ -107,7 +107,7 @@ impl Test {
 
     fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
         let addresses = addresses.iter().copied().collect();
-        self.state.set_observed(ObservedState { number, addresses, ..ObservedState::default() });
+        self.state.observed = ObservedState { number, addresses, ..ObservedState::default() };
     }
 }
 
@@ -208,7 +208,12 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
             setup: |test| test.state.set_term(None),
             claims_at: never,
         },
-        Case { name: "an agent that stops", is_first_choice: true, setup: |test| test.state.stop(), claims_at: never },
+        Case {
+            name: "an agent that stops",
+            is_first_choice: true,
+            setup: |test| test.state.stopping = true,
+            claims_at: never,
+        },
     ];
     for Case { name, is_first_choice, setup, claims_at } in cases {
         let mut test = Test::new(is_first_choice);
@@ -270,7 +275,7 @@ fn address_is_given_back_only_when_it_is_off_the_network() {
     assert_eq!(test.carried_out(3500), WriteKind::GiveBack);
     assert_eq!(test.planned(3600), (vec![], false), "it is the other's to take");
     // When no node is to hold the address, its claim is removed.
-    test.state.assign(Arc::default());
+    test.state.assignments = Arc::default();
     assert_eq!(test.carried_out(3700), WriteKind::Remove);
     assert_eq!(test.planned(3800), (vec![], false));
 }
@@ -284,7 +289,7 @@ fn failing_address_is_left_to_other_nodes_for_longer_each_time() {
         assert_eq!(test.carried_out(at), WriteKind::Claim);
         let number = test.plan(at).desired.number;
         let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
-        test.state.set_observed(ObservedState { number, addresses, failing });
+        test.state.observed = ObservedState { number, addresses, failing };
         let plan = test.plan(at);
         assert_eq!((plan.given_up, plan.desired.held.len(), plan.writes), (vec![ADDRESS], 0, vec![]));
         test.network_did(plan.desired.number, &[]);
@@ -298,7 +303,7 @@ fn failing_address_is_left_to_other_nodes_for_longer_each_time() {
     test.renew(at);
     assert_eq!(test.carried_out(at), WriteKind::Claim);
     let number = test.plan(at).desired.number;
-    test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+    test.state.observed = ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() };
     let number = test.plan(at).desired.number;
     test.network_did(number, &[]);
     assert_eq!(test.carried_out(at), WriteKind::GiveBack);
@@ -332,7 +337,7 @@ fn failing_address_is_retried_if_no_other_node_can_hold_it() {
         assert_eq!(test.carried_out(3000), WriteKind::Claim, "{name}");
         let number = test.plan(3100).desired.number;
         setup(&mut test);
-        test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+        test.state.observed = ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() };
         let plan = test.plan(at);
         assert_eq!((plan.given_up.len(), plan.desired.held.len()), (given_up, 1 - given_up), "{name}");
     }

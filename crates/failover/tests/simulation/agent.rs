@@ -85,9 +85,9 @@ impl World {
         if !it.alive || it.paused > 0 {
             return;
         }
-        it.state.assign(assignments);
+        it.state.assignments = assignments;
         it.state.set_term(it.heartbeat_state.term(now));
-        it.state.set_observed(it.observed.clone());
+        it.state.observed = it.observed.clone();
         let plan = it.state.plan(now, clock(now, base));
         let other = plan.desired != it.desired;
         it.desired = plan.desired;

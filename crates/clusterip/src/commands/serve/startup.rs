@@ -23,6 +23,8 @@ use super::running::{Election, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
 use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
+use crate::external::assigner::Assigner;
+use crate::leader::event_recorder::EventQueue;
 use crate::leader::{Candidate, Gate};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
@@ -189,7 +191,7 @@ impl<'a> Startup<'a> {
         let controller = nodes::controller::Controller {
             stores: self.stores.clone(),
             client,
-            gate: self.gate(election, nodes::controller::has_pools),
+            gate: self.gate(election, |live| !live.settings.nodes.pools.is_empty()),
             term: election.term.clone(),
             metrics: self.metrics.nodes.clone(),
         };
@@ -200,14 +202,15 @@ impl<'a> Startup<'a> {
 
     /// Assigns external addresses, and writes the status of Services that have them.
     pub(super) fn assign_external_addresses(&mut self, election: &Election) {
+        let (evaluator, client) = (self.evaluator.clone(), self.client.clone());
+        let events = EventQueue::start(client.clone());
         let controller = external::controller::Controller {
-            evaluator: self.evaluator.clone(),
-            client: self.client.clone(),
+            assigner: Assigner { evaluator, client, events },
             namespace: self.agents_namespace.clone(),
-            gate: self.gate(election, external::controller::has_pools),
+            gate: self.gate(election, |live| !live.settings.external.pools.is_empty()),
             metrics: self.metrics.external.clone(),
         };
-        self.tasks.spawn(controller.run(self.tasks.until_stop()));
+        self.tasks.spawn_until_stop(controller.run());
     }
 
     /// Writes the status of the objects that the settings consist of, if they do.
@@ -215,7 +218,7 @@ impl<'a> Startup<'a> {
         let (client, compilation) = (self.client.clone(), self.compilation.clone());
         let writer = StatusWriter { client, reconciler, compilation };
         let gate = self.gate(election, |_| true);
-        self.tasks.spawn(writer.run(gate, self.tasks.until_stop()));
+        self.tasks.spawn_until_stop(writer.run(gate));
     }
 
     pub(super) fn move_services(&mut self, reconciler: Arc<Reconciler>, changes: Changes, election: &Election) {

@@ -150,7 +150,7 @@ impl Startup<'_> {
                 () = stopped => return Ok(()),
             }
             tracing::info!(target: LOG_TARGET, "ready");
-            Ok(registration.run(end).await?)
+            registration.run(end).await
         });
     }
 
@@ -215,7 +215,7 @@ impl Gauges {
         if silence > MAX_SILENCE.max(stale) {
             self.metrics.cluster.api_server_contact(SystemTime::now() - silence);
         }
-        self.metrics.admission.certificate_expiry(self.certificate.not_after());
+        self.metrics.admission.certificate_expiry.set(self.certificate.not_after().as_second() as f64);
         self.metrics.encode()
     }
 }

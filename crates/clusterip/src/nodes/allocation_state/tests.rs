@@ -71,7 +71,7 @@ impl Scenario {
     fn state(&self) -> (Vec<String>, usize) {
         (
             self.allocation_state.held.allocation().held.iter().map(ToString::to_string).collect(),
-            self.allocation_state.waiting,
+            self.allocation_state.waiting.len(),
         )
     }
 }

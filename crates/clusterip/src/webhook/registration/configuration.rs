@@ -1,5 +1,6 @@
 //! The webhook configuration for a server at a URL, derived from that of the deployment.
 
+use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip_cluster::yaml;
@@ -8,14 +9,12 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
-use super::{NAME, RegistrationError, Wanted};
+use super::{NAME, Wanted};
 
-/// The webhook configuration of the deployment. A configuration for a URL is derived from it.
 const DEPLOYED: &str = include_str!("../../../../../deploy/webhook/webhook-configuration.yaml");
 /// The JSON Patch operations that add the webhooks for Nodes. They apply where the settings have pools of Nodes.
 const DEPLOYED_FOR_NODES: &str = include_str!("../../../../../deploy/nodes/component/webhook.yaml");
-/// The JSON Patch operations that add the webhooks for external addresses. They apply where the settings have pools of
-/// external addresses.
+/// The same for external addresses.
 const DEPLOYED_FOR_EXTERNAL: &str = include_str!("../../../../../deploy/external/component/webhook.yaml");
 
 /// The user that moves Services in the deployment.
@@ -39,8 +38,8 @@ pub(super) fn trust(configuration: &mut Value, bundle: &str) -> bool {
 }
 
 /// The configuration of the deployment, changed for a server at `url` that uses the Kubernetes API as `user`.
-pub(super) fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, RegistrationError> {
-    let deployed = yaml::single(DEPLOYED)?;
+pub(super) fn manifest(name: &str, url: &str, user: &str) -> anyhow::Result<DynamicObject> {
+    let deployed = built_in(DEPLOYED)?;
     let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
     manifest.metadata.annotations = Some([(REGISTERED_URL_ANNOTATION.to_owned(), url.to_owned())].into());
     manifest.metadata.labels = deployed.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
@@ -52,12 +51,12 @@ pub(super) fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObjec
 }
 
 /// The webhooks of the deployment that only some settings need, changed for such a server.
-pub(super) fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)>, RegistrationError> {
+pub(super) fn more_webhooks(url: &str, user: &str) -> anyhow::Result<Vec<(Wanted, Value)>> {
     let of_nodes: Wanted = |settings| !settings.nodes.pools.is_empty();
     let of_external: Wanted = |settings| !settings.external.pools.is_empty();
     let mut webhooks = Vec::new();
     for (wanted, operations) in [(of_nodes, DEPLOYED_FOR_NODES), (of_external, DEPLOYED_FOR_EXTERNAL)] {
-        let mut operations = yaml::single(operations)?;
+        let mut operations = built_in(operations)?;
         for operation in operations.as_array_mut().into_iter().flatten() {
             let mut webhook = operation["value"].take();
             point_to(&mut webhook, url, user);
@@ -65,6 +64,10 @@ pub(super) fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)
         }
     }
     Ok(webhooks)
+}
+
+fn built_in(manifest: &str) -> anyhow::Result<Value> {
+    yaml::single(manifest).context("the built-in webhook configuration can't be read")
 }
 
 /// Makes a webhook of the deployment call a server at `url` that uses the Kubernetes API as `user`.
@@ -98,7 +101,6 @@ pub(super) fn cel_text(text: &str) -> String {
     written
 }
 
-/// The items of the list in a field; empty if the field is not a list.
 fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut [Value] {
     value.get_mut(field).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
 }

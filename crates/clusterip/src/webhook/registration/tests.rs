@@ -21,7 +21,7 @@ fn user_name_is_escaped_in_cel_expressions() {
 
 #[test]
 fn configuration_that_is_left_behind_is_named_with_the_remedy() {
-    let error = RegistrationError::silent("clusterip-policy").left_behind("clusterip-policy");
+    let error = Failure::silent("clusterip-policy").left_behind("clusterip-policy");
     assert_eq!(
         error.to_string(),
         "MutatingWebhookConfiguration clusterip-policy: no answer from the API server within 20s; it was left behind: \

@@ -25,17 +25,14 @@ pub(super) struct Memory {
 
 #[derive(Debug, Default)]
 struct Bodies {
-    /// In the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     arrived: u64,
-    /// The bytes that count.
     used: usize,
 }
 
 #[derive(Debug)]
 struct Waiting {
     peer: IpAddr,
-    /// The namespace that the request is about; `None` until the beginning has arrived.
     namespace: Option<String>,
     bytes: Vec<u8>,
     /// Gets the beginning if the body is given up.
@@ -55,8 +52,7 @@ impl Memory {
         Arc::new(Self { most, bodies: Mutex::default() })
     }
 
-    /// A place for the body of a request by this client, and a receiver that gets the beginning of the body if the body
-    /// is given up.
+    /// A place for the body of a request, and a receiver of its beginning if the body is given up.
     pub(super) fn begin(self: &Arc<Self>, peer: IpAddr) -> (Body, oneshot::Receiver<Vec<u8>>) {
         let (given_up, if_given_up) = oneshot::channel();
         let mut bodies = self.bodies.lock();
@@ -83,8 +79,7 @@ impl Bodies {
         Some(removed)
     }
 
-    /// If the bodies take more than `most` bytes, gives bodies up until a sixteenth of `most` is free: so the search
-    /// for the namespace that takes most is rarely necessary, however many small requests come.
+    /// Gives bodies up until a sixteenth of `most` bytes is free, so that this is rarely needed.
     fn shrink(&mut self, most: usize) {
         if self.used <= most {
             return;
@@ -117,7 +112,6 @@ impl Bodies {
     }
 }
 
-/// The body of a request, until this is dropped.
 pub(super) struct Body {
     memory: Arc<Memory>,
     number: u64,
@@ -162,8 +156,7 @@ impl Body {
         Ok(())
     }
 
-    /// Adds a part of the body. Only the beginning is kept of a body with more than `most` bytes, and of one whose
-    /// beginning does not name a namespace.
+    /// Adds a part. Of a body that is too long, or whose beginning names no namespace, only the beginning is kept.
     fn add(&self, part: &[u8], most: usize) {
         self.change(|waiting| {
             let before = waiting.bytes.len();
