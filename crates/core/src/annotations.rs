@@ -71,8 +71,7 @@ const PREFIX: &str = "clusterip-policy/";
 /// The names behind [`PREFIX`] that the author of a Service writes. A warning of an unknown name suggests them.
 const AUTHOR_NAMES: [&str; 4] =
     [name_of(REQUESTED_ADDRESS_ANNOTATION), name_of(MOVE_ANNOTATION), name_of(OS_ANNOTATION), name_of(POOL_ANNOTATION)];
-/// The names behind [`PREFIX`] that programs write, on Services or on other objects. The policy warns of any name that
-/// is in neither list.
+/// The names behind [`PREFIX`] that programs write. The policy warns of any name that is in neither list.
 const PROGRAM_NAMES: [&str; 10] = [
     name_of(ADDRESS_ANNOTATION),
     name_of(RECORD_ANNOTATION),
@@ -86,7 +85,7 @@ const PROGRAM_NAMES: [&str; 10] = [
     name_of(SWAPPED_ANNOTATION),
 ];
 
-/// The name behind [`PREFIX`] in a key. It is computed when the crate is compiled.
+/// The name behind [`PREFIX`] in a key.
 const fn name_of(key: &'static str) -> &'static str {
     key.split_at(PREFIX.len()).1
 }
@@ -100,8 +99,7 @@ const MAX_WARNINGS: usize = 4;
 /// Unknown names and values are cut at this many characters before they are compared with the known ones.
 const MAX_COMPARED: usize = 64;
 
-/// The number of characters from which on the value of an annotation is ignored; `None` for an annotation that has no
-/// parser here.
+/// The number of characters from which on a value is ignored; `None` for an annotation that has no parser here.
 fn too_long(key: &str) -> Option<usize> {
     match key {
         MOVE_ANNOTATION => Some(16),
@@ -137,14 +135,12 @@ impl From<Labels> for AnnotationMap {
     }
 }
 
-/// Whether this is the key of an annotation of Services or Namespaces that has a parser here. A cache may drop all
-/// other annotations of these objects.
+/// Whether an annotation of Services or Namespaces has a parser here. A cache may drop all others of these objects.
 pub fn has_parser(key: &str) -> bool {
     too_long(key).is_some()
 }
 
-/// The value of an annotation as a cache stores it. A value that is too long is cut, and remains too long for the
-/// parsers. `None` for an annotation that has no parser here.
+/// The value of an annotation as a cache stores it: one that is too long is cut, and remains too long for the parsers.
 pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
     too_long(key).map(|limit| cut(text, limit))
 }

@@ -17,7 +17,7 @@ use crate::services::ADDRESS_FIELDS;
 pub(crate) const MAX_LINE_LENGTH: usize = 256;
 
 /// The decision about a request, and its reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
     /// The name of the Service's pool, if a pool was looked for.
@@ -46,18 +46,7 @@ pub struct Decision {
 
 impl Decision {
     pub(crate) fn new(verdict: Verdict) -> Self {
-        Self {
-            verdict,
-            pool: None,
-            unmatched: false,
-            evidence: None,
-            chosen: Vec::new(),
-            external: None,
-            disown: false,
-            lists_one: false,
-            note: None,
-            warnings: Vec::new(),
-        }
+        Self { verdict, ..Self::default() }
     }
 
     pub fn denied(code: u16, message: String) -> Self {
@@ -180,6 +169,12 @@ impl Verdict {
             Self::Unchanged(reason) => Some(reason),
             Self::Denied(denial) => Some(&denial.message),
         }
+    }
+}
+
+impl Default for Verdict {
+    fn default() -> Self {
+        Self::Unchanged(String::new())
     }
 }
 
@@ -309,15 +304,12 @@ impl Report {
 
 /// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
 pub(crate) fn in_words(labels: &Labels) -> String {
-    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    // Annotations may contain any text.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let plain = |value: &String| !value.is_empty() && value.bytes().all(is_plain);
+    let value = |value| if plain(value) { value.clone() } else { quote(value) };
+    let labels: Vec<String> = labels.iter().map(|(key, text)| format!("{key}={}", value(text))).collect();
     labels.join(", ")
-}
-
-/// A label value as it is; any other text is quoted, because annotations may contain any text.
-fn plain(value: &str) -> String {
-    let harmless =
-        !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    if harmless { value.to_owned() } else { quote(value) }
 }
 
 /// Sets `spec.clusterIP`, and `spec.clusterIPs` too for two addresses, with `lists_one`, or if the list contains anything

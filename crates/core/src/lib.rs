@@ -3,21 +3,6 @@
 //! [`decide()`] takes typed values: a request, the settings, what is in use, and a host that implements
 //! [`lookups::Cluster`]. [`validate`] does the same with JSON, for the policy module.
 //!
-//! # Modules
-//!
-//! | module | content |
-//! | --- | --- |
-//! | [`mod@decide`] | a decision about a request: typed values go in, one [`Decision`] comes out |
-//! | [`services`] | the ClusterIP of a Service |
-//! | [`nodes`] | the pod CIDRs of a Node |
-//! | [`external`] | the external addresses of a Service |
-//! | [`settings`] | the settings document, read and checked |
-//! | [`address`] | address arithmetic, and the order in which addresses are tried |
-//! | [`lookups`] | the port to the cluster: the look-ups of a decision |
-//! | [`decision`], [`response`] | what was decided, and the response to the API server that says so |
-//! | [`request`], [`workload`] | the fields of objects that a decision reads |
-//! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
-//!
 //! # Promises
 //!
 //! - Pure: the cluster is read through the port [`lookups::Cluster`] only. There is no clock, no randomness and no log.

@@ -9,7 +9,7 @@ use crate::services::Service;
 /// An `AdmissionRequest` of `admission.k8s.io/v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `uid`: the API server sets a new one for each call of a webhook.
+    /// The API server sets a new one for each call of a webhook.
     pub uid: String,
     pub operation: Operation,
     pub namespace: String,

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims};
-use super::held::{Claimant, HolderOf, Holders, OUTSIDE, Right};
+use super::held::{Claimant, HolderOf, OUTSIDE, Right};
 use crate::address::{Family, Order, parse_address};
 use crate::annotations::{
     MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, in_record,
@@ -57,8 +57,7 @@ fn decided(
     }
     let Change { object: service, old } = &**change;
     let subject = (request.namespace.as_str(), request.name.as_str());
-    let holders = Holders { host, external, cluster, subject, listed: OnceCell::new() };
-    let claimant = Claimant { service, external, namespace, holders };
+    let claimant = Claimant { service, subject, external, namespace, cluster, host, listed: OnceCell::new() };
     let is_ours = external.is_ours(service);
     let before = old.as_ref().filter(|old| external.is_ours(old));
     let families = families(service, old.as_ref(), decision.allocated().unwrap_or_default(), settings);
@@ -251,7 +250,7 @@ fn pick(
     let candidates = pool.candidates(family);
     for band in &candidates.bands {
         for address in Order::Spread.walk(key, band.count()).filter_map(|position| band.address(position)) {
-            if claimant.holders.other(address)?.is_none() {
+            if claimant.other_holder(address)?.is_none() {
                 return Ok(Some(address));
             }
         }

@@ -17,58 +17,18 @@ use crate::settings::{ExternalPool, ExternalSettings};
 /// and each address in flight. It remembers the addresses that it gets back.
 pub type HolderOf<'a> = dyn Fn(IpAddr) -> Option<String> + 'a;
 
-/// The other holders of addresses: as the host says, otherwise from the list of Services, which is looked up once and
-/// only if needed.
-pub(super) struct Holders<'a> {
-    pub(super) host: Option<&'a HolderOf<'a>>,
-    pub(super) external: &'a ExternalSettings,
-    pub(super) cluster: &'a dyn Cluster,
-    /// Namespace and name of the Service that requests addresses.
-    pub(super) subject: (&'a str, &'a str),
-    /// The holders of addresses in canonical form, as they were looked up.
-    pub(super) listed: OnceCell<Labels>,
-}
-
-impl Holders<'_> {
-    /// The other Service that has `address`; `None` if there is none.
-    pub(super) fn other(&self, address: IpAddr) -> Result<Option<String>, LookupError> {
-        let (namespace, name) = self.subject;
-        let is_other = |by: &String| by.split_once('/') != Some((namespace, name)) || name.is_empty();
-        let holder = match (self.host, self.listed.get()) {
-            (Some(holder_of), _) => holder_of(address),
-            (None, Some(listed)) => listed.get(&address.to_string()).cloned(),
-            (None, None) => {
-                let listed = self.list()?;
-                self.listed.get_or_init(|| listed).get(&address.to_string()).cloned()
-            }
-        };
-        Ok(holder.filter(is_other))
-    }
-
-    /// The addresses of the pools that other Services have.
-    fn list(&self) -> Result<Labels, LookupError> {
-        let mut listed = Labels::new();
-        self.cluster.external_addresses(&mut |namespace, name, address| {
-            if (namespace, name) == self.subject || self.external.pool_of(address).is_none() {
-                return;
-            }
-            let by = format!("{namespace}/{name}");
-            let holder = listed.entry(address.to_string()).or_default();
-            // The first holder by name counts, so that the order of the list does not matter.
-            if holder.is_empty() || by < *holder {
-                *holder = by;
-            }
-        })?;
-        Ok(listed)
-    }
-}
-
 /// A Service, and the information that decides which addresses it may have.
 pub(super) struct Claimant<'a> {
     pub(super) service: &'a Service,
+    /// Namespace and name of the Service.
+    pub(super) subject: (&'a str, &'a str),
     pub(super) external: &'a ExternalSettings,
     pub(super) namespace: &'a LazyNamespace<'a>,
-    pub(super) holders: Holders<'a>,
+    pub(super) cluster: &'a dyn Cluster,
+    /// The holders of addresses, if the host knows them.
+    pub(super) host: Option<&'a HolderOf<'a>>,
+    /// The holders of addresses in canonical form, otherwise: the Services are listed once, and only if needed.
+    pub(super) listed: OnceCell<Labels>,
 }
 
 /// The reason for refusing an address of [`Right::Outside`] that the Service requests from this policy.
@@ -98,7 +58,7 @@ impl<'a> Claimant<'a> {
                 format!("lies in pool {name:?}, which does not admit this Service: {condition} does not match");
             return Ok(Right::Refused(reason));
         }
-        Ok(match self.holders.other(address)? {
+        Ok(match self.other_holder(address)? {
             Some(holder) => Right::Refused(format!("of pool {name:?} is held by {holder}")),
             None => Right::Free(pool),
         })
@@ -112,5 +72,37 @@ impl<'a> Claimant<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The other Service that has `address`; `None` if there is none.
+    pub(super) fn other_holder(&self, address: IpAddr) -> Result<Option<String>, LookupError> {
+        let (namespace, name) = self.subject;
+        let is_other = |by: &String| by.split_once('/') != Some((namespace, name)) || name.is_empty();
+        let holder = match (self.host, self.listed.get()) {
+            (Some(holder_of), _) => holder_of(address),
+            (None, Some(listed)) => listed.get(&address.to_string()).cloned(),
+            (None, None) => {
+                let listed = self.list()?;
+                self.listed.get_or_init(|| listed).get(&address.to_string()).cloned()
+            }
+        };
+        Ok(holder.filter(is_other))
+    }
+
+    /// The addresses of the pools that other Services have.
+    fn list(&self) -> Result<Labels, LookupError> {
+        let mut listed = Labels::new();
+        self.cluster.external_addresses(&mut |namespace, name, address| {
+            if (namespace, name) == self.subject || self.external.pool_of(address).is_none() {
+                return;
+            }
+            let by = format!("{namespace}/{name}");
+            let holder = listed.entry(address.to_string()).or_default();
+            // The first holder by name counts, so that the order of the list does not matter.
+            if holder.is_empty() || by < *holder {
+                *holder = by;
+            }
+        })?;
+        Ok(listed)
     }
 }

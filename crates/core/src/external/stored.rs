@@ -13,8 +13,7 @@ use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claime
 use crate::label_selector::Labels;
 use crate::services::Service;
 
-/// The fields of a Service object on which its external addresses depend. All other fields of the result are as in a
-/// Service without them.
+/// The fields of a Service object on which its external addresses depend. All others are as in a Service without them.
 pub fn read(object: &Value) -> Service {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let spec = |key: &str| object.get("spec").and_then(|spec| spec.get(key));

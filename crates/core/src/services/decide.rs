@@ -22,7 +22,7 @@ pub(crate) fn decide(
     cluster: &dyn Cluster,
 ) -> Decision {
     let outside = (settings.unmatched != Unmatched::Unmanaged).then(|| settings.outside_of_pools());
-    let decision = Decision::new(Verdict::Unchanged(String::new()));
+    let decision = Decision::default();
     let mut case = Case { request, settings, outside: outside.as_ref(), cluster, namespace, choice: None, decision };
     let triage = triage(request, settings);
     if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::workload::{OS_LABEL, PodSpec, labelled, normal};
 use crate::workload::{Workload, WorkloadKind};
 
-/// The known node labels, each with its source.
+/// The known node labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
     /// Sorted by key.
@@ -143,7 +143,6 @@ struct Search<'a> {
     warnings: &'a mut Vec<String>,
 }
 
-/// The kind of an object that node labels come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LabelSource {
     Node,

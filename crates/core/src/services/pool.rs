@@ -162,7 +162,10 @@ impl<'a> Picker<'a> {
     /// may be older than the last Service. Therefore `spread` starts without a list, and its cost does not grow with
     /// the cluster. `lowest` starts without a list if the host sent the addresses in use with the request.
     pub fn pick(&mut self, candidates: &Candidates) -> Result<Option<IpAddr>, LookupError> {
-        let mut listed: Option<Used> = None;
+        let mut listed: Option<Vec<u128>> = None;
+        let is_listed = |listed: &Option<Vec<u128>>, address: IpAddr| {
+            listed.as_ref().is_some_and(|listed| listed.binary_search(&number(address)).is_ok())
+        };
         for band in &candidates.bands {
             let mut walk = self.order.walk(self.key, band.count());
             while let Some(position) = walk.next() {
@@ -175,7 +178,7 @@ impl<'a> Picker<'a> {
                 if listed.is_none() && self.must_list() {
                     listed = Some(self.used(candidates)?);
                 }
-                if listed.as_ref().is_some_and(|listed| listed.contains(address)) {
+                if is_listed(&listed, address) {
                     continue;
                 }
                 if self.has_ip_address_api {
@@ -189,13 +192,10 @@ impl<'a> Picker<'a> {
                     }
                 }
                 // Without `IPAddress` objects, only the list of Services tells which addresses are used.
-                let used = match listed.take() {
-                    Some(used) => used,
-                    None => self.used(candidates)?,
-                };
-                let free = !used.contains(address);
-                listed = Some(used);
-                if free {
+                if listed.is_none() {
+                    listed = Some(self.used(candidates)?);
+                }
+                if !is_listed(&listed, address) {
                     return Ok(Some(address));
                 }
             }
@@ -229,8 +229,9 @@ impl<'a> Picker<'a> {
         starts_with_list || !self.has_ip_address_api || self.taken_seen >= LOOKUPS_BEFORE_LIST
     }
 
-    /// The candidates that other Services have.
-    fn used(&self, candidates: &Candidates) -> Result<Used, LookupError> {
+    /// The candidates that other Services have, as sorted numbers: with thousands of them, sorting once is cheaper than a
+    /// sorted set.
+    fn used(&self, candidates: &Candidates) -> Result<Vec<u128>, LookupError> {
         let mut used = Vec::new();
         self.cluster.service_addresses(&mut |namespace, name, address| {
             if candidates.contains(address) && (namespace, name) != self.subject {
@@ -238,15 +239,6 @@ impl<'a> Picker<'a> {
             }
         })?;
         used.sort_unstable();
-        Ok(Used(used))
-    }
-}
-
-/// Addresses of one family as sorted numbers. With thousands of them, sorting once is cheaper than a sorted set.
-struct Used(Vec<u128>);
-
-impl Used {
-    fn contains(&self, address: IpAddr) -> bool {
-        self.0.binary_search(&number(address)).is_ok()
+        Ok(used)
     }
 }

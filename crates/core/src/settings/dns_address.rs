@@ -1,17 +1,14 @@
-//! Warns of a pool that contains the tenth address of the Service range, which many installers give to the cluster's
-//! DNS.
+//! Warns of a pool that may hand out the tenth address of the Service range, which kubeadm and others give to DNS.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Mistake, Settings};
+use super::{Mistake, Pool, Settings};
 use crate::address::{Blocks, Family};
 
-/// The index of the address in the primary Service range that kubeadm and others give to the cluster's DNS.
 const TENTH: u128 = 10;
 
-/// A pool may hand out the address that many installers give to the cluster's DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAddress {
     pub pool_index: usize,
@@ -52,12 +49,9 @@ impl Settings {
     pub fn pool_with_dns_address(&self) -> Option<DnsAddress> {
         let service_cidr = *self.service_cidrs.first()?;
         let address = Blocks::addresses(service_cidr).address(TENTH)?;
-        let may = |settings: &Self, pool_index: usize| {
-            let pool = &settings.pools[pool_index];
-            settings.candidates(pool, Family::of(address)).contains(address)
-        };
-        let pool_index = (0..self.pools.len()).find(|pool_index| may(self, *pool_index))?;
-        Some(DnsAddress { pool_index, pool: self.pools[pool_index].name.clone(), address, service_cidr })
+        let may = |(_, pool): &(usize, &Pool)| self.candidates(pool, Family::of(address)).contains(address);
+        let (pool_index, pool) = self.pools.iter().enumerate().find(may)?;
+        Some(DnsAddress { pool_index, pool: pool.name.clone(), address, service_cidr })
     }
 }
 
