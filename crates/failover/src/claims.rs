@@ -109,7 +109,7 @@ pub const EXTERNAL: &str = "external";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderClaim {
     pub address: IpAddr,
-    /// The agent term that holds the address while its heartbeat names the same identity; `None` after it.
+    /// The agent term that holds the address while its heartbeat names it; `None` if it was given back.
     pub holder: Option<Identity>,
 }
 

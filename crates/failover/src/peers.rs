@@ -126,8 +126,8 @@ impl Peers {
         self.stale(silent, silent_from)
     }
 
-    /// The nodes whose heartbeats are missing although their owners had time to create them again, and since when. Putting
-    /// a heartbeat back does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
+    /// The nodes whose owners have not created their heartbeats again in time, and since when. Putting one back ends no
+    /// term: a living owner renews it, and that of a dead owner becomes silent.
     pub(crate) fn missing(&self, now: Instant) -> impl Iterator<Item = (&str, Instant)> {
         let missing = move |peer: &Observed<Peer>| peer.value.owner == Owner::Missing && now >= silent_from(peer);
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));

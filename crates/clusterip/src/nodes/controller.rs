@@ -80,8 +80,8 @@ impl Controller {
         }
     }
 
-    /// Runs while the gate is open, until `shutdown`. Then the writes in flight end, within their time limit: an aborted
-    /// one could still be carried out after the next list of all Nodes.
+    /// Runs while the gate is open, until `shutdown`. Then the writes in flight end, within their time limit: an
+    /// aborted one could still be carried out after the next list of all Nodes.
     async fn term(&mut self, mut settings: Arc<LiveSettings>, mut shutdown: Pin<&mut impl FusedFuture<Output = ()>>) {
         let mut watch = self.listen();
         let mut term = Term {
@@ -96,6 +96,7 @@ impl Controller {
         loop {
             term.update_metrics();
             let free = term.complete && writes.len() < MAX_PARALLEL_WRITES && term.allocation_state.has_task();
+            let unchecked = term.complete && !term.allocation_state.unchecked.is_empty();
             let due = term.allocation_state.due();
             tokio::select! {
                 biased;
@@ -121,7 +122,7 @@ impl Controller {
                         });
                     }
                 }
-                () = ready(()), if term.complete && !term.allocation_state.unchecked.is_empty() => term.check_next(&settings),
+                () = ready(()), if unchecked => term.check_next(&settings),
             }
             // The writes share this thread, which may otherwise evaluate one Node after the other for a long time.
             yield_now().await;

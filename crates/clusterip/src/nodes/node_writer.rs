@@ -1,8 +1,7 @@
 //! A watched Node, and the requests that write its blocks.
 //!
 //! # Guarantees
-//! - No request takes effect when another process may lead already. Each request ends, here and in the API server,
-//!   before the term of this process ends, or so soon after it that no other process leads yet.
+//! - Each request ends, here and in the API server, before another process may lead.
 //! - The blocks of a Node are written only if the Node has not changed since it was observed.
 //! - If there is no answer, the Node is read again. The outcome is unclear as long as the API server may still carry
 //!   out the request.

@@ -135,7 +135,7 @@ impl Registration {
         Self { client, api, name, bundle, registered, own: None, written: None, sent: false }
     }
 
-    /// For a server outside of the cluster. With an empty `bundle`, the API server trusts the authorities of its system.
+    /// For a server outside of the cluster. With an empty `bundle`, the API server trusts those of its own system.
     pub async fn with_url(
         client: Client,
         name: &str,
