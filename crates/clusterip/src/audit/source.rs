@@ -234,7 +234,8 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
         return Ok(());
     }
     if kinds::callers().any(|caller| caller == kind) {
-        return add_caller(&collector.called, &kind, object);
+        add_caller(&collector.called, &kind, &object);
+        return Ok(());
     }
     if collector.asked.contains(&kind) {
         collector.take(&kind, serde_json::from_value(object)?);
@@ -243,13 +244,12 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
 }
 
 /// Adds an object of a snapshot that makes the control plane call Services. `kind` is one of [`kinds::callers`].
-pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Value) -> Result<(), serde_json::Error> {
-    called.take(kind, serde_json::from_value(object)?);
+pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: &Value) {
+    called.take(kind, object);
     // Every cluster has APIServices: a snapshot with some was taken with all objects that refer to Services.
     if kind.1 == "APIService" {
         kinds::callers().for_each(|kind| called.listed(&kind));
     }
-    Ok(())
 }
 
 pub(crate) async fn of_cluster(
@@ -262,7 +262,12 @@ pub(crate) async fn of_cluster(
         api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
     for kind in kinds::callers() {
-        match api_server_lists::each(client, &kind, &mut |object| collector.called.take(&kind, object)).await {
+        let mut add = |object: PartialObject| {
+            if let Some(object) = object.value(&kind) {
+                collector.called.take(&kind, &object);
+            }
+        };
+        match api_server_lists::each(client, &kind, &mut add).await {
             Ok(()) => collector.called.listed(&kind),
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }

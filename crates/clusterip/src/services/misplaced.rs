@@ -242,7 +242,7 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
              it",
             called_by(&callers)
         )),
-        Err(unknown) => Some(unknown.to_string()),
+        Err(unknown) => Some(unknown),
     }
 }
 
@@ -252,7 +252,7 @@ pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<Ip
     let evaluation = ask(evaluator, service, false).map_err(|error| NoTarget::Unknown(error.to_string()))?;
     match (place(&evaluation), evaluation.decision.allocated()) {
         (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), new), evaluation)),
-        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::Unknown(reason.to_string())),
+        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::Unknown(reason)),
         _ => Err(NoTarget::Full(evaluation.decision.verdict.reason().unwrap_or_default().to_owned())),
     }
 }

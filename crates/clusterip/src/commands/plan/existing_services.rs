@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, RwLock};
 
-use anyhow::Context;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::Manifest;
@@ -33,7 +32,7 @@ pub(super) fn misplaced(
     if cluster.is_empty() && !manifests.iter().any(is_existing) {
         return Ok(MisplacedServices::default());
     }
-    let called = callers(cluster)?;
+    let called = callers(cluster);
     let mut snapshot = Snapshot::default();
     for object in cluster {
         snapshot.insert(object);
@@ -53,16 +52,15 @@ pub(super) fn misplaced(
     Ok(MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector))
 }
 
-fn callers(cluster: &[Value]) -> anyhow::Result<ControlPlaneServices> {
+fn callers(cluster: &[Value]) -> ControlPlaneServices {
     let called = ControlPlaneServices::default();
     for object in cluster {
         let kind = (object::api_version(object).to_owned(), object::kind(object).to_owned());
         if kinds::callers().any(|caller| caller == kind) {
-            let read = source::add_caller(&called, &kind, object.clone());
-            read.with_context(|| format!("{} {} can't be read", kind.1, object::name(object)))?;
+            source::add_caller(&called, &kind, object);
         }
     }
-    Ok(called)
+    called
 }
 
 /// Whether `kubectl get -o yaml` printed the Service: the API server sets its UID.
