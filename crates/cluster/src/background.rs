@@ -1,5 +1,5 @@
 //! Threads that evaluate requests and Services. The work of each namespace waits in a queue of its own, and a namespace
-//! whose work takes long leaves threads and processor time to the others.
+//! whose work takes long leaves the threads to the others.
 //!
 //! A server reviews admission requests on [`Threads`] of their own. Of the work that no admission request waits for,
 //! [`run`] does what is short, such as one evaluation. [`run_long`] does what takes as long as the cluster is large,
@@ -9,7 +9,7 @@
 use std::future::Future;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -147,29 +147,17 @@ impl Shared {
                 continue;
             };
             drop(queue);
-            let begin = processor_time();
+            // Also the time in which the job waited for an answer of the API server: no other used the thread then.
+            let begin = Instant::now();
             job();
-            let took = processor_time().saturating_sub(begin);
+            let end = Instant::now();
             queue = self.lock();
             if let Some(jobs) = queue.as_mut() {
-                jobs.done(&requester, took, Instant::now());
+                jobs.done(&requester, end - begin, end);
             }
             // The place that is free again may be one that another thread waited for.
             self.changed.notify_one();
         }
-    }
-}
-
-/// The processor time that this thread has used; elsewhere than on Linux, the time that has passed.
-fn processor_time() -> Duration {
-    #[cfg(target_os = "linux")]
-    {
-        rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap_or_default()
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-        BEGIN.elapsed()
     }
 }
 
@@ -190,6 +178,7 @@ fn increase_niceness(niceness: i32) {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Barrier, mpsc};
+    use std::time::Duration;
 
     use super::*;
 
@@ -240,6 +229,26 @@ mod tests {
         assert!(!waits.is_finished(), "each namespace has one thread at most");
         end.send(()).unwrap();
         assert_eq!((hangs.await.unwrap(), waits.await.unwrap()), (Ok(true), Ok(1)));
+    }
+
+    #[tokio::test]
+    async fn namespace_whose_work_waits_leaves_the_next_turn_to_another() {
+        let threads = Threads::start("test", 0, Places { all: 1, of_peer: 1, of_namespace: 1 });
+        threads.run(Requester::own("mallory"), || thread::sleep(Duration::from_millis(200))).await.unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let busy = threads.run(Requester::own("other"), move || ended.recv().is_ok());
+        let (say, said) = mpsc::channel();
+        let work = ["mallory", "shop"].map(|namespace| {
+            let say = say.clone();
+            threads.run(Requester::own(namespace), move || say.send(namespace).unwrap())
+        });
+        end.send(()).unwrap();
+        busy.await.unwrap();
+        for done in work {
+            done.await.unwrap();
+        }
+        drop(say);
+        assert_eq!(said.iter().collect::<Vec<_>>(), ["shop", "mallory"]);
     }
 
     #[tokio::test]

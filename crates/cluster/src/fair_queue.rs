@@ -4,7 +4,7 @@
 //! A namespace can't keep others waiting, however much of its work waits, and however long each piece of work takes:
 //! the namespace has a share of the places. The next free place goes to the client with the least work in progress. Of
 //! several such clients, it goes to the one that had no turn for the longest time. Among the namespaces of the client,
-//! it goes to the one that has used least processor time lately. So a client gains nothing by naming another namespace
+//! it goes to the one whose work has taken the least time lately. So a client gains nothing by naming another namespace
 //! for each request. Every piece of work is short, so a place is soon free again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ impl Requester {
     }
 }
 
-/// At most this much processor time of a namespace counts.
+/// At most this much time of a namespace counts.
 const MOST_HELD: Duration = Duration::from_secs(2);
 /// Of the time that counts, one second expires in so many seconds.
 const EXPIRING: u32 = 4;
@@ -58,8 +58,8 @@ pub struct FairQueue<T> {
 struct Peer {
     running: usize,
     last_turn: u64,
-    /// The namespaces that have waiting work and a place for it, ordered by the time when their processor time has
-    /// expired, and by their last turn.
+    /// The namespaces that have waiting work and a place for it, ordered by when their time has expired, and by
+    /// their last turn.
     ready: BTreeSet<(Instant, u64, Requester)>,
 }
 
@@ -68,7 +68,7 @@ struct Namespace<T> {
     waiting: VecDeque<(u64, T)>,
     running: usize,
     last_turn: u64,
-    /// When no processor time counts any more. As the time of all namespaces expires at the same rate, their order
+    /// When no time counts any more. As the time of all namespaces expires at the same rate, their order
     /// stays the same meanwhile.
     until: Instant,
 }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_that_used_least_processor_time_comes_first() {
+    fn namespace_that_used_the_least_time_comes_first() {
         let mut queue = queue(&[("a", 3), ("b", 3)]);
         let now = Instant::now();
         assert_eq!(queue.take(now), Some((Requester::own("a"), 0)));
@@ -242,7 +242,7 @@ mod tests {
         let now = Instant::now();
         let mut turns = Vec::new();
         for nth in 0..60 {
-            // Each of four attackers sends more than there are turns. The namespace `shop` has used processor time.
+            // Each of four attackers sends more than there are turns. The namespace `shop` has used time.
             (1..5).for_each(|last| {
                 queue.push(of(last, format!("new-{nth}")), nth);
             });
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(taken(&mut queue, now).len(), 2);
         queue.done(&Requester::own("a"), Duration::ZERO, now);
         queue.done(&Requester::own("b"), Duration::from_millis(1), now);
-        assert_eq!(queue.namespaces.len(), 1, "b has used processor time");
+        assert_eq!(queue.namespaces.len(), 1, "b has used time");
         queue.push(Requester::own("c"), 0);
         queue.clear();
         queue.done(&Requester::own("c"), Duration::ZERO, now + Duration::from_millis(4));

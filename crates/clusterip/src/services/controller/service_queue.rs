@@ -69,7 +69,7 @@ impl ServiceQueue {
     /// Gives back the place of a Service. Returns whether the Service was pushed meanwhile.
     pub fn done(&mut self, id: &ServiceKey) -> bool {
         let Some((size, again)) = self.running.remove(id) else { return false };
-        // The evaluations of a Service wait for their turn on threads that count the processor time.
+        // The evaluations of a Service wait for their turn on threads that count the time of each namespace.
         self.places(size).done(&Requester::own(&id.namespace), Duration::ZERO, Instant::now());
         again
     }
