@@ -98,7 +98,8 @@ impl Evaluator {
         }
     }
 
-    /// Evaluates a request, without a request to the API server unless an address is claimed. A panic of the core is
+    /// Evaluates a request, without a request to the API server unless an address is claimed, or the labels or
+    /// annotations of a Namespace are needed that the watch has not shown yet. A panic of the core is
     /// counted and logged. After an error, nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject))
@@ -126,6 +127,7 @@ impl Evaluator {
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let (snapshot, claims) = (self.stores.snapshot(), self.claims.as_ref());
         let cluster = StoredCluster::reserving(snapshot, subject.clone(), settings, &self.ledger, claims);
+        let cluster = cluster.asking(self.stores.client());
         let (decision, external) = match Request::read(request) {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
             Ok(request) if admission_state::concerns(&settings.external, &request) => {
@@ -169,9 +171,120 @@ impl Evaluation {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::{Request as HttpRequest, Response as HttpResponse};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use crate::host_metrics::ClusterMetrics;
+    use crate::live_settings::check_settings;
     use crate::metrics::{Exposition, ScrapeLock};
+    use crate::watch::service_ranges::ServiceRanges;
 
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn namespace_that_the_watch_has_not_shown_yet_is_read_if_a_pool_asks_for_it() {
+        struct Case {
+            name: &'static str,
+            selector: Value,
+            /// The labels of the Namespace in the store, if it is there.
+            stored: Option<Value>,
+            /// What the API server answers, and with which status.
+            listed: (u16, Value),
+            requests: usize,
+            /// The pool, or a part of the refusal.
+            expected: Result<&'static str, &'static str>,
+        }
+        let gold = || json!({"team": "gold"});
+        let namespace = |labels: Value| json!({"metadata": {"name": "shop", "labels": labels}});
+        let list = |items: Value| (200, json!({"metadata": {}, "items": items}));
+        let selecting = || json!({"namespaceSelector": {"matchLabels": gold()}});
+        let refusal = json!({"kind": "Status", "metadata": {}, "code": 403, "message": "no", "reason": "Forbidden"});
+        let cases = [
+            Case {
+                name: "just created",
+                selector: selecting(),
+                stored: None,
+                listed: list(json!([namespace(gold())])),
+                requests: 1,
+                expected: Ok("selected"),
+            },
+            Case {
+                name: "it does not exist",
+                selector: selecting(),
+                stored: None,
+                listed: list(json!([])),
+                requests: 1,
+                expected: Ok("default"),
+            },
+            Case {
+                name: "it can't be read",
+                selector: selecting(),
+                stored: None,
+                listed: (403, refusal),
+                requests: 1,
+                expected: Err("looking up v1/Namespace shop failed: no"),
+            },
+            Case {
+                name: "in the store",
+                selector: selecting(),
+                stored: Some(gold()),
+                listed: list(json!([])),
+                requests: 0,
+                expected: Ok("selected"),
+            },
+            Case {
+                name: "no pool asks",
+                selector: json!({"namespaces": ["shop"]}),
+                stored: None,
+                listed: list(json!([])),
+                requests: 0,
+                expected: Ok("selected"),
+            },
+        ];
+        for Case { name, selector, stored, listed, requests, expected } in cases {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&asked);
+            let answer = service_fn(move |request: HttpRequest<Body>| {
+                assert!(request.uri().to_string().contains("/api/v1/namespaces?"), "{}", request.uri());
+                count.fetch_add(1, Ordering::Relaxed);
+                let body = Body::from(listed.1.to_string().into_bytes());
+                let answer = HttpResponse::builder().status(listed.0).body(body).unwrap();
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let pools = json!([
+                {"name": "selected", "cidrs": ["10.0.1.0/24"], "match": selector},
+                {"name": "default", "cidrs": ["10.0.2.0/24"]},
+            ]);
+            let document = json!({"services": {"pools": pools}});
+            let live = check_settings(document, &ServiceRanges::default()).unwrap();
+            let client = Client::new(answer, "default");
+            let stores = Stores::new(client, ClusterMetrics::default(), |_| (), |_| ());
+            if let Some(labels) = stored {
+                let mut object = namespace(labels);
+                (object["apiVersion"], object["kind"]) = ("v1".into(), "Namespace".into());
+                stores.snapshot().write().unwrap().insert(&object);
+            }
+            let (_, settings) = watch::channel(Arc::new(live));
+            let evaluator = Evaluator::new(settings, stores, Ledger::default(), EvaluationMetrics::default());
+            let request = json!({
+                "uid": "7", "kind": {"version": "v1", "kind": "Service"}, "operation": "CREATE",
+                "namespace": "shop", "name": "web", "object": {},
+            });
+            let subject = Subject { owner: Owner::new("shop", "web", "7"), own: Vec::new(), dry_run: false };
+            let decision = evaluator.evaluate(&request, &subject).unwrap().decision.clone();
+            match expected {
+                Ok(pool) => assert_eq!(decision.pool.as_deref(), Some(pool), "{name}: {decision:?}"),
+                Err(part) => assert!(decision.denial().unwrap().message.contains(part), "{name}: {decision:?}"),
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), requests, "{name}");
+        }
+    }
 
     #[test]
     fn a_panic_is_caught_and_counted() {

@@ -24,6 +24,7 @@ mod workloads;
 use self::indexes::AddressIndex;
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Addresses, Namespace, name_hash};
+pub(crate) use self::stored_objects::namespace as namespace_of;
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
 pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_PROXY, MANY, TEXT};
 pub use self::stored_service::{MAX_PORTS, StoredService};

@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use clusterip_core::address::{Span, overlap};
 use clusterip_core::json::TypeMismatch;
@@ -13,12 +14,20 @@ use clusterip_core::settings::{Lookups, Settings};
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
+use kube::api::ListParams;
+use kube::{Api, Client};
 use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
+use tokio::time::timeout;
 
-use super::snapshot::{MAX_STEPS, Snapshot};
+use super::snapshot::{self, MAX_STEPS, Snapshot};
+use crate::api_error::error_message;
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
 use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
+use crate::watch::kinds::regular;
+use crate::watch::partial_object::PartialObject;
 
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -38,6 +47,7 @@ pub struct StoredCluster {
     subject: Subject,
     ledger: Ledger,
     claims: Option<Claims>,
+    client: Option<Client>,
     kept: Vec<IpAddr>,
     all_are_free: bool,
     used: OnceCell<Vec<Span>>,
@@ -81,6 +91,7 @@ impl StoredCluster {
             subject,
             ledger: ledger.clone(),
             claims: claims.cloned(),
+            client: None,
             kept,
             all_are_free: false,
             used: OnceCell::new(),
@@ -88,6 +99,13 @@ impl StoredCluster {
             reserved: RefCell::default(),
             failed_claim: RefCell::default(),
         }
+    }
+
+    /// The same for a Service that exists or is being created, so its Namespace exists too: one that the snapshot lacks
+    /// was created just now, and is read with this client.
+    pub(crate) fn asking(mut self, client: &Client) -> Self {
+        self.client = Some(client.clone());
+        self
     }
 
     /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none.
@@ -241,7 +259,11 @@ impl Cluster for StoredCluster {
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-        self.look_up("v1", "Namespace", |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))
+        let stored =
+            self.look_up("v1", "Namespace", |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))?;
+        let Some(client) = self.client.as_ref().filter(|_| stored.is_none()) else { return Ok(stored) };
+        let failed = |detail| LookupError::Failed { resource: format!("v1/Namespace {name}"), detail };
+        read_namespace(client, name).map_err(failed)
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
@@ -293,6 +315,22 @@ impl Cluster for StoredCluster {
         let free = self.is_free(address).map_err(|detail| LookupError::Failed { resource: resource(), detail })?;
         Ok(if free { Reserve::Reserved } else { Reserve::Taken })
     }
+}
+
+/// Reads a Namespace as a list of one object, because the server may not get Namespaces. Blocks for at most a second.
+fn read_namespace(client: &Client, name: &str) -> Result<Option<NamespaceMeta>, String> {
+    const TIME: Duration = Duration::from_secs(1);
+    let kind = ("v1".to_owned(), "Namespace".to_owned());
+    let namespaces: Api<PartialObject> = Api::all_with(client.clone(), &regular(&kind));
+    let one = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
+    let runtime = Handle::try_current().map_err(|error| error.to_string())?;
+    // An evaluation may also run on a thread of the runtime.
+    let listed = block_in_place(|| runtime.block_on(async { timeout(TIME, namespaces.list(&one)).await }));
+    let listed = listed.map_err(|_| format!("the API server did not answer within {TIME:?}"))?;
+    let mut listed = listed.map_err(|error| error_message(&error))?.items.into_iter();
+    let found = listed.find(|namespace| namespace.metadata.name.as_deref() == Some(name));
+    let found = found.and_then(|namespace| namespace.value(&kind)).map(|object| snapshot::namespace_of(&object));
+    found.transpose().map_err(|mismatch| mismatch.to_string())
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Claims: with several replicas, an address in flight is also locked in the cluster.
 //!
 //! The ledger knows the addresses that this process has in flight. Those of other replicas are known from their claims,
-//! one Lease for each address ([`ReplicaClaim`]). Creating the Lease is the lock, and it is the only API call while a
-//! request waits.
+//! one Lease for each address ([`ReplicaClaim`]). Creating the Lease is the lock, and a request waits for it.
 //!
 //! # Promises
 //! - If two replicas want one address at the same time, exactly one gets it, whatever each of them has seen before.

@@ -175,6 +175,10 @@ impl Stores {
         self.0.subscriptions.add(kind, listener);
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
     pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
         &self.0.snapshot
     }

@@ -35,7 +35,7 @@ impl StoredNode {
     }
 }
 
-pub(super) fn namespace(object: &Value) -> Result<NamespaceMeta, TypeMismatch> {
+pub(crate) fn namespace(object: &Value) -> Result<NamespaceMeta, TypeMismatch> {
     let labels = strings(object, "metadata", "labels")?;
     Ok(NamespaceMeta { labels, annotations: strings(object, "metadata", "annotations")?.into() })
 }
