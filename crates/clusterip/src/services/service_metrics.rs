@@ -13,18 +13,14 @@ use prometheus_client::registry::Registry;
 use crate::usage::PoolUsage;
 
 label_values! {
-    /// The result of a move.
     MoveResult {
-        /// The Service has an address of the right pool.
         Moved = "moved",
         /// The Service has its old address again, because no other was available.
         Kept = "kept",
-        /// The Service has an address of no pool, or one that the API server picked, because not even the old one was
-        /// available.
+        /// Not even the old address was available: the Service has one of no pool, or one that the API server picked.
         Unmanaged = "unmanaged",
         /// A user changed the Service during the move; the change was kept.
         UserChanged = "user_changed",
-        /// There was nothing left to move.
         Nothing = "nothing",
         /// The move could not be completed, and is tried again.
         Failed = "failed",
@@ -32,7 +28,6 @@ label_values! {
 }
 
 label_values! {
-    /// Why a misplaced Service has not moved yet.
     StayReason {
         /// The Service is being moved, or waits for its turn.
         Moving = "moving",
@@ -48,11 +43,8 @@ label_values! {
         ControlPlane = "control_plane",
         /// No pool matches the Service, and the settings name no other place for it, or deny it.
         Unmatched = "unmatched",
-        /// The Service is being deleted, and a finalizer keeps it.
         BeingDeleted = "being_deleted",
-        /// The Service looks half moved, but no move of it is recorded.
         NotRecorded = "not_recorded",
-        /// The Service is so large that its move would take too much memory.
         TooLarge = "too_large",
     }
 }
@@ -84,8 +76,7 @@ impl ServiceMetrics {
         Self { lock, ..Self::default() }
     }
 
-    /// Sets the usage of all pools, and how many Services have an address of each pool although no pool matches them.
-    /// Pools that are not in the list are removed.
+    /// Sets the usage of all pools, and how many Services that no pool matches lie in each. Other pools are removed.
     pub fn pools(&self, pools: &[PoolUsage], unmatched: &BTreeMap<String, u64>) {
         let _lock = self.lock.hold();
         for family in [&self.usable, &self.used, &self.free] {
@@ -106,8 +97,7 @@ impl ServiceMetrics {
         self.ledger.set(length(addresses));
     }
 
-    /// Sets how many replicas are alive that use the same settings as this one, including itself, and how many that use
-    /// others.
+    /// Sets how many live replicas use the same settings as this one, including itself, and how many use others.
     pub fn replicas(&self, same: usize, other: usize) {
         let _lock = self.lock.hold();
         for (settings, count) in [("same", same), ("other", other)] {
@@ -140,43 +130,37 @@ impl ServiceMetrics {
 
 impl Component for ServiceMetrics {
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "pool_usable_addresses",
-            "Addresses that the pool may hand out, used or not",
-            self.usable.clone(),
-        );
+        let Self { lock: _, usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks } =
+            self.clone();
+        registry.register("pool_usable_addresses", "Addresses that the pool may hand out, used or not", usable);
         registry.register(
             "pool_used_addresses",
             "Addresses of the pool that are in use, including those set by hand in its reserved part",
-            self.used.clone(),
+            used,
         );
-        registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
+        registry.register("pool_free_addresses", "Addresses that the pool can hand out now", free);
         registry.register(
             "pool_unmatched_services",
             "Services that have an address of the pool although no pool matches them",
-            self.unmatched.clone(),
+            unmatched,
         );
-        registry.register(
-            "ledger_addresses",
-            "Addresses handed out that the cluster does not show yet",
-            self.ledger.clone(),
-        );
+        registry.register("ledger_addresses", "Addresses handed out that the cluster does not show yet", ledger);
         registry.register(
             "replicas",
             "Live replicas including this one, by whether they use the same settings as this one",
-            self.replicas.clone(),
+            replicas,
         );
-        registry.register("moves", "Moves of Services to another address, by result", self.moves.clone());
+        registry.register("moves", "Moves of Services to another address, by result", moves);
         registry.register(
             "misplaced_services",
             "Services outside of their pool, by whether they are moved or why not",
-            self.misplaced.clone(),
+            misplaced,
         );
-        registry.register("leader", "Whether this process is the leader", self.leader.clone());
+        registry.register("leader", "Whether this process is the leader", leader);
         registry.register(
             "other_webhooks",
             "Webhook configurations of other programs that also choose addresses of Services, such as that of K2s",
-            self.other_webhooks.clone(),
+            other_webhooks,
         );
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&[("result", result)]));
