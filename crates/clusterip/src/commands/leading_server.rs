@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::given_settings;
 use super::terminal::notice;
 use crate::lease_namespaces::LeaseNamespaces;
-use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
+use crate::services::controller::stored_settings::{self, SettingsInUse, SettingsOrigin};
 use crate::text::joined;
 
 /// How long to wait until a server has stored the settings that the command read: the server may have started or read
@@ -38,7 +38,7 @@ const NO_SETTINGS: &str = "does not show its settings, because it is starting or
 /// The server that leads in a cluster.
 ///
 /// A user with the role `edit` in any namespace can write a Lease there as a server writes it. Therefore a holder of a
-/// Lease counts as a server only if it has also stored its settings in that namespace, see [`settings_in_use`].
+/// Lease counts as a server only if it has also stored its settings in that namespace, see [`stored_settings`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadingServer {
     /// The namespace of the server. Without a server, the namespace for the Lease and the records of `clusterip move`.
@@ -68,7 +68,7 @@ struct Servers {
 impl Servers {
     /// Reads the servers; the inner error if the user lacks the permission to read the settings that servers use.
     async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Result<Self, RequestFailure>> {
-        let listed = match settings_in_use::list(client, namespace).await {
+        let listed = match stored_settings::list(client, namespace).await {
             Ok(listed) => listed,
             Err(error) if RequestFailure::from(&error).is_forbidden() => {
                 return Ok(Err(RequestFailure::from(&error)));
@@ -321,7 +321,7 @@ impl LeadingServer {
     async fn in_use(&self, client: &Client) -> anyhow::Result<Option<SettingsInUse>> {
         let lease = one_lease(client, &self.namespace).await?.and_then(|lease| lease.spec);
         let Some(leader) = lease.as_ref().and_then(leases::holder) else { return Ok(None) };
-        match settings_in_use::of_leader(client, &self.namespace, leader).await {
+        match stored_settings::of_leader(client, &self.namespace, leader).await {
             Ok(in_use) => Ok(in_use),
             Err(error) => {
                 let namespace = &self.namespace;

@@ -246,7 +246,7 @@ impl MoveArguments {
         stores.control_plane_services().wait_until_listed().await;
         let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
-        let allowed = Allowed { any: true, ready: true, seamless: false, load_balancers: self.load_balancers };
+        let allowed = Allowed { any: true, ready: true, seamless: None, load_balancers: self.load_balancers };
         let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);
         Ok((Arc::new(reconciler), follower))
     }

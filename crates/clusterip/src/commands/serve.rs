@@ -224,7 +224,7 @@ impl ServeArguments {
         let Prepared { mut startup, candidate, changes, nodes_client, server, certificate, registration, seamless } =
             prepared;
         let mut election = Election::start(candidate);
-        let reconciler = startup.reconciler().seamless(seamless);
+        let reconciler = startup.reconciler(seamless);
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(nodes_client, &election)?;
         startup.assign_external_addresses(&election);

@@ -132,7 +132,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use clusterip_moves::method::WhyPlain;
 
     #[test]
     fn document_shows_every_service_with_the_result_of_its_move() {
@@ -144,7 +143,7 @@ mod tests {
             why: "it lies in no pool".to_owned(),
             stays: stays.map(str::to_owned),
             stuck: false,
-            method: to.map(|_| Method::Plain(WhyPlain::NoReadyEndpoints)),
+            method: to.map(|_| Method::Plain("notice nothing: no endpoint is ready")),
         };
         let rows = [
             row("done", Some("172.21.1.4"), None),

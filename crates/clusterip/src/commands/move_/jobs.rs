@@ -26,9 +26,9 @@ use crate::commands::terminal::{Progress, is_quiet, notice};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::moves::{Ended, NotMoved};
-use crate::services::controller::hand_over;
-use crate::services::controller::reconcile::{Movable, Reconciler};
-use crate::services::controller::requests::MoveRequest;
+use crate::services::controller::reconcile::Reconciler;
+use crate::services::controller::reconcile::moves::Movable;
+use crate::services::controller::requests::{self, MoveRequest};
 use crate::services::misplaced::Misplaced;
 use crate::text::joined;
 use clusterip_moves::journal::SeamlessOptions;
@@ -191,7 +191,7 @@ impl Run<'_> {
         let waits = if by_server {
             self.command.wait
         } else {
-            begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished().due(uid).is_some())
+            begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished.due(uid).is_some())
         };
         if !waits {
             return;
@@ -214,7 +214,7 @@ impl Run<'_> {
         let unread = |reason| format!("the Service with UID {uid}: {reason}");
         let grace = self.seamless.as_ref().map_or(0, |options| options.grace_period);
         let deadline = Instant::now() + Duration::from_secs(u64::from(grace)) + MAX_AFTER_GRACE;
-        while self.reconciler.mover.records().get(uid).await.map_err(unread)?.is_some() {
+        while self.reconciler.mover.records.get(uid, Size::Large).await.map_err(unread)?.is_some() {
             if Instant::now() > deadline {
                 let problem = "it has moved, but the server has not deleted its temporary Services yet: read the log of \
                                the server";
@@ -231,7 +231,7 @@ impl Run<'_> {
         // Addresses that this process has reserved for the Service would get in the server's way.
         drop(order);
         let request = self.request(&id, &uid);
-        let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
+        let now = requests::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
 
@@ -244,18 +244,21 @@ impl Run<'_> {
         };
         let ended = match job.order {
             Some(Order { misplaced, size, to, evaluation }) => {
-                let live = match self.reconciler.movable(&misplaced.id, &misplaced, Size::Large).await {
+                let live = match self.reconciler.movable(&job.id, &misplaced, Size::Large).await {
                     Ok(Movable::Yes(live)) => *live,
                     Ok(_) => return Err("it was changed after it was listed".to_owned()),
                     Err(error) => return Err(error_message(&error)),
                 };
                 let order = (to, evaluation, self.seamless.clone());
-                self.reconciler.carry_out(live, &misplaced, order, size).await
+                self.reconciler.carry_out(&job.id, live, &misplaced, order, size).await
             }
-            None => match self.reconciler.mover.records().get(&job.uid).await.map_err(|error| error.to_string())? {
-                Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
-                None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
-            },
+            None => {
+                let record = self.reconciler.mover.records.get(&job.uid, Size::Large).await;
+                match record.map_err(|error| error.to_string())? {
+                    Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
+                    None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
+                }
+            }
         };
         match ended {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),

@@ -13,12 +13,13 @@ use serde_json::Value;
 use super::MoveArguments;
 use super::jobs::{Job, Order, Run};
 use crate::report::moves::Row;
-use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
+use crate::services::controller::reconcile::moves::Movable;
+use crate::services::controller::reconcile::{BY_HAND, Reconciler};
 use crate::services::endpoints;
-use crate::services::misplaced::{self, Handling, Inspection};
+use crate::services::misplaced::{self, Inspection};
 use crate::services::service_metrics::StayReason;
 use clusterip_moves::journal::Journal;
-use clusterip_moves::method::{Method, WhyPlain, method};
+use clusterip_moves::method::{Method, NOT_ASKED, method};
 use clusterip_moves::outcome::{Size, Unmoved};
 
 impl MoveArguments {
@@ -56,7 +57,7 @@ impl MoveArguments {
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator.clone(), service.clone());
             let request = run.request(&id, text(&service, &["metadata", "uid"]));
-            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed, Some(&request));
+            let inspect = move || misplaced::inspect(&evaluator, &at, &this.allowed, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
@@ -72,7 +73,7 @@ impl MoveArguments {
             if is_in_scope && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name) {
                 // Its temporary Services are not deleted yet, or it is gone, or its author has ended its move.
                 let why = "a move of it has not ended".to_owned();
-                match reconciler.mover.records().get(&uid).await {
+                match reconciler.mover.records.get(&uid, Size::Large).await {
                     Ok(Some(Journal { from, .. })) => {
                         rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
                         jobs.push(Job { id, uid, from, order: None });
@@ -97,7 +98,7 @@ fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamles
     let evaluator = &reconciler.evaluator;
     let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
     match method(service, to, endpoints.ready > 0) {
-        Method::Seamless if !is_seamless => Method::Plain(WhyPlain::NotAsked),
+        Method::Seamless if !is_seamless => Method::Plain(NOT_ASKED),
         method => method,
     }
 }
@@ -115,7 +116,7 @@ async fn row(
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
             let uid = text(&service, &["metadata", "uid"]).to_owned();
-            let stays = match reconciler.mover.records().get(&uid).await {
+            let stays = match reconciler.mover.records.get(&uid, Size::Large).await {
                 Ok(Some(_)) => None,
                 Ok(None) => Some(Unmoved::NotRecorded.to_string()),
                 Err(error) => Some(error.to_string()),
@@ -129,22 +130,22 @@ async fn row(
         }
         Inspection::Misplaced(misplaced) => misplaced,
     };
-    row.why = misplaced.why();
-    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.handling) {
+    row.why.clone_from(&misplaced.why);
+    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.stays) {
         // The Service was changed a moment ago: its author is working on it.
         (Ok(Movable::Changed), _) => return Ok(None),
         (Ok(Movable::SetByHand), _) => (false, BY_HAND.to_owned()),
         (Err(error), _) => (true, format!("it can't be read: {}", error_message(&error))),
-        (Ok(Movable::Yes(_) | Movable::Larger(_)), Handling::Report { reason, detail }) => {
+        (Ok(Movable::Yes(_) | Movable::Larger(_)), Some((reason, detail))) => {
             (*reason == StayReason::PoolFull, detail.clone())
         }
-        (Ok(Movable::Larger(_)), Handling::Move) => (true, Unmoved::TooLarge.to_string()),
+        (Ok(Movable::Larger(_)), None) => (true, Unmoved::TooLarge.to_string()),
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
-        (Ok(Movable::Yes(live)), Handling::Move) => match reconciler.reserve_targets(service).await {
+        (Ok(Movable::Yes(live)), None) => match reconciler.reserve_targets(service).await {
             Ok((to, evaluation)) => {
                 let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
                 row.to = Some(to.clone());
-                let (id, uid, from) = (misplaced.id.clone(), misplaced.uid.clone(), misplaced.from.clone());
+                let (id, uid, from) = (id.clone(), misplaced.uid.clone(), misplaced.from.clone());
                 let order = Some(Order { misplaced, size, to, evaluation });
                 return Ok(Some((row, Some(Job { id, uid, from, order }))));
             }

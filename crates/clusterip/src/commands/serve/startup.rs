@@ -33,11 +33,12 @@ use crate::server_metrics::ServerMetrics;
 use crate::services::controller::affected::Changes;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
-use crate::services::controller::settings_in_use::SettingsOrigin;
+use crate::services::controller::stored_settings::{SettingsInUse, SettingsOrigin};
 use crate::services::misplaced::Allowed;
 use crate::services::service_metrics::ServiceMetrics;
 use crate::text::several;
 use crate::{external, nodes, services};
+use clusterip_moves::journal::SeamlessOptions;
 
 /// The values that the steps of the startup share.
 pub(super) struct Startup<'a> {
@@ -157,11 +158,11 @@ impl<'a> Startup<'a> {
     }
 
     /// The reconciler, which moves what the arguments allow.
-    pub(super) fn reconciler(&self) -> Reconciler {
+    pub(super) fn reconciler(&self, seamless: Option<SeamlessOptions>) -> Reconciler {
         let allowed = Allowed {
             any: self.arguments.moves != Moves::Never,
             ready: self.arguments.moves == Moves::Always,
-            seamless: false,
+            seamless,
             load_balancers: self.arguments.move_load_balancers,
         };
         let metrics = self.metrics.services.clone();
@@ -170,11 +171,11 @@ impl<'a> Startup<'a> {
 
     /// If there may be several replicas: follows the other replicas and their claims, and makes the reconciler move
     /// nothing while they use other settings.
-    pub(super) fn claim_addresses(&mut self, reconciler: Reconciler, election: &mut Election) -> Reconciler {
+    pub(super) fn claim_addresses(&mut self, mut reconciler: Reconciler, election: &mut Election) -> Reconciler {
         let Some(claims) = self.claims.take() else { return reconciler };
         let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), self.metrics.services.clone());
         let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
-        let reconciler = reconciler.agreeing(replicas.subscribe());
+        reconciler.agreement = Some(replicas.subscribe());
         let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
         election.tasks.spawn(replicas.run(move || leadership.borrow().leads(), ended));
         let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
@@ -227,11 +228,12 @@ impl<'a> Startup<'a> {
             changes,
             settings: self.settings.clone(),
             leadership: election.leadership.clone(),
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            identity: self.me.to_string(),
-            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
-            agents_namespace: self.agents_namespace.clone(),
+            in_use: SettingsInUse {
+                leader: self.me.to_string(),
+                version: String::new(),
+                source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
+                agents_namespace: self.agents_namespace.clone(),
+            },
             // A server with `--register-url` leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),
         };
