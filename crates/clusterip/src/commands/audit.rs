@@ -24,8 +24,8 @@ mod watch;
 use super::arguments::{self, Scope, ServiceName};
 use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
-use super::missing_permissions::{Reads, is_forbidden, may_list_leases};
-use super::terminal::{Heartbeat, TerminalOptions, notice, warn};
+use super::missing_permissions::{Reads, may_list_leases};
+use super::terminal::{TerminalOptions, heartbeat, notice, warn};
 use crate::audit::model::{Audit, Kind};
 use crate::audit::services::AuditCache;
 use crate::audit::source::{self, AuditedCluster};
@@ -138,7 +138,7 @@ impl AuditArguments {
         }
         let is_table = matches!(self.output, Output::Table | Output::Wide) && !self.no_headers;
         let mut announced = String::new();
-        let _heartbeat = Heartbeat::start("auditing");
+        let _heartbeat = heartbeat("auditing");
         let (settings, cluster, about) = match &self.snapshot {
             Some(file) => {
                 let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
@@ -218,18 +218,18 @@ impl AuditArguments {
         arguments::check_namespace_in_cluster(&client, of_agents, "--agents-namespace").await?;
         // The kinds in the settings are not known yet, so they are those of the default settings.
         let defaults = Settings::default();
-        let deployed = LeadingServer::find(&client, given, self.settings.is_none()).await;
         let own = LeaseNamespaces { server: Some(client.default_namespace().to_owned()), agents: None };
-        let reads = self.reads(&defaults, &self.namespaces.or(&own));
-        let deployed = reads.explain(&client, deployed).await?;
-        let settings = deployed.settings(&client, self.settings.as_deref()).await;
-        let namespaces = self.namespaces.or(&deployed.lease_namespaces());
-        let mut reads = self.reads(&defaults, &namespaces);
-        if settings.as_ref().is_err_and(is_forbidden) {
-            reads.more.extend(deployed.settings_needs(&client).await);
-        }
-        let settings = reads.explain(&client, settings).await?;
-        notice(&deployed.settings_notice(&settings));
+        let mut reads = self.reads(&defaults, &self.namespaces.or(&own));
+        let found = async {
+            let deployed = LeadingServer::find(&client, given, self.settings.is_none()).await?;
+            let namespaces = self.namespaces.or(&deployed.lease_namespaces());
+            reads = self.reads(&defaults, &namespaces);
+            let settings = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
+            notice(&deployed.settings_notice(&settings));
+            Ok((settings, namespaces))
+        };
+        let found = found.await;
+        let (settings, namespaces) = reads.explain(&client, found).await?;
         Ok(Connection { client, settings, namespaces })
     }
 
@@ -239,18 +239,20 @@ impl AuditArguments {
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
             more.extend(given_settings::pool_needs());
         }
-        Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
+        Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more, ..Reads::default() }
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(WrittenSettings, AuditedCluster, About)> {
         let Connection { client, settings, namespaces } = self.connect().await?;
-        let reads = self.reads(&Settings::default(), &namespaces);
-        let written = live_settings::written(&settings, &client).await;
-        let written = reads.explain(&client, written).await?;
-        let checked = self.check_settings(&written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespaces).await;
-        let reads = self.reads(&checked.settings, &namespaces);
-        let source = reads.explain(&client, source).await?;
+        let mut reads = self.reads(&Settings::default(), &namespaces);
+        let read = async {
+            let written = live_settings::written(&settings, &client).await?;
+            let checked = self.check_settings(&written, &ServiceRanges::default())?.settings;
+            reads = self.reads(&checked, &namespaces);
+            Ok((written, source::of_cluster(&client, &checked, &namespaces).await?))
+        };
+        let read = read.await;
+        let (written, source) = reads.explain(&client, read).await?;
         let cluster = self.cluster.name().await;
         Ok((written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }
@@ -292,7 +294,7 @@ impl AuditArguments {
 
 /// Pools may select ServiceCIDRs of the snapshot. The audit itself compares the pools with its Service ranges.
 fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::Result<WrittenSettings> {
-    if !given.selects_service_cidrs() {
+    if !given.content.selects_service_cidrs() {
         return given.document(&ServiceRanges::default());
     }
     given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())

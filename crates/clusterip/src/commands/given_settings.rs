@@ -26,7 +26,7 @@ pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
 
 pub struct GivenSettings {
     pub name: String,
-    content: SettingsFile,
+    pub content: SettingsFile,
 }
 
 impl GivenSettings {
@@ -54,10 +54,6 @@ impl GivenSettings {
     /// The document without the pools whose ranges are those of ServiceCIDR objects.
     pub fn document_without_cluster(&self) -> anyhow::Result<WrittenSettings> {
         self.content.document_without_cluster().map_err(|error| unusable(&self.name, error))
-    }
-
-    pub fn selects_service_cidrs(&self) -> bool {
-        self.content.selects_service_cidrs()
     }
 }
 

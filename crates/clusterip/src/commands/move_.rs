@@ -17,7 +17,6 @@ use clusterip_cluster::shutdown::shutdown_signal;
 use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::Settings;
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
@@ -29,7 +28,7 @@ mod list;
 use self::jobs::{Job, Run};
 use super::arguments::{self, DnsArguments, Scope, ServiceName};
 use super::leading_server::LeadingServer;
-use super::missing_permissions::{Reads, is_forbidden};
+use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, notice, print_error};
 use crate::report::columns::Layout;
 use crate::report::moves::{self, Ended, NotMoved, Row};
@@ -158,8 +157,7 @@ impl MoveArguments {
             () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
             prepared = self.prepare() => prepared?,
         };
-        let (run, rows, jobs) = prepared;
-        self.move_them(&run, &rows, jobs, interrupt).await
+        self.move_them(prepared, interrupt).await
     }
 
     /// Everything that the moves need, and the list of the misplaced Services.
@@ -169,28 +167,24 @@ impl MoveArguments {
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
-        let needs_server = self.settings.is_none() || !self.dry_run;
+        let mut reads = Reads::default();
+        let run = self.run_in(client.clone(), &mut reads).await;
+        let run = reads.explain(&client, run).await?;
+        let (rows, jobs) = self.list(&run, namespace.as_deref(), named.as_ref()).await?;
+        Ok((run, rows, jobs))
+    }
+
+    async fn run_in(&self, client: Client, reads: &mut Reads) -> anyhow::Result<Run<'_>> {
         let given = self.server_namespace.as_deref();
         arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
-        let deployed = LeadingServer::find(&client, given, needs_server).await;
-        let deployed = match deployed {
-            Err(error) if is_forbidden(&error) => {
-                let reads = self.reads(&client, given.unwrap_or(client.default_namespace())).await;
-                return reads.explain(&client, Err(error)).await;
-            }
-            deployed => deployed?,
-        };
+        reads.duties = Some(self.duties(given.unwrap_or(client.default_namespace())));
+        reads.more = LeadingServer::needs(given);
+        let deployed = LeadingServer::find(&client, given, self.settings.is_none() || !self.dry_run).await?;
+        reads.duties = Some(self.duties(&deployed.namespace));
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }
-        let source = match deployed.settings(&client, self.settings.as_deref()).await {
-            Err(error) if is_forbidden(&error) => {
-                let mut reads = self.reads(&client, &deployed.namespace).await;
-                reads.more.extend(deployed.settings_needs(&client).await);
-                return reads.explain(&client, Err(error)).await;
-            }
-            source => source?,
-        };
+        let source = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
         let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
         let seamless = self.dns.options(&client, self.seamless).await;
@@ -202,8 +196,7 @@ impl MoveArguments {
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
-        let (rows, jobs) = self.list(&run, namespace.as_deref(), named.as_ref()).await?;
-        Ok((run, rows, jobs))
+        Ok(run)
     }
 
     fn duties(&self, namespace: &str) -> Duties {
@@ -215,14 +208,6 @@ impl MoveArguments {
             seamless: self.seamless && !self.dry_run,
             ..Duties::default()
         }
-    }
-
-    /// The kinds in the settings are not known yet, so they are those of the default settings.
-    async fn reads(&self, client: &Client, namespace: &str) -> Reads {
-        let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
-        let mut more = permissions::needs(&workloads.served, &self.duties(namespace));
-        more.extend(LeadingServer::needs(self.server_namespace.as_deref()));
-        Reads { more, ..Reads::default() }
     }
 
     /// The reconciler, and what it follows: the settings. The reconciler works as long as they exist.
@@ -253,23 +238,21 @@ impl MoveArguments {
 
     async fn move_them(
         &self,
-        run: &Run<'_>,
-        rows: &[Row],
-        jobs: Vec<Job>,
+        (run, rows, jobs): (Run<'_>, Vec<Row>, Vec<Job>),
         interrupt: Interrupt,
     ) -> anyhow::Result<ExitCode> {
         let (count, stay) = (jobs.len(), rows.iter().filter(|row| row.stays.is_some()).count());
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
-        self.print(match rows {
+        self.print(&match rows.as_slice() {
             [] => "nothing is misplaced\n".to_owned(),
             rows => moves::table(rows, self.dry_run || self.seamless, Layout::of_stdout(self.no_headers)),
         })?;
         if self.dry_run || jobs.is_empty() {
             if !rows.is_empty() {
-                self.print(format!("\n{count} to move, {stay} stay\n"))?;
+                self.print(&format!("\n{count} to move, {stay} stay\n"))?;
             }
-            self.print_json(rows, &Ended::new())?;
+            self.print_json(&rows, &Ended::new())?;
             return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         if !self.yes {
@@ -283,15 +266,15 @@ impl MoveArguments {
                 is_confirmed = ask(count) => is_confirmed?,
             };
             if !is_confirmed {
-                self.print("nothing was moved\n".to_owned())?;
+                self.print("nothing was moved\n")?;
                 return Ok(ExitCode::SUCCESS);
             }
         }
         let ended = run.carry_out(jobs, interrupt).await?;
-        let failed: Vec<(&ServiceKey, &NotMoved)> =
-            ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
-        self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
-        self.print_json(rows, &ended)?;
+        let failed: Vec<_> = ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
+        let moved = count - failed.len();
+        self.print(&format!("moved {moved} of {count}, {stay} stay\n"))?;
+        self.print_json(&rows, &ended)?;
         // The last line counts the Services whose moves have not begun.
         let (not_begun, tried): (Vec<_>, Vec<_>) =
             failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted | NotMoved::Stopped));
@@ -300,20 +283,20 @@ impl MoveArguments {
         }
         if let Some((_, reason)) = not_begun.first() {
             let why = if matches!(reason, NotMoved::Stopped) { "stopped after a failure" } else { "interrupted" };
-            print_error(&format!("{why}: {} of {count} Services were moved", count - failed.len()));
+            print_error(&format!("{why}: {moved} of {count} Services were moved"));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn print(&self, text: String) -> anyhow::Result<()> {
+    fn print(&self, text: &str) -> anyhow::Result<()> {
         if self.output == Output::Table { super::output(text.as_bytes()).map(|_| ()) } else { Ok(()) }
     }
 
     fn print_json(&self, rows: &[Row], ended: &Ended) -> anyhow::Result<()> {
-        if self.output == Output::Table {
-            return Ok(());
+        if self.output == Output::Json {
+            super::output(moves::document(rows, ended, self.dry_run)?.as_bytes())?;
         }
-        super::output(moves::document(rows, ended, self.dry_run)?.as_bytes()).map(|_| ())
+        Ok(())
     }
 }
 

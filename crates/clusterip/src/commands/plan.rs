@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
@@ -16,7 +16,7 @@ mod input_warnings;
 use self::input::PlanInput;
 use super::arguments::NO_SUCH_LABELS;
 use super::given_settings;
-use super::terminal::{Heartbeat, Progress, TerminalOptions, notice};
+use super::terminal::{TerminalOptions, heartbeat, notice, progress_bar};
 use crate::audit::misplaced_services::MisplacedServices;
 use crate::planner::Planner;
 use crate::report::columns::Layout;
@@ -110,7 +110,7 @@ pub enum Output {
 impl PlanArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let _heartbeat = Heartbeat::start("planning");
+        let _heartbeat = heartbeat("planning");
         let PlanInput { sources, manifests, there, live, are_settings_given, are_defaults } = self.read()?;
         let is_table = self.output == Output::Table && !self.no_headers;
         let announced = if are_defaults { given_settings::announce_default_pools(is_table) } else { String::new() };
@@ -137,12 +137,14 @@ impl PlanArguments {
         let planned = manifests.iter().filter(is_planned).count() as u64;
         let mut planner = Planner::new(live.settings.clone(), there);
         planner.selector = self.selector.clone();
-        let mut progress = Progress::new(planned, PROGRESS_DELAY, "{wide_bar} {pos} of {len}, {eta} to go");
+        let bar = progress_bar(planned, "{wide_bar} {pos} of {len}, {eta} to go");
+        let begin = Instant::now();
         let mut plan = planner.plan(&manifests, |done| {
-            progress.show();
-            progress.bar.set_position(done);
+            if begin.elapsed() >= PROGRESS_DELAY {
+                bar.set_position(done);
+            }
         });
-        progress.bar.finish_and_clear();
+        bar.finish_and_clear();
         plan.misplaced = misplaced.services;
         for row in &mut plan.rows {
             row.message = row.message.take().map(|message| live.words(message));

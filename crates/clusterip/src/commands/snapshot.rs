@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_api::{GROUP, VERSION};
-use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::api_error::failed;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::lookups::api_server_lists;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
 use super::missing_permissions::{Reads, may_list_leases};
-use super::terminal::{Heartbeat, TerminalOptions, warn};
+use super::terminal::{TerminalOptions, heartbeat, warn};
 use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds;
 
@@ -76,6 +76,9 @@ pub enum Output {
     Yaml,
 }
 
+/// Kinds, and all their objects.
+type Found = (Vec<Kind>, Vec<Value>);
+
 #[derive(Default)]
 struct Contents {
     kinds: Vec<Kind>,
@@ -86,7 +89,7 @@ struct Contents {
 impl SnapshotArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let _heartbeat = Heartbeat::start("reading the cluster");
+        let _heartbeat = heartbeat("reading the cluster");
         let given = GivenSettings::read(self.settings.as_deref())?;
         let settings = Settings::from_value(&given.document_without_cluster()?.document)
             .map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
@@ -98,7 +101,7 @@ impl SnapshotArguments {
             let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
             let mut more = may_list_leases(&namespaces);
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
-            Reads { kinds, more }.explain(&client, contents).await
+            Reads { kinds, more, ..Reads::default() }.explain(&client, contents).await
         })?;
         let text = contents.render(self.output);
         match &self.output_file {
@@ -127,20 +130,11 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
         api_server_lists::each(client, &kind, &mut add).await?;
         contents.kinds.push(kind);
     }
-    if let Err(error) = contents.add_settings(client).await {
-        let reason = error_message(&error);
-        warn(&format!("pools can't be listed: {reason}; an audit of this snapshot needs --settings"));
-    }
-    if let Err(error) = contents.add_callers(client).await {
-        warn(&format!("{error}; an audit of this snapshot can't tell which Services the control plane calls"));
-    }
-    if let Err(error) = contents.add_leases(client).await {
-        let reason = error_message(&error);
-        warn(&format!(
-            "Leases can't be listed: {reason}; an audit of this snapshot can't tell which addresses are in flight or \
-             held"
-        ));
-    }
+    let pools = pool_objects(client).await.map_err(|error| failed("pools can't be listed", &error));
+    contents.add(pools, "needs --settings");
+    contents.add(callers(client).await, "can't tell which Services the control plane calls");
+    let leases = leases(client, namespaces).await.map_err(|error| failed("Leases can't be listed", &error));
+    contents.add(leases, "can't tell which addresses are in flight or held");
     Ok(contents)
 }
 
@@ -157,38 +151,14 @@ fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
 }
 
 impl Contents {
-    /// Adds the pool objects and the ClusterIPPolicy. A cluster without their definitions has none.
-    async fn add_settings(&mut self, client: &Client) -> Result<(), kube::Error> {
-        let own = clusterip_api::Kind::ALL.map(|kind| (format!("{GROUP}/{VERSION}"), kind.as_str().to_owned()));
-        for kind in &own {
-            // Asked first, because a user who may not list objects is refused even if there is no such API.
-            if kinds::discovered(client, kind).await?.is_none() {
-                return Ok(());
+    fn add(&mut self, found: anyhow::Result<Found>, without: &str) {
+        match found {
+            Ok((kinds, objects)) => {
+                self.kinds.extend(kinds);
+                self.objects.extend(objects);
             }
+            Err(error) => warn(&format!("{error}; an audit of this snapshot {without}")),
         }
-        self.objects.extend(list_objects(client).await?);
-        self.kinds.extend(own);
-        Ok(())
-    }
-
-    /// Adds the callers of Services: those of all kinds, or, if one can't be listed, of none.
-    async fn add_callers(&mut self, client: &Client) -> anyhow::Result<()> {
-        let mut found = Vec::new();
-        for kind in kinds::callers() {
-            let mut add = |object: CallerObject| found.extend(caller(&kind, &object));
-            api_server_lists::each(client, &kind, &mut add).await?;
-        }
-        self.kinds.extend(kinds::callers());
-        self.objects.append(&mut found);
-        Ok(())
-    }
-
-    async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
-        for lease in self.namespaces.leases(client).await? {
-            self.objects.push(reduced_lease(&lease).map_err(kube::Error::SerdeError)?);
-        }
-        self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
-        Ok(())
     }
 
     fn render(&self, output: Output) -> String {
@@ -203,6 +173,35 @@ impl Contents {
     }
 }
 
+/// The pool objects and the ClusterIPPolicy. A cluster without their definitions has none.
+async fn pool_objects(client: &Client) -> Result<Found, kube::Error> {
+    let own = clusterip_api::Kind::ALL.map(|kind| (format!("{GROUP}/{VERSION}"), kind.as_str().to_owned()));
+    for kind in &own {
+        // Asked first, because a user who may not list objects is refused even if there is no such API.
+        if kinds::discovered(client, kind).await?.is_none() {
+            return Ok(Found::default());
+        }
+    }
+    Ok((own.to_vec(), list_objects(client).await?))
+}
+
+/// The callers of Services: those of all kinds, or, if one can't be listed, of none.
+async fn callers(client: &Client) -> anyhow::Result<Found> {
+    let mut found = Vec::new();
+    for kind in kinds::callers() {
+        let mut add = |object: CallerObject| found.extend(caller(&kind, &object));
+        api_server_lists::each(client, &kind, &mut add).await?;
+    }
+    Ok((kinds::callers().collect(), found))
+}
+
+async fn leases(client: &Client, namespaces: &LeaseNamespaces) -> Result<Found, kube::Error> {
+    let leases = namespaces.leases(client).await?;
+    let reduced: serde_json::Result<Vec<Value>> = leases.iter().map(reduced_lease).collect();
+    let kind = ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned());
+    Ok((vec![kind], reduced.map_err(kube::Error::SerdeError)?))
+}
+
 fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
     let mut object = object.value(kind)?;
     fields.prune(&mut object);
@@ -210,13 +209,21 @@ fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
 }
 
 fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
-    let metadata = ["name", "namespace", "uid"].map(|field| format!("metadata.{field}"));
+    let fixed = [
+        "apiVersion",
+        "kind",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.acquireTime",
+        "spec.holderIdentity",
+        "spec.leaseDurationSeconds",
+        "spec.renewTime",
+    ];
     let annotations = [ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION];
     let annotations = annotations.map(|key| format!("metadata.annotations.{key}"));
-    let spec = ["acquireTime", "holderIdentity", "leaseDurationSeconds", "renewTime"];
-    let spec = spec.map(|field| format!("spec.{field}"));
-    let others = ["apiVersion".to_owned(), "kind".to_owned(), format!("metadata.labels.{LEASE_LABEL}")];
-    let fields = others.into_iter().chain(metadata).chain(annotations).chain(spec).collect();
+    let fields = fixed.into_iter().map(str::to_owned).chain(annotations);
+    let fields = fields.chain([format!("metadata.labels.{LEASE_LABEL}")]).collect();
     let mut lease = serde_json::to_value(lease)?;
     Mask::new(&fields).prune(&mut lease);
     Ok(lease)

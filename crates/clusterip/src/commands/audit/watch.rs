@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clusterip_cluster::api_error::error_chain;
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings};
@@ -22,7 +22,6 @@ use super::{AuditArguments, Connection, Output};
 use crate::audit::model::Audit;
 use crate::audit::services::AuditCache;
 use crate::audit::{AuditInput, source};
-use crate::commands::arguments::check_namespace;
 use crate::commands::terminal::warn_lines;
 use crate::report::audit_parts::value_name;
 use crate::report::map::About;
@@ -46,16 +45,14 @@ pub fn run(command: &AuditArguments) -> anyhow::Result<ExitCode> {
 async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     let namespace = command.namespace();
     let (mut cluster, mut changes) = WatchedCluster::start(command).await?;
-    if let Some(namespace) = &namespace {
-        check_namespace(&cluster.stores.read_snapshot(), namespace, command.scope.named_by(None))?;
-    }
+    command.scope.check(&cluster.stores.read_snapshot(), namespace.as_deref(), None)?;
     let mut shutdown = pin!(shutdown_signal());
     let (mut shown, mut status): (Option<String>, _) = (None, ExitCode::SUCCESS);
     loop {
         let audit = tokio::select! {
             biased;
             () = &mut shutdown => return Ok(status),
-            audit = cluster.audit(namespace.as_deref()) => audit?,
+            audit = cluster.audit(namespace.as_deref()) => audit,
         };
         // In JSON each report is on a line of its own, for programs that read line by line.
         let text = match command.output {
@@ -65,12 +62,12 @@ async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {
         status = command.status(&audit);
         if shown.as_ref() != Some(&text) {
             let separator = match command.output {
-                Output::Json => String::new(),
                 _ if shown.is_none() => String::new(),
+                Output::Json => String::new(),
                 Output::Name => "\n".to_owned(),
                 _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
             };
-            if !crate::commands::output(format!("{separator}{text}").as_bytes())? {
+            if !crate::commands::output((separator + &text).as_bytes())? {
                 return Ok(status);
             }
             shown = Some(text);
@@ -116,8 +113,8 @@ impl<'c> WatchedCluster<'c> {
         let changed = move |_: &Change<'_>| changed.send_replace(());
         let stores = Stores::new(connection.client.clone(), metrics.clone(), |_| (), changed);
         stores.ask_for_service_cidrs().await;
-        let written = live_settings::written(&connection.settings, &connection.client).await?;
-        let settings = prepare(command, &connection, &stores, written).await?;
+        let settings = read_settings(command, &connection, &stores, None).await?;
+        let settings = settings.context("the settings are unknown")?;
         // If these objects can't be listed, the audit has a note about it. So this permission is not required.
         stores.control_plane_services().watch(&connection.client, &metrics);
         stores.control_plane_services().wait_until_listed().await;
@@ -125,20 +122,11 @@ impl<'c> WatchedCluster<'c> {
         Ok((Self { command, connection, stores, settings, problem, cache }, changes))
     }
 
-    async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<Audit> {
-        self.update_settings().await;
-        let SettingsInForce { written, live, refused, .. } = &self.settings;
-        let Connection { client, namespaces, .. } = &self.connection;
-        let cluster = source::of_stores(client, &self.stores, &live.settings, namespaces).await;
-        let objects = written.objects.clone().unwrap_or_default();
-        let input = AuditInput { settings: live, objects, cluster: &cluster, ledger: false, refused: *refused };
-        let audit = input.audit(&mut self.cache);
-        Ok(input.only_of(audit, namespace, self.command.scope.selector.as_ref()))
-    }
-
-    /// Reads the settings again. If the new version can't be used, the one before stays in use, as in a server.
-    async fn update_settings(&mut self) {
-        let problem = match self.changed_settings().await {
+    /// Reads the settings again, and audits. If the new version can't be used, the one before stays in use, as in a
+    /// server.
+    async fn audit(&mut self, namespace: Option<&str>) -> Audit {
+        let read = read_settings(self.command, &self.connection, &self.stores, Some(&self.settings)).await;
+        let problem = match read {
             Ok(changed) => {
                 changed.into_iter().for_each(|changed| self.settings = changed);
                 None
@@ -149,30 +137,33 @@ impl<'c> WatchedCluster<'c> {
             warn_lines(&format!("the audit keeps using the previous settings: {problem}"));
         }
         self.problem = problem;
-    }
-
-    async fn changed_settings(&self) -> anyhow::Result<Option<SettingsInForce>> {
-        let written = live_settings::written(&self.connection.settings, &self.connection.client).await?;
-        let is_same_range = self.settings.ranges == *self.stores.service_cidrs().borrow();
-        if is_same_range && self.settings.written == written {
-            return Ok(None);
-        }
-        prepare(self.command, &self.connection, &self.stores, written).await.map(Some)
+        let SettingsInForce { written, live, refused, .. } = &self.settings;
+        let Connection { client, namespaces, .. } = &self.connection;
+        let cluster = source::of_stores(client, &self.stores, &live.settings, namespaces).await;
+        let objects = written.objects.clone().unwrap_or_default();
+        let input = AuditInput { settings: live, objects, cluster: &cluster, ledger: false, refused: *refused };
+        let audit = input.audit(&mut self.cache);
+        input.only_of(audit, namespace, self.command.scope.selector.as_ref())
     }
 }
 
-async fn prepare(
+/// The settings in force, and a watch of their kinds; `None` if they are those `before`.
+async fn read_settings(
     command: &AuditArguments,
-    connection: &Connection,
+    Connection { client, settings, namespaces }: &Connection,
     stores: &Stores,
-    written: WrittenSettings,
-) -> anyhow::Result<SettingsInForce> {
+    before: Option<&SettingsInForce>,
+) -> anyhow::Result<Option<SettingsInForce>> {
+    let written = live_settings::written(settings, client).await?;
     let ranges = stores.service_cidrs().borrow().clone();
+    if before.is_some_and(|before| before.ranges == ranges && before.written == written) {
+        return Ok(None);
+    }
     let (live, refused) = command.in_force(&written, &ranges)?;
     // A watch that is not permitted would never be complete.
-    let duties = Duties { namespace: connection.namespaces.server.clone().unwrap_or_default(), ..Duties::default() };
-    permissions::check(&connection.client, &live.settings, &duties).await?;
+    let duties = Duties { namespace: namespaces.server.clone().unwrap_or_default(), ..Duties::default() };
+    permissions::check(client, &live.settings, &duties).await?;
     stores.watch_kinds(kinds::asked(&live.settings));
     stores.completed().await;
-    Ok(SettingsInForce { written, ranges, live, refused })
+    Ok(Some(SettingsInForce { written, ranges, live, refused }))
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::live_settings::{Follower, SettingsSource};
+use clusterip_cluster::shutdown::until;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
@@ -22,7 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Interrupt, MoveArguments};
 use crate::commands::leading_server::LeadingServer;
-use crate::commands::terminal::{Progress, is_quiet, notice};
+use crate::commands::terminal::{is_quiet, notice, progress_bar};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::moves::{Ended, NotMoved};
@@ -103,33 +104,8 @@ impl Run<'_> {
             Acquisition::HeldBy(holder) => Some(holder),
         };
         let (done, ended) = watch::channel(false);
-        let led = held.is_none().then(|| {
-            let mut ended = ended.clone();
-            tokio::spawn(candidate.run(async move {
-                let _ = ended.wait_for(|done| *done).await;
-            }))
-        });
-        let may_begin = match (&held, &self.deployed.leader) {
-            (None, Some(leader)) => Err(anyhow!(
-                "server {} does not lead in namespace {namespace} any more: run the command again",
-                harmless(leader.as_str())
-            )),
-            _ => tokio::select! {
-                biased;
-                () = interrupt.clone() => Ok(false),
-                // The server may be another one than at the beginning.
-                checked = self.check(held.is_some()) => checked.map(|()| true),
-            },
-        };
-        let work = async {
-            let may_begin = may_begin?;
-            if let Some(holder) = held.as_ref().filter(|_| may_begin) {
-                notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
-            }
-            // After a signal, no move begins.
-            Ok(self.carry_out_all(jobs, held.is_some(), interrupt).await)
-        };
-        let result = work.await;
+        let led = held.is_none().then(|| tokio::spawn(candidate.run(until(ended))));
+        let result = self.carry_out_beside(held.as_ref(), jobs, interrupt).await;
         done.send_replace(true);
         if let Some(led) = led {
             let _ = led.await;
@@ -137,14 +113,40 @@ impl Run<'_> {
         result
     }
 
+    /// Moves the Services. The server `held` holds the Lease; `None` if this process does.
+    async fn carry_out_beside(
+        &self,
+        held: Option<&Identity>,
+        jobs: Vec<Job>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<Ended> {
+        let LeadingServer { namespace, leader, .. } = &self.deployed;
+        if let (None, Some(leader)) = (held, leader) {
+            let leader = harmless(leader.as_str());
+            bail!("server {leader} does not lead in namespace {namespace} any more: run the command again");
+        }
+        tokio::select! {
+            biased;
+            // After a signal, no move begins.
+            () = interrupt.clone() => {}
+            // The server may be another one than at the beginning.
+            checked = self.check(held.is_some()) => {
+                checked?;
+                if let Some(holder) = held {
+                    notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
+                }
+            }
+        }
+        Ok(self.carry_out_all(jobs, held.is_some(), interrupt).await)
+    }
+
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
     async fn carry_out_all(&self, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
         let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id.clone(), job.uid.clone())).collect();
-        let mut progress =
-            Progress::new(jobs.len() as u64, Duration::ZERO, "{wide_bar} {pos} of {len} Services, {eta} left");
-        progress.show();
-        let bar = progress.bar;
+        let bar = progress_bar(jobs.len() as u64, "{wide_bar} {pos} of {len} Services, {eta} left");
+        bar.tick();
+        let mut results: Ended = ids.iter().map(|(id, _)| (id.clone(), Err(NotMoved::Interrupted))).collect();
         let has_failed = AtomicBool::new(false);
         let has_failed = &has_failed;
         let moves = jobs.into_iter().map(|job| {
@@ -174,12 +176,9 @@ impl Run<'_> {
             }
         };
         bar.finish_and_clear();
-        let mut ended: Ended = ended.into_iter().collect();
-        for (id, _) in &ids {
-            ended.entry(id.clone()).or_insert_with(|| Err(NotMoved::Interrupted));
-        }
-        self.end_seamless_moves(&ids, &mut ended, by_server).await;
-        ended
+        results.extend(ended);
+        self.end_seamless_moves(&ids, &mut results, by_server).await;
+        results
     }
 
     /// Waits for the end of the moves. Without a server, the command always waits, because it ends them

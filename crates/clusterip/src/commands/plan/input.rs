@@ -164,7 +164,7 @@ impl PlanArguments {
         if let Some((document, name)) = &settings {
             kinds_of = check(document.clone(), name)?;
         }
-        let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more };
+        let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more, ..Reads::default() };
         let objects = runtime.block_on(async {
             let objects = api_server_lists::objects(&client, &kinds_of).await;
             reads.explain(&client, objects).await

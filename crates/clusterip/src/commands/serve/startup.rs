@@ -1,5 +1,4 @@
-//! The steps of the startup: the connection to the cluster, and the duties of the server, each of which one method
-//! starts.
+//! The steps of the startup: the connection to the cluster, and the duties of the server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,23 +6,22 @@ use std::sync::Arc;
 use anyhow::Context;
 use clusterip_api::Compilation;
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::live_settings::{
-    Follower, LiveSettings, list_if_defined, report_missing_permissions, start_following,
-};
-use clusterip_cluster::permissions::Duties;
+use clusterip_cluster::live_settings::{LiveSettings, list_if_defined, report_missing_permissions, start_following};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
-use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
+use clusterip_moves::journal::SeamlessOptions;
 use kube::{Api, Client};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::running::{Election, Tasks};
+use super::tasks::Tasks;
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
 use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
-use crate::leader::{Candidate, Gate};
+use crate::leader::readiness::{CompetingServer, Contact};
+use crate::leader::{Candidate, Gate, Leadership};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
@@ -37,30 +35,41 @@ use crate::services::service_metrics::ServiceMetrics;
 use crate::text::several;
 use crate::{external, nodes, services};
 
-/// The values that the steps of the startup share.
+/// A server that follows its settings and the cluster. It takes no part in the leader election, and has no duty yet.
 pub(super) struct Startup<'a> {
     // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.
     pub(super) tasks: Tasks,
     pub(super) evaluator: Evaluator,
-    /// The claims of this replica, until [`Self::claim_addresses`] takes them; `None` if addresses in flight are
-    /// recorded in memory only.
+    /// The claims of this replica, until [`Self::reconciler`] takes them; `None` if addresses in flight are recorded in
+    /// memory only.
     claims: Option<Claims>,
     pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
     /// What the settings were compiled from; `None` if they do not come from objects.
     compilation: watch::Receiver<Option<Arc<Compilation>>>,
     pub(super) stores: Stores,
+    changes: Changes,
     me: Identity,
+    // What the candidate shows of the leader's Lease.
+    pub(super) leadership: watch::Receiver<Leadership>,
+    term: watch::Receiver<Option<Instant>>,
+    pub(super) contact: watch::Receiver<Contact>,
+    /// Whether another server is at work, beside which this one must not serve; `None` if several replicas may run. They
+    /// may run if each one claims the addresses that it assigns, or if they serve no webhook.
+    pub(super) competing_server: Option<watch::Receiver<CompetingServer>>,
+    /// The options of seamless moves; `None` for plain moves.
+    seamless: Option<SeamlessOptions>,
     pub(super) metrics: Arc<ServerMetrics>,
     agents_namespace: String,
     pub(super) namespace: String,
     pub(super) client: Client,
+    /// The controller of Nodes runs in a thread of its own, and its connections live there.
+    nodes_client: Client,
     pub(super) arguments: &'a ServeArguments,
 }
 
 impl<'a> Startup<'a> {
-    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster. Also returns
-    /// what the duties of the leader need: the candidate, and the changes that the stores see.
-    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Candidate, Changes)> {
+    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster.
+    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Candidate)> {
         let client = arguments.cluster.client().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         // Outside of a cluster, the namespace may be `default` without a decision of the administrator. The line
@@ -78,10 +87,8 @@ impl<'a> Startup<'a> {
         let mut candidate = if arguments.register_url.is_some() { candidate.temporary() } else { candidate };
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = candidate.look().await;
-        let ledger = Ledger::default();
-        let seen = ledger.clone();
-        let changes = Changes::default();
-        let collected = changes.clone();
+        let (ledger, changes) = (Ledger::default(), Changes::default());
+        let (seen, collected) = (ledger.clone(), changes.clone());
         let stores = Stores::new(
             client.clone(),
             metrics.cluster.clone(),
@@ -93,59 +100,60 @@ impl<'a> Startup<'a> {
         let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
         let settings = follower.subscribe();
         stores.watch(&settings.borrow().settings);
-        let claims = (arguments.claims == ClaimStore::Lease)
+        let is_claiming = arguments.claims == ClaimStore::Lease;
+        let claims = is_claiming
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
-        let evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
-        let evaluator = match &claims {
-            Some(claims) => evaluator.claiming(claims.clone()),
-            None => evaluator,
-        };
+        let mut evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
+        if let Some(claims) = &claims {
+            evaluator = evaluator.claiming(claims.clone());
+        }
         let mut startup = Self {
-            tasks: Tasks::new(),
+            tasks: Tasks::default(),
             evaluator,
             claims,
-            settings,
             compilation: follower.subscribe_compilation(),
             stores,
+            changes,
             me,
+            leadership: candidate.subscribe(),
+            term: candidate.term.subscribe(),
+            contact: candidate.contact.subscribe(),
+            competing_server: (!is_claiming && !arguments.no_webhook).then(|| candidate.competing_server.subscribe()),
+            seamless: arguments.dns.options(&client, arguments.seamless_moves).await,
             metrics,
             agents_namespace: arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone()),
             namespace,
+            nodes_client: arguments.cluster.client().await?,
+            settings,
             client,
             arguments,
         };
-        startup.follow_settings(follower, duties);
-        Ok((startup, candidate, changes))
-    }
-
-    /// Follows changes of the settings, and reports the permissions that later settings require and this identity
-    /// lacks.
-    fn follow_settings(&mut self, follower: Follower, duties: Duties) {
-        self.tasks.spawn(follower.run(self.tasks.until_stop()));
-        let missing = report_missing_permissions(self.client.clone(), self.settings.clone(), duties);
-        self.tasks.spawn_until_stop(missing);
+        // From here on requests may be in progress: each task ends by itself after the stop.
+        startup.tasks.spawn(follower.run(startup.tasks.until_stop()));
+        let missing = report_missing_permissions(startup.client.clone(), startup.settings.clone(), duties);
+        startup.tasks.spawn_until_stop(missing);
+        startup.warn_about_the_cluster();
+        startup.serve_map().await?;
+        Ok((startup, candidate))
     }
 
     /// Warns about what the cluster has beside this server: an address that a pool should not hand out, webhooks of
     /// other programs, and pool objects that are not used.
-    pub(super) fn warn_about_the_cluster(&mut self) {
-        let warned = dns_address(self.stores.clone(), self.settings.clone());
-        self.tasks.spawn_until_stop(warned);
+    fn warn_about_the_cluster(&mut self) {
+        self.tasks.spawn_until_stop(dns_address(self.stores.clone(), self.settings.clone()));
         if self.arguments.settings.is_some() {
             self.tasks.spawn_until_stop(unused_pools(self.client.clone()));
         }
-        let reported = other_webhooks(self.stores.clone(), self.metrics.services.clone());
-        self.tasks.spawn_until_stop(reported);
+        self.tasks.spawn_until_stop(other_webhooks(self.stores.clone(), self.metrics.services.clone()));
     }
 
     /// Serves the map of all pools, if `--ui` asks for it.
-    pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
+    async fn serve_map(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
         let cluster = self.arguments.cluster.name().await;
         let settings = self.arguments.settings_source(&self.client).to_string();
-        let about = About { cluster, settings: Some(settings), made: None };
         let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
-        ui.about = Some(about);
+        ui.about = Some(About { cluster, settings: Some(settings), made: None });
         let leases = Api::namespaced(self.client.clone(), &self.agents_namespace);
         let audit = LiveAudit::new(self.evaluator.clone(), leases, self.compilation.clone());
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
@@ -154,76 +162,59 @@ impl<'a> Startup<'a> {
         Ok(())
     }
 
-    /// The reconciler, which moves what the arguments allow.
-    pub(super) fn reconciler(&self) -> Reconciler {
+    /// The reconciler, which moves what the arguments allow. If there may be several replicas, the reconciler moves
+    /// nothing while they use other settings. Then the other replicas and their claims are followed.
+    pub(super) fn reconciler(&mut self, election: &mut Tasks) -> Arc<Reconciler> {
         let allowed = Allowed {
             any: self.arguments.moves != Moves::Never,
             ready: self.arguments.moves == Moves::Always,
             seamless: false,
             load_balancers: self.arguments.move_load_balancers,
         };
-        let metrics = self.metrics.services.clone();
-        Reconciler::new(self.evaluator.clone(), self.client.clone(), &self.namespace, metrics, allowed)
-    }
-
-    /// If there may be several replicas: follows the other replicas and their claims, and makes the reconciler move
-    /// nothing while they use other settings.
-    pub(super) fn claim_addresses(&mut self, reconciler: Reconciler, election: &mut Election) -> Reconciler {
-        let Some(claims) = self.claims.take() else { return reconciler };
+        let (client, metrics) = (self.client.clone(), self.metrics.services.clone());
+        let reconciler = Reconciler::new(self.evaluator.clone(), client, &self.namespace, metrics, allowed);
+        let reconciler = reconciler.seamless(self.seamless.clone());
+        let Some(claims) = self.claims.take() else { return Arc::new(reconciler) };
         let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), self.metrics.services.clone());
         let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
         let reconciler = reconciler.agreeing(replicas.subscribe());
-        let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
-        election.tasks.spawn(replicas.run(move || leadership.borrow().leads(), ended));
-        let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
-        self.tasks.spawn(async move { claims.run(|| leadership.borrow().leads(), end).await });
-        reconciler
+        let (of_replicas, of_claims) = (self.leadership.clone(), self.leadership.clone());
+        election.spawn(replicas.run(move || of_replicas.borrow().leads(), election.until_stop()));
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), end).await });
+        Arc::new(reconciler)
     }
 
-    fn gate(&self, election: &Election, has_work: fn(&LiveSettings) -> bool) -> Gate {
-        Gate { settings: self.settings.clone(), leadership: election.leadership.clone(), has_work }
-    }
-
-    /// Gives Nodes their pod CIDRs, with a client of its own.
-    pub(super) fn assign_pod_cidrs(&mut self, client: Client, election: &Election) -> anyhow::Result<()> {
-        let controller = nodes::controller::Controller {
+    /// Starts the duties of the leader: it gives Nodes their pod CIDRs, assigns external addresses, writes the status of
+    /// the objects that the settings consist of, and moves Services.
+    pub(super) fn start_controllers(&mut self, reconciler: Arc<Reconciler>) -> anyhow::Result<()> {
+        let (settings, leadership) = (self.settings.clone(), self.leadership.clone());
+        let gate = |has_work| Gate { settings: settings.clone(), leadership: leadership.clone(), has_work };
+        let nodes = nodes::controller::Controller {
             stores: self.stores.clone(),
-            client,
-            gate: self.gate(election, nodes::controller::has_pools),
-            term: election.term.clone(),
+            client: self.nodes_client.clone(),
+            gate: gate(nodes::controller::has_pools),
+            term: self.term.clone(),
             metrics: self.metrics.nodes.clone(),
         };
-        let ended = controller.run_in_thread(self.tasks.until_stop())?;
+        let ended = nodes.run_in_thread(self.tasks.until_stop())?;
         self.tasks.try_spawn(async move { ended.await.context("the node CIDR controller") });
-        Ok(())
-    }
-
-    /// Assigns external addresses, and writes the status of Services that have them.
-    pub(super) fn assign_external_addresses(&mut self, election: &Election) {
-        let controller = external::controller::Controller {
+        let external = external::controller::Controller {
             evaluator: self.evaluator.clone(),
             client: self.client.clone(),
             namespace: self.agents_namespace.clone(),
-            gate: self.gate(election, external::controller::has_pools),
+            gate: gate(external::controller::has_pools),
             metrics: self.metrics.external.clone(),
         };
-        self.tasks.spawn(controller.run(self.tasks.until_stop()));
-    }
-
-    /// Writes the status of the objects that the settings consist of, if they do.
-    pub(super) fn write_status(&mut self, reconciler: Arc<Reconciler>, election: &Election) {
+        self.tasks.spawn(external.run(self.tasks.until_stop()));
         let (client, compilation) = (self.client.clone(), self.compilation.clone());
-        let writer = StatusWriter { client, reconciler, compilation };
-        let gate = self.gate(election, |_| true);
-        self.tasks.spawn(writer.run(gate, self.tasks.until_stop()));
-    }
-
-    pub(super) fn move_services(&mut self, reconciler: Arc<Reconciler>, changes: Changes, election: &Election) {
-        let controller = services::controller::Controller {
+        let status = StatusWriter { client, reconciler: Arc::clone(&reconciler), compilation };
+        self.tasks.spawn(status.run(gate(|_| true), self.tasks.until_stop()));
+        let services = services::controller::Controller {
             reconciler,
-            changes,
-            settings: self.settings.clone(),
-            leadership: election.leadership.clone(),
+            changes: self.changes.clone(),
+            settings,
+            leadership,
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             identity: self.me.to_string(),
@@ -232,7 +223,8 @@ impl<'a> Startup<'a> {
             // A server with `--register-url` leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),
         };
-        self.tasks.spawn(controller.run(self.tasks.until_stop()));
+        self.tasks.spawn(services.run(self.tasks.until_stop()));
+        Ok(())
     }
 }
 

@@ -11,10 +11,9 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::running::Election;
+use super::LOG_TARGET;
 use super::startup::Startup;
-use super::{CLAIMING_THREADS, LOG_TARGET};
-use crate::leader::Leadership;
+use super::tasks::Tasks;
 use crate::leader::readiness::{CompetingServer, Contact, MAX_SILENCE};
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::Reconciler;
@@ -29,113 +28,124 @@ use crate::webhook::tls::{Certificate, CertificateFiles};
 
 /// The interval at which certificate files are checked for changes.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The minimum number of threads for reviews if each of them waits for its claim.
+const CLAIMING_THREADS: usize = 16;
 
-impl Startup<'_> {
-    /// Listens for HTTPS connections, and answers none yet.
-    pub(super) async fn listen(&self) -> anyhow::Result<WebhookServer> {
+/// A webhook that listens for HTTPS connections, and answers none yet.
+pub(super) struct Webhook {
+    server: WebhookServer,
+    certificate: Certificate,
+    /// The registration, if this server looks after one.
+    registration: Option<Registration>,
+}
+
+impl Webhook {
+    /// `files` is the user's own certificate.
+    pub(super) async fn listen(startup: &mut Startup<'_>, files: Option<CertificateFiles>) -> anyhow::Result<Self> {
+        let arguments = startup.arguments;
         let mut limits = Limits::default();
-        if self.arguments.claims == ClaimStore::Lease {
+        if arguments.claims == ClaimStore::Lease {
             // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
-        let server = WebhookServer::bind(self.arguments.listen, limits).await?;
-        tracing::info!(target: LOG_TARGET, listen = %server.local_addr(), namespace = self.namespace, "serving");
-        Ok(server)
+        let server = WebhookServer::bind(arguments.listen, limits).await?;
+        tracing::info!(target: LOG_TARGET, listen = %server.local_addr(), namespace = startup.namespace, "serving");
+        let (certificate, registration) = startup.certificate(files).await?;
+        if let Some(authorities) = &arguments.client_ca {
+            let file = CertificateFiles::of_clients(authorities, &certificate)?;
+            startup.tasks.spawn(file.run(FILE_CHECK_INTERVAL, startup.tasks.until_stop()));
+        }
+        Ok(Self { server, certificate, registration })
     }
 
-    /// The certificate of the server, which a task keeps up to date, and the registration of the webhook, if this
-    /// server looks after one. `files` is the user's own certificate.
-    pub(super) async fn certificate(
+    /// Answers reviews, probes and scrapes, and registers the webhook. Returns the task that answers.
+    pub(super) fn start(self, startup: &mut Startup<'_>, reconciler: Arc<Reconciler>) -> Tasks {
+        let Self { server, certificate, registration } = self;
+        let backend = startup.backend(reconciler, &certificate);
+        let mut tasks = Tasks::default();
+        let closed = tasks.until_stop();
+        tasks.try_spawn(async move { server.run(backend, &certificate, closed).await });
+        if let Some(registration) = registration {
+            startup.register(registration);
+        }
+        tasks
+    }
+}
+
+impl Startup<'_> {
+    /// The certificate of the server, which a task keeps up to date, and the registration of the webhook.
+    async fn certificate(
         &mut self,
         files: Option<CertificateFiles>,
     ) -> anyhow::Result<(Certificate, Option<Registration>)> {
-        let arguments = self.arguments;
-        if let Some(files) = files {
-            let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
-            self.tasks.spawn(files.run(FILE_CHECK_INTERVAL, self.tasks.until_stop()));
-            let registration = match &arguments.register_url {
-                Some(url) => Some(self.registration_by_url(url, watch::channel(chain).1).await?),
-                // A user with an own certificate has configured the API server to trust it.
-                None => None,
-            };
-            return Ok((certificate, registration));
-        }
-        let names = match &arguments.register_url {
-            Some(url) => vec![registration::url_host(url)?],
-            None => authority::service_names(&arguments.service, &self.namespace),
-        };
-        let authority = Authority::open(self.client.clone(), &self.namespace, names, Arc::new(Timestamp::now)).await?;
-        let authority = if arguments.register_url.is_some() { authority.temporary() } else { authority };
-        let certificate = authority.certificate();
-        let registration = match &arguments.register_url {
-            _ if arguments.no_webhook => None,
-            Some(url) => Some(self.registration_by_url(url, authority.bundle()).await?),
+        let (arguments, client) = (self.arguments, self.client.clone());
+        let (certificate, bundle, authority) = match files {
+            Some(files) => {
+                let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
+                self.tasks.spawn(files.run(FILE_CHECK_INTERVAL, self.tasks.until_stop()));
+                (certificate, watch::channel(chain).1, None)
+            }
             None => {
-                let name = &arguments.webhook_configuration;
-                Some(Registration::in_cluster(self.client.clone(), name, authority.bundle()))
+                let names = match &arguments.register_url {
+                    Some(url) => vec![registration::url_host(url)?],
+                    None => authority::service_names(&arguments.service, &self.namespace),
+                };
+                let clock = Arc::new(Timestamp::now);
+                let authority = Authority::open(client.clone(), &self.namespace, names, clock).await?;
+                let authority = if arguments.register_url.is_some() { authority.temporary() } else { authority };
+                (authority.certificate(), authority.bundle(), Some(authority))
             }
         };
-        // Without a webhook the API server need not trust this server.
-        let trusted = registration.as_ref().map_or_else(|| authority.bundle(), Registration::registered);
-        self.tasks.spawn(authority.run(trusted, self.tasks.until_stop()));
+        let (name, trusted) = (&arguments.webhook_configuration, bundle.clone());
+        let registration = match &arguments.register_url {
+            _ if arguments.no_webhook => None,
+            Some(url) => {
+                let registration = Registration::with_url(client, name, url, trusted).await?;
+                Some(registration.following(self.settings.clone()))
+            }
+            // A user with an own certificate has configured the API server to trust it.
+            None => authority.is_some().then(|| Registration::in_cluster(client, name, trusted)),
+        };
+        if let Some(authority) = authority {
+            // Without a webhook the API server need not trust this server.
+            let trusted = registration.as_ref().map_or(bundle, Registration::registered);
+            self.tasks.spawn(authority.run(trusted, self.tasks.until_stop()));
+        }
         Ok((certificate, registration))
     }
 
-    /// The registration by `--register-url`, which follows the settings.
-    async fn registration_by_url(&self, url: &str, bundle: watch::Receiver<String>) -> anyhow::Result<Registration> {
-        let name = &self.arguments.webhook_configuration;
-        let registration = Registration::with_url(self.client.clone(), name, url, bundle).await?;
-        Ok(registration.following(self.settings.clone()))
-    }
-
-    /// Answers reviews only for clients with a certificate, if `--client-ca` asks for it.
-    pub(super) fn trust_clients(&mut self, certificate: &Certificate) -> anyhow::Result<()> {
-        let Some(path) = &self.arguments.client_ca else { return Ok(()) };
-        let file = CertificateFiles::of_clients(path, certificate)?;
-        self.tasks.spawn(file.run(FILE_CHECK_INTERVAL, self.tasks.until_stop()));
-        Ok(())
-    }
-
     /// The answers of the server: to reviews, to probes and to scrapes.
-    pub(super) fn backend(
-        &self,
-        reconciler: Arc<Reconciler>,
-        certificate: &Certificate,
-        election: &Election,
-    ) -> Backend {
-        let (metrics, leadership) = (Arc::clone(&self.metrics), election.leadership.clone());
-        let last_contact = election.contact.clone();
-        let gauges = Gauges {
-            metrics,
-            reconciler,
-            leadership,
-            certificate: certificate.clone(),
-            last_contact: last_contact.clone(),
-        };
+    fn backend(&self, reconciler: Arc<Reconciler>, certificate: &Certificate) -> Backend {
         let (evaluator, metrics) = (self.evaluator.clone(), self.metrics.admission.clone());
-        let (stores, certificate) = (self.stores.clone(), certificate.clone());
-        let competing_server = self.competing_server(election);
+        let (stores, competing_server) = (self.stores.clone(), self.competing_server.clone());
+        let (of_probes, of_scrapes) = (certificate.clone(), certificate.clone());
+        let (contact, last_contact) = (self.contact.clone(), self.contact.clone());
+        let (all_metrics, leadership) = (Arc::clone(&self.metrics), self.leadership.clone());
         Backend {
             reviewer: Arc::new(Admission::new(evaluator, metrics, self.arguments.on_error)),
             not_ready: Arc::new(move || {
-                let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
-                let silent = last_contact.borrow().problem(Instant::now());
+                let lagging = stores.lagging().into_iter().chain(of_probes.problem(Timestamp::now()));
+                let silent = contact.borrow().problem(Instant::now());
                 let competing = competing_server.as_ref().and_then(|found| found.borrow().problem());
                 lagging.chain(silent).chain(competing).collect()
             }),
-            scrapes: Scrapes::new(move || gauges.encode()),
+            scrapes: Scrapes::new(move || {
+                let (leads, contact) = (leadership.borrow().leads(), *last_contact.borrow());
+                update_gauges(&all_metrics, &reconciler, leads, contact);
+                all_metrics.admission.certificate_expiry(of_scrapes.not_after());
+                all_metrics.encode()
+            }),
         }
     }
 
-    /// Registers the webhook, if this server has a registration, and looks after the registration until the stop. The
-    /// webhook is registered only after the caches have synced.
-    pub(super) fn register(&mut self, registration: Option<Registration>, election: &Election) {
-        let Some(registration) = registration else { return };
+    /// Registers the webhook, and looks after the registration until the stop. The webhook is registered only after the
+    /// caches have synced.
+    fn register(&mut self, registration: Registration) {
         if let Some(url) = self.arguments.register_url.clone() {
             let (client, metrics) = (self.client.clone(), self.metrics.admission.clone());
             self.tasks.spawn_until_stop(reachability::check(client, url, registration.registered(), metrics));
         }
-        let (stores, competing_server) = (self.stores.clone(), self.competing_server(election));
+        let (stores, competing_server) = (self.stores.clone(), self.competing_server.clone());
         let (end, stopped) = (self.tasks.until_stop(), self.tasks.until_stop());
         self.tasks.try_spawn(async move {
             let ready = async {
@@ -153,69 +163,42 @@ impl Startup<'_> {
             Ok(registration.run(end).await?)
         });
     }
+}
 
-    /// Tells whether another server is at work, beside which this server must not serve; `None` if several replicas
-    /// may run. They may run if each one claims the addresses that it assigns, or if they serve no webhook.
-    fn competing_server(&self, election: &Election) -> Option<watch::Receiver<CompetingServer>> {
-        let alone = self.arguments.claims == ClaimStore::Memory && !self.arguments.no_webhook;
-        alone.then(|| election.competing_server.clone())
+/// Sets the gauges that are computed for each scrape.
+fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, contact: Contact) {
+    let evaluator = &reconciler.evaluator;
+    let settings = evaluator.settings();
+    let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
+    let in_flight = evaluator.ledger().reservations();
+    used.extend(in_flight.iter().map(|(address, _)| *address));
+    used.sort_unstable();
+    used.dedup();
+    let unmatched = if leads { reconciler.unmatched() } else { BTreeMap::default() };
+    let pools = usage::of_services(&settings.settings, &used);
+    for pool in &pools {
+        let results = [AdmissionResult::Allocated, AdmissionResult::Denied];
+        metrics.admission.begin_pool(ResourceKind::Service, &results, &pool.pool);
     }
-}
-
-/// The gauges that are computed for each scrape.
-struct Gauges {
-    metrics: Arc<ServerMetrics>,
-    reconciler: Arc<Reconciler>,
-    leadership: watch::Receiver<Leadership>,
-    certificate: Certificate,
-    /// When the API server last answered a request for the leader's Lease.
-    last_contact: watch::Receiver<Contact>,
-}
-
-impl Gauges {
-    /// The metrics in the OpenMetrics text format, with the gauges as they are now.
-    fn encode(&self) -> String {
-        let evaluator = &self.reconciler.evaluator;
-        let settings = evaluator.settings();
-        let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
-        let in_flight = evaluator.ledger().reservations();
-        used.extend(in_flight.iter().map(|(address, _)| *address));
-        used.sort_unstable();
-        used.dedup();
-        let unmatched =
-            if self.leadership.borrow().leads() { self.reconciler.unmatched() } else { BTreeMap::default() };
-        let pools = usage::of_services(&settings.settings, &used);
-        let admission = &self.metrics.admission;
-        for pool in &pools {
-            admission.begin_pool(
-                ResourceKind::Service,
-                &[AdmissionResult::Allocated, AdmissionResult::Denied],
-                &pool.pool,
-            );
-        }
-        self.metrics.services.pools(&pools, &unmatched);
-        let blocks = {
-            let snapshot = evaluator.stores().read_snapshot();
-            usage::of_nodes(&settings.settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect())
-        };
-        for pool in &blocks {
-            admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
-        }
-        self.metrics.nodes.blocks(&blocks);
-        self.metrics.services.ledger(in_flight.len());
-        let leads = self.leadership.borrow().leads();
-        self.metrics.services.leader(leads);
-        if !leads {
-            // Only the leader reports misplaced Services.
-            self.metrics.services.misplaced(&BTreeMap::new());
-        }
-        evaluator.stores().update_metrics();
-        let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        let silence = self.last_contact.borrow().last.elapsed();
-        if silence > MAX_SILENCE.max(stale) {
-            self.metrics.cluster.api_server_contact(SystemTime::now() - silence);
-        }
-        self.metrics.admission.certificate_expiry(self.certificate.not_after());
-        self.metrics.encode()
+    metrics.services.pools(&pools, &unmatched);
+    let blocks = {
+        let snapshot = evaluator.stores().read_snapshot();
+        usage::of_nodes(&settings.settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect())
+    };
+    for pool in &blocks {
+        metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
+    }
+    metrics.nodes.blocks(&blocks);
+    metrics.services.ledger(in_flight.len());
+    metrics.services.leader(leads);
+    if !leads {
+        // Only the leader reports misplaced Services.
+        metrics.services.misplaced(&BTreeMap::new());
+    }
+    evaluator.stores().update_metrics();
+    let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
+    let silence = contact.last.elapsed();
+    if silence > MAX_SILENCE.max(stale) {
+        metrics.cluster.api_server_contact(SystemTime::now() - silence);
     }
 }
