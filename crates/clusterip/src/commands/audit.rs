@@ -157,7 +157,7 @@ impl AuditArguments {
                 let cluster = Some(format!("snapshot {}", file.display()));
                 (written, source, About { cluster, settings: Some(name), made: None })
             }
-            None => super::runtime()?.block_on(self.read_cluster())?,
+            None => super::block_on(self.read_cluster())?,
         };
         let (live, refused) = self.in_force(&settings, &cluster.ranges)?;
         let objects = settings.objects.unwrap_or_default();

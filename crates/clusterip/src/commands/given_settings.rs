@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Error, anyhow, bail};
 use clusterip_api::{Compilation, Kind, Reason};
-use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::api_error::{RequestFailure, failed};
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
@@ -73,12 +73,12 @@ pub fn of_cluster(
     match compiled {
         Ok(compiled) => Ok(compiled.map(|compiled| announced(OF_CLUSTER, compiled))),
         Err(error) => {
-            let failure = RequestFailure::from(&error);
-            if failure.is_forbidden() {
-                warn(&format!("{OF_CLUSTER} can't be read: {failure}"));
+            let failed = failed(format!("{OF_CLUSTER} can't be read"), &error);
+            if RequestFailure::from(&error).is_forbidden() {
+                warn(&failed.to_string());
                 return Ok(None);
             }
-            Err(Error::new(failure).context(format!("{OF_CLUSTER} can't be read")))
+            Err(failed)
         }
     }
 }

@@ -65,7 +65,7 @@ impl InitArguments {
         let systems = (!self.os.is_empty()).then(|| self.os.iter().copied().collect());
         let (ranges, systems) = match (ranges, systems) {
             (Some(ranges), Some(systems)) => (ranges, systems),
-            (ranges, systems) => super::runtime()?.block_on(self.read_cluster(ranges, systems))?,
+            (ranges, systems) => super::block_on(self.read_cluster(ranges, systems))?,
         };
         let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?)?;
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;

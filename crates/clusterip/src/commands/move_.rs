@@ -137,10 +137,7 @@ type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 impl MoveArguments {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let done = runtime.block_on(self.work());
-        runtime.shutdown_background();
-        done
+        super::block_on(self.work())
     }
 
     async fn work(&self) -> anyhow::Result<ExitCode> {

@@ -19,11 +19,7 @@ use clusterip_cluster::reservations::replica_claims::ClaimStore;
 use clusterip_cluster::shutdown::shutdown_signal;
 use kube::Client;
 
-use self::startup::Startup;
-use self::tasks::{Running, Tasks};
-use self::webhook::Webhook;
 use super::arguments::DnsArguments;
-use crate::leader::Candidate;
 use crate::webhook::admission::OnError;
 use crate::webhook::authority;
 use crate::webhook::registration;
@@ -161,36 +157,18 @@ impl ServeArguments {
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Starts the duties of the server one after the other, then serves until SIGTERM or SIGINT.
+    /// Serves until SIGTERM or SIGINT.
     async fn serve(self, files: Option<CertificateFiles>) -> anyhow::Result<()> {
         let mut shutdown = pin!(shutdown_signal());
-        let prepared = tokio::select! {
+        let running = tokio::select! {
             biased;
             () = &mut shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopped before startup was complete");
                 return Ok(());
             }
-            prepared = self.prepare(files) => prepared?,
+            running = self.start(files) => running?,
         };
-        self.start(prepared)?.until_shutdown(shutdown).await
-    }
-
-    /// All steps of the start that wait for the API server. They may be dropped at any point: no Lease is taken and no
-    /// request is answered before [`Self::start`].
-    async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<(Startup<'_>, Webhook, Candidate)> {
-        let (mut startup, candidate) = Startup::begin(self).await?;
-        let webhook = Webhook::listen(&mut startup, files).await?;
-        Ok((startup, webhook, candidate))
-    }
-
-    /// Takes part in the leader election, and starts the duties that depend on it.
-    fn start(&self, (mut startup, webhook, candidate): (Startup<'_>, Webhook, Candidate)) -> anyhow::Result<Running> {
-        let mut election = Tasks::default();
-        election.spawn(candidate.run(election.until_stop()));
-        let reconciler = startup.reconciler(&mut election);
-        startup.start_controllers(reconciler.clone())?;
-        let webhook = webhook.start(&mut startup, reconciler);
-        Ok(Running { tasks: startup.tasks, webhook, election, unregisters: self.register_url.is_some() })
+        running.until_shutdown(shutdown).await
     }
 
     fn settings_source(&self, client: &Client) -> SettingsSource {

@@ -93,7 +93,7 @@ impl SnapshotArguments {
         let given = GivenSettings::read(self.settings.as_deref())?;
         let settings = Settings::from_value(&given.document_without_cluster()?.document)
             .map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
-        let contents = super::runtime()?.block_on(async {
+        let contents = super::block_on(async {
             let client = self.cluster.client().await?;
             let deployed = LeadingServer::find(&client, self.namespaces.server.as_deref(), false).await?;
             let namespaces = self.namespaces.or(&deployed.lease_namespaces());

@@ -82,7 +82,7 @@ impl ValidateArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         super::check_standard_input(&[("FILE", &self.files)])?;
-        super::runtime()?.block_on(self.check_files())
+        super::block_on(self.check_files())
     }
 
     async fn check_files(&self) -> anyhow::Result<ExitCode> {

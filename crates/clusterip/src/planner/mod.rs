@@ -13,7 +13,7 @@ use clusterip_cluster::external::admission_state::concerns;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
-use clusterip_cluster::object::{self, Packed};
+use clusterip_cluster::object::{self, blocks_of};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, stored};
@@ -66,31 +66,15 @@ impl Plan {
 pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
-    existing: BTreeMap<ServiceKey, Existing>,
-    /// The Nodes that exist already, by name. They keep the blocks that they have.
-    existing_nodes: BTreeMap<String, Existing>,
+    /// The Services that exist already, each with the manifest that it comes from; `None` for the cluster.
+    existing: BTreeMap<ServiceKey, Option<Origin>>,
+    /// The Nodes that exist already, each with its blocks, which it keeps, and with its manifest as above.
+    existing_nodes: BTreeMap<String, (Vec<IpNet>, Option<Origin>)>,
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
     /// Which Services of the manifests are planned. The addresses that the others name count as used.
     pub(crate) selector: Option<ServiceSelector>,
-}
-
-struct Existing {
-    object: Packed,
-    /// The manifest that it comes from; `None` for the cluster.
-    origin: Option<Origin>,
-}
-
-impl Existing {
-    fn in_cluster(object: &Value) -> Self {
-        Self { object: Packed::new(object), origin: None }
-    }
-
-    fn planned(object: &Value, manifest: &Manifest, existed: Option<Self>) -> Self {
-        let origin = existed.map_or_else(|| Some(manifest.origin.clone()), |existed| existed.origin);
-        Self { object: Packed::new(object), origin }
-    }
 }
 
 impl Planner {
@@ -109,9 +93,9 @@ impl Planner {
                 if let Some(external) = &mut external {
                     external.add_existing(&key.to_string(), &object);
                 }
-                existing.insert(key, Existing::in_cluster(&object));
+                existing.insert(key, None);
             } else if object::is_node(&object) {
-                existing_nodes.insert(object::name(&object).to_owned(), Existing::in_cluster(&object));
+                existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
             }
         }
         let snapshot = Arc::new(RwLock::new(snapshot));
@@ -167,14 +151,12 @@ impl Planner {
         let mut object = manifest.object.value();
         let id = ServiceKey::of(&object);
         let existing = self.existing.get(&id).filter(|_| !id.name.is_empty());
-        let old = existing.map(|existing| existing.object.value());
-        let mut warnings = Vec::new();
+        let old = existing.and_then(|_| Some(Snapshot::read(&self.snapshot).service(&id)?.value()));
         if let Some(old) = &old {
             keep_addresses(&mut object, old);
-            let first = existing.and_then(|existing| existing.origin.as_ref());
-            warnings.extend(first.map(|first| format!("the same Service as in {first}")));
         }
-        warnings.extend(misspelled_fields(&object));
+        let first = existing.and_then(Option::as_ref).map(|first| format!("the same Service as in {first}"));
+        let warnings = first.into_iter().chain(misspelled_fields(&object)).collect();
         let decision = self.decide(index, &object, old.as_ref());
         let given = match &decision.verdict {
             Verdict::Denied(_) => Vec::new(),
@@ -202,8 +184,7 @@ impl Planner {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                let planned = Existing::planned(&placed, manifest, self.existing.remove(&id));
-                self.existing.insert(id, planned);
+                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
             }
             Snapshot::insert_in(&self.snapshot, &placed);
         }

@@ -35,11 +35,7 @@ pub fn run(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     if !matches!(command.output, Output::Table | Output::Wide | Output::Name | Output::Json) {
         bail!("--watch can't be printed as {}: use -o table, wide, name or json", value_name(&command.output));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let done = runtime.block_on(watch(command));
-    // A watch may be in the middle of a request that no task waits for.
-    runtime.shutdown_background();
-    done
+    crate::commands::block_on(watch(command))
 }
 
 async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {

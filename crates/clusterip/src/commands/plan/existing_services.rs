@@ -4,21 +4,22 @@ use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
 use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::field_mask::Mask;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::kinds;
 use clusterip_core::service_key::ServiceKey;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::audit::misplaced_services::MisplacedServices;
 use crate::audit::source;
 use crate::service_selector::ServiceSelector;
+use crate::snapshot_kinds::kind_of;
 
-/// The fields of `metadata` that decide where a Service belongs, and whether it moves.
-const METADATA: [&str; 2] = ["labels", "annotations"];
-const SPEC: [&str; 2] = ["selector", "type"];
+/// The fields that decide where a Service belongs, and whether it moves.
+const FIELDS: [&str; 4] = ["metadata.labels", "metadata.annotations", "spec.selector", "spec.type"];
 
 /// The misplaced Services of the cluster, and those of the manifests that come from a cluster.
 pub(super) fn misplaced(
@@ -44,10 +45,10 @@ pub(super) fn misplaced(
             snapshot.insert(&object);
             continue;
         }
-        let id = ServiceKey::of(&object);
-        let existing = snapshot.service(&id).map(|existing| updated(existing.value(), &object));
-        if let Some(object) = existing.or_else(|| is_of_cluster(&object).then_some(object)) {
-            snapshot.insert(&object);
+        match snapshot.service(&ServiceKey::of(&object)).map(|existing| existing.value()) {
+            Some(existing) => drop(snapshot.insert(&updated(existing, object))),
+            None if is_of_cluster(&object) => drop(snapshot.insert(&object)),
+            None => {}
         }
     }
     Ok(MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector))
@@ -56,7 +57,7 @@ pub(super) fn misplaced(
 fn callers(cluster: &[Value]) -> anyhow::Result<ControlPlaneServices> {
     let called = ControlPlaneServices::default();
     for object in cluster {
-        let kind = (object::api_version(object).to_owned(), object::kind(object).to_owned());
+        let kind = kind_of(object);
         if kinds::callers().any(|caller| caller == kind) {
             let read = source::add_caller(&called, &kind, object.clone());
             read.with_context(|| format!("{} {} can't be read", kind.1, object::name(object)))?;
@@ -71,22 +72,11 @@ fn is_of_cluster(service: &Value) -> bool {
 }
 
 /// A Service of the cluster after its manifest has been applied: it keeps its addresses, and their owners.
-fn updated(mut service: Value, manifest: &Value) -> Value {
-    let given = |part: &str, field: &str| manifest.get(part).and_then(|part| part.get(field));
-    if let Some(metadata) = service.get_mut("metadata").and_then(Value::as_object_mut) {
-        for field in METADATA {
-            let Some(given) = given("metadata", field).and_then(Value::as_object) else { continue };
-            if let Some(kept) = metadata.entry(field).or_insert_with(|| json!({})).as_object_mut() {
-                kept.extend(given.clone());
-            }
-        }
+fn updated(mut service: Value, mut manifest: Value) -> Value {
+    Mask::new(&FIELDS.map(str::to_owned).into()).prune(&mut manifest);
+    if let (Some(selector), Some(_)) = (service.pointer_mut("/spec/selector"), manifest.pointer("/spec/selector")) {
+        *selector = Value::Null;
     }
-    if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
-        for field in SPEC {
-            if let Some(given) = given("spec", field) {
-                spec.insert(field.to_owned(), given.clone());
-            }
-        }
-    }
+    json_patch::merge(&mut service, &manifest);
     service
 }

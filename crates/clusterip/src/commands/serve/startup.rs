@@ -1,26 +1,26 @@
-//! The steps of the startup: the connection to the cluster, and the duties of the server.
+//! The startup of the server: the connection to the cluster, and each of its duties.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clusterip_api::Compilation;
 use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::live_settings::{LiveSettings, list_if_defined, report_missing_permissions, start_following};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
-use clusterip_moves::journal::SeamlessOptions;
+use jiff::Timestamp;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::tasks::Tasks;
+use super::tasks::{Running, Tasks};
+use super::webhook::{CLAIMING_THREADS, FILE_CHECK_INTERVAL, register, update_gauges};
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
 use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
-use crate::leader::readiness::{CompetingServer, Contact};
 use crate::leader::{Candidate, Gate, Leadership};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
@@ -33,60 +33,40 @@ use crate::services::controller::settings_in_use::SettingsOrigin;
 use crate::services::misplaced::Allowed;
 use crate::services::service_metrics::ServiceMetrics;
 use crate::text::several;
+use crate::webhook::admission::Admission;
+use crate::webhook::reachability;
+use crate::webhook::server::{Backend, Limits, WebhookServer};
+use crate::webhook::tls::CertificateFiles;
 use crate::{external, nodes, services};
 
-/// A server that follows its settings and the cluster. It takes no part in the leader election, and has no duty yet.
-pub(super) struct Startup<'a> {
-    // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.
-    pub(super) tasks: Tasks,
-    pub(super) evaluator: Evaluator,
-    /// The claims of this replica, until [`Self::reconciler`] takes them; `None` if addresses in flight are recorded in
-    /// memory only.
-    claims: Option<Claims>,
-    pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
-    /// What the settings were compiled from; `None` if they do not come from objects.
-    compilation: watch::Receiver<Option<Arc<Compilation>>>,
-    pub(super) stores: Stores,
-    changes: Changes,
-    me: Identity,
-    // What the candidate shows of the leader's Lease.
-    pub(super) leadership: watch::Receiver<Leadership>,
-    term: watch::Receiver<Option<Instant>>,
-    pub(super) contact: watch::Receiver<Contact>,
-    /// Whether another server is at work, beside which this one must not serve; `None` if several replicas may run. They
-    /// may run if each one claims the addresses that it assigns, or if they serve no webhook.
-    pub(super) competing_server: Option<watch::Receiver<CompetingServer>>,
-    /// The options of seamless moves; `None` for plain moves.
-    seamless: Option<SeamlessOptions>,
-    pub(super) metrics: Arc<ServerMetrics>,
-    agents_namespace: String,
-    pub(super) namespace: String,
-    pub(super) client: Client,
-    /// The controller of Nodes runs in a thread of its own, and its connections live there.
-    nodes_client: Client,
-    pub(super) arguments: &'a ServeArguments,
-}
-
-impl<'a> Startup<'a> {
-    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster.
-    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Candidate)> {
-        let client = arguments.cluster.client().await?;
-        let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+impl ServeArguments {
+    /// Connects to the cluster, and starts the duties of the server one after the other. `files` is the user's own
+    /// certificate.
+    ///
+    /// This may be dropped at each point at which it waits: until the last one, no Lease is taken and no request is
+    /// answered.
+    pub(super) async fn start(&self, files: Option<CertificateFiles>) -> anyhow::Result<Running> {
+        let client = self.cluster.client().await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         // Outside of a cluster, the namespace may be `default` without a decision of the administrator. The line
         // `serving` names every other namespace.
-        if arguments.namespace.is_none() && namespace == "default" {
+        if self.namespace.is_none() && namespace == "default" {
             tracing::warn!(
                 "neither --namespace nor the kubeconfig names a namespace: the Lease, the Secret and the records of \
                  this server are in namespace default, where other users may have permissions"
             );
         }
+        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(ServerMetrics::new());
         let me = Identity::new(Role::Serve);
-        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
         // A server with `--register-url` leaves nothing behind.
-        let mut candidate = if arguments.register_url.is_some() { candidate.temporary() } else { candidate };
+        let temporary = self.register_url.is_some();
+        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
+        let mut candidate = if temporary { candidate.temporary() } else { candidate };
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = candidate.look().await;
+        let (leadership, contact) = (candidate.subscribe(), candidate.contact.subscribe());
+
         let (ledger, changes) = (Ledger::default(), Changes::default());
         let (seen, collected) = (ledger.clone(), changes.clone());
         let stores = Stores::new(
@@ -96,136 +76,156 @@ impl<'a> Startup<'a> {
             move |change| collected.add(change),
         );
         stores.ask_for_service_cidrs().await;
-        let (source, duties) = (arguments.settings_source(&client), arguments.duties(&namespace));
+        let (source, duties) = (self.settings_source(&client), self.duties(&namespace));
+        let origin = SettingsOrigin::from(&source);
+        let about = About { cluster: None, settings: Some(source.to_string()), made: None };
         let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
-        let settings = follower.subscribe();
+        let (settings, compilation) = (follower.subscribe(), follower.subscribe_compilation());
         stores.watch(&settings.borrow().settings);
-        let is_claiming = arguments.claims == ClaimStore::Lease;
+        let is_claiming = self.claims == ClaimStore::Lease;
         let claims = is_claiming
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let mut evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
         if let Some(claims) = &claims {
             evaluator = evaluator.claiming(claims.clone());
         }
-        let mut startup = Self {
-            tasks: Tasks::default(),
-            evaluator,
-            claims,
-            compilation: follower.subscribe_compilation(),
-            stores,
-            changes,
-            me,
-            leadership: candidate.subscribe(),
-            term: candidate.term.subscribe(),
-            contact: candidate.contact.subscribe(),
-            competing_server: (!is_claiming && !arguments.no_webhook).then(|| candidate.competing_server.subscribe()),
-            seamless: arguments.dns.options(&client, arguments.seamless_moves).await,
-            metrics,
-            agents_namespace: arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone()),
-            namespace,
-            nodes_client: arguments.cluster.client().await?,
-            settings,
-            client,
-            arguments,
-        };
+
         // From here on requests may be in progress: each task ends by itself after the stop.
-        startup.tasks.spawn(follower.run(startup.tasks.until_stop()));
-        let missing = report_missing_permissions(startup.client.clone(), startup.settings.clone(), duties);
-        startup.tasks.spawn_until_stop(missing);
-        startup.warn_about_the_cluster();
-        startup.serve_map().await?;
-        Ok((startup, candidate))
-    }
-
-    /// Warns about what the cluster has beside this server: an address that a pool should not hand out, webhooks of
-    /// other programs, and pool objects that are not used.
-    fn warn_about_the_cluster(&mut self) {
-        self.tasks.spawn_until_stop(dns_address(self.stores.clone(), self.settings.clone()));
-        if self.arguments.settings.is_some() {
-            self.tasks.spawn_until_stop(unused_pools(self.client.clone()));
+        let mut tasks = Tasks::default();
+        tasks.spawn(follower.run(tasks.until_stop()));
+        tasks.spawn_until_stop(report_missing_permissions(client.clone(), settings.clone(), duties));
+        tasks.spawn_until_stop(dns_address(stores.clone(), settings.clone()));
+        tasks.spawn_until_stop(other_webhooks(stores.clone(), metrics.services.clone()));
+        if self.settings.is_some() {
+            tasks.spawn_until_stop(unused_pools(client.clone()));
         }
-        self.tasks.spawn_until_stop(other_webhooks(self.stores.clone(), self.metrics.services.clone()));
-    }
+        if let Some(address) = self.ui {
+            let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
+            ui.about = Some(About { cluster: self.cluster.name().await, ..about });
+            let leases = Api::namespaced(client.clone(), &agents_namespace);
+            let audit = LiveAudit::new(evaluator.clone(), leases, compilation.clone());
+            tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
+            let end = tasks.until_stop();
+            tasks.try_spawn(async move { ui.run(Arc::new(move || Ok(audit.audit())), end).await });
+        }
 
-    /// Serves the map of all pools, if `--ui` asks for it.
-    async fn serve_map(&mut self) -> anyhow::Result<()> {
-        let Some(address) = self.arguments.ui else { return Ok(()) };
-        let cluster = self.arguments.cluster.name().await;
-        let settings = self.arguments.settings_source(&self.client).to_string();
-        let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
-        ui.about = Some(About { cluster, settings: Some(settings), made: None });
-        let leases = Api::namespaced(self.client.clone(), &self.agents_namespace);
-        let audit = LiveAudit::new(self.evaluator.clone(), leases, self.compilation.clone());
-        tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
-        let end = self.tasks.until_stop();
-        self.tasks.try_spawn(async move { ui.run(Arc::new(move || Ok(audit.audit())), end).await });
-        Ok(())
-    }
+        let mut limits = Limits::default();
+        if is_claiming {
+            // A review mostly waits for its claim.
+            limits.reviews = limits.reviews.max(CLAIMING_THREADS);
+        }
+        let server = WebhookServer::bind(self.listen, limits).await?;
+        tracing::info!(target: LOG_TARGET, listen = %server.local_addr(), namespace, "serving");
+        let (certificate, registration) =
+            self.certificate(files, &client, &namespace, settings.clone(), &mut tasks).await?;
+        if let Some(authorities) = &self.client_ca {
+            let file = CertificateFiles::of_clients(authorities, &certificate)?;
+            tasks.spawn(file.run(FILE_CHECK_INTERVAL, tasks.until_stop()));
+        }
+        let seamless = self.dns.options(&client, self.seamless_moves).await;
+        // The controller of Nodes runs in a thread of its own, and its connections live there.
+        let nodes_client = self.cluster.client().await?;
 
-    /// The reconciler, which moves what the arguments allow. If there may be several replicas, the reconciler moves
-    /// nothing while they use other settings. Then the other replicas and their claims are followed.
-    pub(super) fn reconciler(&mut self, election: &mut Tasks) -> Arc<Reconciler> {
-        let allowed = Allowed {
-            any: self.arguments.moves != Moves::Never,
-            ready: self.arguments.moves == Moves::Always,
-            seamless: false,
-            load_balancers: self.arguments.move_load_balancers,
-        };
-        let (client, metrics) = (self.client.clone(), self.metrics.services.clone());
-        let reconciler = Reconciler::new(self.evaluator.clone(), client, &self.namespace, metrics, allowed);
-        let reconciler = reconciler.seamless(self.seamless.clone());
-        let Some(claims) = self.claims.take() else { return Arc::new(reconciler) };
-        let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), self.metrics.services.clone());
-        let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
-        let reconciler = reconciler.agreeing(replicas.subscribe());
-        let (of_replicas, of_claims) = (self.leadership.clone(), self.leadership.clone());
-        election.spawn(replicas.run(move || of_replicas.borrow().leads(), election.until_stop()));
-        let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), end).await });
-        Arc::new(reconciler)
-    }
-
-    /// Starts the duties of the leader: it gives Nodes their pod CIDRs, assigns external addresses, writes the status of
-    /// the objects that the settings consist of, and moves Services.
-    pub(super) fn start_controllers(&mut self, reconciler: Arc<Reconciler>) -> anyhow::Result<()> {
-        let (settings, leadership) = (self.settings.clone(), self.leadership.clone());
-        let gate = |has_work| Gate { settings: settings.clone(), leadership: leadership.clone(), has_work };
+        // From here on nothing waits.
         let nodes = nodes::controller::Controller {
-            stores: self.stores.clone(),
-            client: self.nodes_client.clone(),
-            gate: gate(nodes::controller::has_pools),
-            term: self.term.clone(),
-            metrics: self.metrics.nodes.clone(),
+            stores: stores.clone(),
+            client: nodes_client,
+            gate: gate(&settings, &leadership, nodes::controller::has_pools),
+            term: candidate.term.subscribe(),
+            metrics: metrics.nodes.clone(),
         };
-        let ended = nodes.run_in_thread(self.tasks.until_stop())?;
-        self.tasks.try_spawn(async move { ended.await.context("the node CIDR controller") });
+        // Several replicas may run if each one claims the addresses that it assigns, or if they serve no webhook.
+        // Otherwise this server must not serve beside another one.
+        let is_alone = !is_claiming && !self.no_webhook;
+        let competing_server = is_alone.then(|| candidate.competing_server.subscribe());
+        let mut election = Tasks::default();
+        election.spawn(candidate.run(election.until_stop()));
+
+        let allowed = Allowed {
+            any: self.moves != Moves::Never,
+            ready: self.moves == Moves::Always,
+            seamless: false,
+            load_balancers: self.move_load_balancers,
+        };
+        let of_services = metrics.services.clone();
+        let mut reconciler =
+            Reconciler::new(evaluator.clone(), client.clone(), &namespace, of_services.clone(), allowed)
+                .seamless(seamless);
+        if let Some(claims) = claims {
+            // The reconciler moves nothing while other replicas use other settings.
+            let replicas = Replicas::new(client.clone(), &namespace, me.clone(), settings.clone(), of_services);
+            reconciler = reconciler.agreeing(replicas.subscribe());
+            let (of_replicas, of_claims) = (leadership.clone(), leadership.clone());
+            election.spawn(replicas.run(move || of_replicas.borrow().leads(), election.until_stop()));
+            let end = tasks.until_stop();
+            tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), end).await });
+        }
+        let reconciler = Arc::new(reconciler);
+
+        let nodes = nodes.run_in_thread(tasks.until_stop())?;
+        tasks.try_spawn(async move { nodes.await.context("the node CIDR controller") });
         let external = external::controller::Controller {
-            evaluator: self.evaluator.clone(),
-            client: self.client.clone(),
-            namespace: self.agents_namespace.clone(),
-            gate: gate(external::controller::has_pools),
-            metrics: self.metrics.external.clone(),
+            evaluator: evaluator.clone(),
+            client: client.clone(),
+            namespace: agents_namespace.clone(),
+            gate: gate(&settings, &leadership, external::controller::has_pools),
+            metrics: metrics.external.clone(),
         };
-        self.tasks.spawn(external.run(self.tasks.until_stop()));
-        let (client, compilation) = (self.client.clone(), self.compilation.clone());
-        let status = StatusWriter { client, reconciler: Arc::clone(&reconciler), compilation };
-        self.tasks.spawn(status.run(gate(|_| true), self.tasks.until_stop()));
+        tasks.spawn(external.run(tasks.until_stop()));
+        let status = StatusWriter { client: client.clone(), reconciler: Arc::clone(&reconciler), compilation };
+        tasks.spawn(status.run(gate(&settings, &leadership, |_| true), tasks.until_stop()));
         let services = services::controller::Controller {
-            reconciler,
-            changes: self.changes.clone(),
+            reconciler: Arc::clone(&reconciler),
+            changes,
             settings,
-            leadership,
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            identity: self.me.to_string(),
-            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
-            agents_namespace: self.agents_namespace.clone(),
-            // A server with `--register-url` leaves nothing behind.
-            temporary: self.arguments.register_url.is_some(),
+            leadership: leadership.clone(),
+            client: client.clone(),
+            namespace,
+            identity: me.to_string(),
+            source: origin,
+            agents_namespace,
+            temporary,
         };
-        self.tasks.spawn(services.run(self.tasks.until_stop()));
-        Ok(())
+        tasks.spawn(services.run(tasks.until_stop()));
+
+        if let Some(registration) = registration {
+            if let Some(url) = self.register_url.clone() {
+                let metrics = metrics.admission.clone();
+                tasks.spawn_until_stop(reachability::check(client, url, registration.registered(), metrics));
+            }
+            let (stopped, end) = (tasks.until_stop(), tasks.until_stop());
+            tasks.try_spawn(register(registration, stores.clone(), competing_server.clone(), stopped, end));
+        }
+        let (of_probes, last_contact) = (certificate.clone(), contact.clone());
+        let of_scrapes = certificate.clone();
+        let backend = Backend {
+            reviewer: Arc::new(Admission::new(evaluator, metrics.admission.clone(), self.on_error)),
+            not_ready: Arc::new(move || {
+                let lagging = stores.lagging().into_iter().chain(of_probes.problem(Timestamp::now()));
+                let silent = contact.borrow().problem(Instant::now());
+                let competing = competing_server.as_ref().and_then(|found| found.borrow().problem());
+                lagging.chain(silent).chain(competing).collect()
+            }),
+            scrapes: Scrapes::new(move || {
+                let (leads, contact) = (leadership.borrow().leads(), *last_contact.borrow());
+                update_gauges(&metrics, &reconciler, leads, contact);
+                metrics.admission.certificate_expiry(of_scrapes.not_after());
+                metrics.encode()
+            }),
+        };
+        let mut webhook = Tasks::default();
+        let closed = webhook.until_stop();
+        webhook.try_spawn(async move { server.run(backend, &certificate, closed).await });
+        Ok(Running { tasks, webhook, election, unregisters: temporary })
     }
+}
+
+fn gate(
+    settings: &watch::Receiver<Arc<LiveSettings>>,
+    leadership: &watch::Receiver<Leadership>,
+    has_work: fn(&LiveSettings) -> bool,
+) -> Gate {
+    Gate { settings: settings.clone(), leadership: leadership.clone(), has_work }
 }
 
 /// Logs a warning if a pool may hand out the address that many installers give to the cluster's DNS: once the cluster
