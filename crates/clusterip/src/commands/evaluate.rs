@@ -104,16 +104,6 @@ pub enum Output {
     Text,
 }
 
-struct Source {
-    calls: Arc<dyn HostCalls>,
-    /// The session that answers, with its name in messages.
-    replay: Option<(Arc<Replay>, String)>,
-    /// The ServiceCIDRs of a live cluster, or all objects of a snapshot.
-    cluster: Vec<Value>,
-    /// The settings of the pool objects, with their name in messages, unless the user has given settings.
-    settings: Option<(WrittenSettings, String)>,
-}
-
 impl EvaluateArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
@@ -126,17 +116,53 @@ impl EvaluateArguments {
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = manifests::read_file(&self.request).context("request")?;
         let request = request_file::read(&request.text).with_context(|| format!("request: {}", request.name))?;
-        let module = self.module.as_deref().map(Module::load).transpose()?;
-        let check = |written: &WrittenSettings, name: &str| match &module {
-            None => {
-                let live = given_settings::check(written.clone(), &ServiceRanges::default(), name)?;
-                anyhow::Ok(live.warnings.iter().map(ToString::to_string).collect())
+        let load = |file: &Path| {
+            let name = format!("module {}", file.display());
+            anyhow::Ok((WasmModule::load(file, Limits::default()).with_context(|| name.clone())?, name))
+        };
+        let module = self.module.as_deref().map(load).transpose()?;
+        // The warnings about settings with this name.
+        let check = |written: &WrittenSettings, settings: &str| -> anyhow::Result<Vec<String>> {
+            let Some((module, name)) = &module else {
+                let live = given_settings::check(written.clone(), &ServiceRanges::default(), settings)?;
+                return Ok(live.warnings.iter().map(ToString::to_string).collect());
+            };
+            let checked = module.validate_settings(&written.document).with_context(|| name.clone())?;
+            if !checked.valid {
+                bail!("{}", in_lines(settings, harmless_lines(&checked.message.unwrap_or_default())));
             }
-            Some(module) => module.check(written, name),
+            Ok(checked.warnings)
         };
         // Mistakes are reported before the cluster is read.
         check(&given.document_without_cluster()?, &given.name)?;
-        let Source { calls, replay, cluster, settings } = self.source()?;
+        let (mut replay, mut settings) = (None, None);
+        // The ServiceCIDRs of a live cluster, or all objects of a snapshot.
+        let mut cluster = Vec::new();
+        let calls: Arc<dyn HostCalls> = if let Some(file) = &self.session {
+            let text = manifests::read_large_file(file).context("session")?.text;
+            let name = format!("session: {}", file.display());
+            let session = Arc::new(Replay::new(recorded_session::read(&text).with_context(|| name.clone())?));
+            replay = Some((session.clone(), name));
+            session
+        } else if self.cluster || self.connection.name_a_cluster() {
+            let lookups = ApiServerLookups::new(&self.connection)?;
+            cluster = lookups.service_cidrs();
+            if self.settings.is_none() {
+                settings = given_settings::of_cluster(lookups.run(compile_cluster))?;
+                if settings.is_none() {
+                    given_settings::announce_default_pools(false);
+                }
+            }
+            Arc::new(lookups)
+        } else {
+            if let Some(file) = &self.snapshot {
+                cluster = super::read_snapshot(file)?;
+            }
+            if self.settings.is_none() {
+                settings = given_settings::of_snapshot(&cluster);
+            }
+            Arc::new(cluster.iter().cloned().collect::<CompleteObjects>())
+        };
         let (written, name) = match settings {
             Some(found) => found,
             None => (given.document(&ServiceRanges::of(&cluster).only_labels())?, given.name),
@@ -149,7 +175,7 @@ impl EvaluateArguments {
         let recorder = Arc::new(Recorder::new(calls));
         let answer = match &module {
             None => decide(&*recorder, &request, &written, &name),
-            Some(Module { module, name }) => {
+            Some((module, name)) => {
                 module.validate(&request, &written.document, recorder.clone()).with_context(|| name.clone())
             }
         };
@@ -170,30 +196,6 @@ impl EvaluateArguments {
         };
         super::output(text.as_bytes())?;
         Ok(if response.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
-    fn source(&self) -> anyhow::Result<Source> {
-        let is_given = self.settings.is_some();
-        if let Some(file) = &self.session {
-            let text = manifests::read_large_file(file).context("session")?.text;
-            let name = format!("session: {}", file.display());
-            let replay = Arc::new(Replay::new(recorded_session::read(&text).with_context(|| name.clone())?));
-            let calls = replay.clone();
-            return Ok(Source { calls, replay: Some((replay, name)), cluster: Vec::new(), settings: None });
-        }
-        if self.cluster || self.connection.name_a_cluster() {
-            let lookups = ApiServerLookups::new(&self.connection)?;
-            let cluster = lookups.service_cidrs();
-            let settings = if is_given { None } else { given_settings::of_cluster(lookups.run(compile_cluster))? };
-            if !is_given && settings.is_none() {
-                given_settings::announce_default_pools(false);
-            }
-            return Ok(Source { calls: Arc::new(lookups), replay: None, cluster, settings });
-        }
-        let cluster = self.snapshot.as_deref().map(super::read_snapshot).transpose()?.unwrap_or_default();
-        let settings = if is_given { None } else { given_settings::of_snapshot(&cluster) };
-        let objects: CompleteObjects = cluster.iter().cloned().collect();
-        Ok(Source { calls: Arc::new(objects), replay: None, cluster, settings })
     }
 }
 
@@ -222,29 +224,6 @@ fn warn_about_unset_ranges(written: &WrittenSettings, cluster: &[Value], name: &
              can't",
             ranges.join(", ")
         ));
-    }
-}
-
-/// A build of the policy module, with its name in messages.
-struct Module {
-    module: WasmModule,
-    name: String,
-}
-
-impl Module {
-    fn load(file: &Path) -> anyhow::Result<Self> {
-        let name = format!("module {}", file.display());
-        let module = WasmModule::load(file, Limits::default()).with_context(|| name.clone())?;
-        Ok(Self { module, name })
-    }
-
-    /// Returns warnings about settings, whose name in messages is `settings`.
-    fn check(&self, written: &WrittenSettings, settings: &str) -> anyhow::Result<Vec<String>> {
-        let checked = self.module.validate_settings(&written.document).with_context(|| self.name.clone())?;
-        if !checked.valid {
-            bail!("{}", in_lines(settings, harmless_lines(&checked.message.unwrap_or_default())));
-        }
-        Ok(checked.warnings)
     }
 }
 

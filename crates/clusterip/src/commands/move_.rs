@@ -23,7 +23,6 @@ use kube::Client;
 use tokio::sync::Mutex;
 
 mod jobs;
-mod list;
 
 use self::jobs::{Job, Run};
 use super::arguments::{self, DnsArguments, Scope, ServiceName};
@@ -167,7 +166,7 @@ impl MoveArguments {
         let mut reads = Reads::default();
         let run = self.run_in(client.clone(), &mut reads).await;
         let run = reads.explain(&client, run).await?;
-        let (rows, jobs) = self.list(&run, namespace.as_deref(), named.as_ref()).await?;
+        let (rows, jobs) = run.list(namespace.as_deref(), named.as_ref()).await?;
         Ok((run, rows, jobs))
     }
 

@@ -4,24 +4,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::manifests::Manifest;
+use clusterip_cluster::manifests::manifest_files::Input;
 
 mod existing_services;
 mod input;
 mod input_warnings;
 
-use self::input::PlanInput;
 use super::arguments::NO_SUCH_LABELS;
-use super::given_settings;
+use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, heartbeat, notice, progress_bar};
 use crate::audit::misplaced_services::MisplacedServices;
 use crate::planner::Planner;
 use crate::report::columns::Layout;
 use crate::report::{self, filled_manifests};
 use crate::service_selector::ServiceSelector;
+use crate::snapshot_kinds::SnapshotKinds;
 
 const HELP: &str = "\
 Examples:
@@ -111,7 +113,40 @@ impl PlanArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let _heartbeat = heartbeat("planning");
-        let PlanInput { sources, manifests, there, live, are_settings_given, are_defaults } = self.read()?;
+        super::check_standard_input(&[
+            ("PATHS", &self.paths),
+            ("--filename", &self.filenames),
+            ("--settings", self.settings.as_slice()),
+            ("--snapshot", self.snapshot.as_slice()),
+        ])?;
+        let mut given = GivenSettings::read(self.settings.as_deref())?;
+        let of_context = self.namespace_of_context();
+        let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        let of_manifests = self.settings_objects(&manifests)?;
+        // The user chose the settings, which then need not be those of the cluster.
+        let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
+        if !of_manifests.is_empty() {
+            given = GivenSettings::of_objects("the objects of the manifests", of_manifests);
+        }
+        self.tell_skipped(&skipped);
+        for link in outside {
+            notice(&format!("skipped: {link}: a link to a file outside of the folder"));
+        }
+        let (there, settings) = self.cluster(&given, are_settings_given)?;
+        for (namespace, named_by) in [(&of_context, "the context"), (&self.namespace, "--namespace")] {
+            if let Some(namespace) = namespace {
+                input::check_namespace(namespace, named_by, &there, &manifests)?;
+            }
+        }
+        let are_defaults = !are_settings_given && settings.is_none();
+        let live = input::check(&given, settings, &there, &manifests)?;
+        if are_defaults && live.settings.service_cidrs.is_empty() {
+            input::check_against_kubernetes(&there, &manifests)?;
+        }
+        if let Some(file) = &self.snapshot {
+            let kinds = SnapshotKinds::of(&there);
+            kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
+        }
         let is_table = self.output == Output::Table && !self.no_headers;
         let announced = if are_defaults { given_settings::announce_default_pools(is_table) } else { String::new() };
         input_warnings::print(&live, &there, &manifests);
@@ -138,8 +173,9 @@ impl PlanArguments {
         let mut planner = Planner::new(live.settings.clone(), there);
         planner.selector = self.selector.clone();
         let bar = progress_bar(planned, "{wide_bar} {pos} of {len}, {eta} to go");
-        let begin = Instant::now();
-        let mut plan = planner.plan(&manifests, |done| {
+        let (begin, mut done) = (Instant::now(), 0);
+        let mut plan = planner.plan(&manifests, || {
+            done += 1;
             if begin.elapsed() >= PROGRESS_DELAY {
                 bar.set_position(done);
             }

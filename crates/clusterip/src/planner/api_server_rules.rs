@@ -17,7 +17,7 @@ use crate::text::joined;
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 /// The Namespaces that the API server creates if they don't exist.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
+pub const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 
 /// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
@@ -140,7 +140,7 @@ fn invalid_names(service: &Value) -> impl Iterator<Item = String> {
 
 fn invalid_type(service: &Value) -> Option<String> {
     let kind = service.get("spec")?.get("type").filter(|kind| !kind.is_null() && **kind != "")?;
-    let is_known = kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
+    let is_known = TYPES.iter().any(|known| kind == known);
     (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
 }
 
@@ -157,18 +157,14 @@ fn is_external_name(service: &Value) -> bool {
     object::text(service, &["spec", "type"]) == "ExternalName"
 }
 
-/// The values of `clusterIP` and `clusterIPs` with their paths.
-fn values(service: &Value) -> Vec<(String, &Value)> {
+fn invalid(service: &Value) -> Vec<String> {
     let Some(spec) = service.get("spec") else { return Vec::new() };
     let primary = spec.get("clusterIP").filter(|value| !value.is_null() && **value != "");
-    let all = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten();
-    let all = all.enumerate().map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
-    primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
-}
-
-fn invalid(service: &Value) -> Vec<String> {
+    let primary = primary.map(|value| ("spec.clusterIP".to_owned(), value));
+    let all = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten().enumerate();
+    let all = all.map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
     let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
-    let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));
+    let wrong = primary.into_iter().chain(all).filter(|(_, value)| !is_valid(value));
     wrong.map(|(path, value)| format!("{path}: {value} is not an IP address")).collect()
 }
 

@@ -25,7 +25,7 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use self::api_server_rules::{ApiServerRules, misspelled_fields};
+use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, misspelled_fields};
 use self::nodes::RangeUsage;
 use crate::audit::misplaced_services::MisplacedService;
 use crate::external::plan_state::PlanState;
@@ -103,9 +103,8 @@ impl Planner {
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
-    /// exist already, are known before the first Service is planned. `progress` is called after each with the number
-    /// that is done.
-    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Plan {
+    /// exist already, are known before the first Service is planned. `progress` is called after each Service and Node.
+    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut()) -> Plan {
         each_object(manifests, |manifest, object| {
             self.api_server.add_namespace(object);
             // A Service that exists keeps its address, whatever its manifest says about it.
@@ -129,16 +128,10 @@ impl Planner {
         let mut rows = Vec::new();
         for (index, manifest) in services().filter(|(_, manifest)| is_selected(manifest)) {
             rows.push(self.plan_service(index, manifest));
-            progress(rows.len() as u64);
+            progress();
         }
         let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
-        let mut done = rows.len() as u64;
-        let nodes = (!self.settings.nodes.pools.is_empty()).then(|| {
-            self.plan_nodes(manifests, || {
-                done += 1;
-                progress(done);
-            })
-        });
+        let nodes = (!self.settings.nodes.pools.is_empty()).then(|| self.plan_nodes(manifests, &mut progress));
         let (nodes, blocks) = nodes.unzip();
         let external =
             self.external.map(|external| usage::of_external(&self.settings.external, &external.used(), None));
@@ -207,16 +200,15 @@ impl Planner {
 
 /// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
 fn keep_addresses(object: &mut Value, old: &Value) {
-    let none =
-        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || *value == json!("") || *value == json!([]));
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let is_none = |value: &Value| value.is_null() || *value == json!("") || *value == json!([]);
     let becomes_name = spec.get("type").is_some_and(|kind| kind == "ExternalName");
-    if becomes_name || !none(spec.get("clusterIP")) || !none(spec.get("clusterIPs")) {
+    if becomes_name || !ADDRESS_FIELDS.iter().all(|field| spec.get(*field).is_none_or(is_none)) {
         return;
     }
-    for key in ["clusterIP", "clusterIPs"] {
-        if let Some(value) = old.get("spec").and_then(|spec| spec.get(key)) {
-            spec.insert(key.to_owned(), value.clone());
+    for field in ADDRESS_FIELDS {
+        if let Some(value) = old.get("spec").and_then(|spec| spec.get(field)) {
+            spec.insert(field.to_owned(), value.clone());
         }
     }
 }
@@ -331,14 +323,13 @@ impl Row {
 impl ExternalRow {
     /// The result of a decision about `object`, which is an update of `old`.
     fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
-        let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
-        let service = stored::read(object);
-        let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
+        let are_among = |named: Vec<IpAddr>| named.iter().any(|address| addresses.contains(address));
+        let recorded = |service: &Value| stored::recorded(&stored::read(service));
         let source = if addresses.is_empty() {
             None
-        } else if are_among(&stored::requested(&service)) {
+        } else if are_among(stored::requested(&stored::read(object))) {
             Some(AddressSource::Asked)
-        } else if are_among(&stored::recorded(&service)) || had_before() {
+        } else if are_among(recorded(object)) || old.is_some_and(|old| are_among(recorded(old))) {
             Some(AddressSource::Kept)
         } else {
             Some(AddressSource::Free)

@@ -30,7 +30,7 @@ impl Planner {
     pub(super) fn plan_nodes(
         &mut self,
         manifests: &[Manifest],
-        mut progress: impl FnMut(),
+        progress: &mut impl FnMut(),
     ) -> (Vec<Row>, Vec<RangeUsage>) {
         let mut held = HeldBlocks::default();
         self.existing_nodes.iter().for_each(|(name, (blocks, _))| held.learn(name, blocks.clone()));

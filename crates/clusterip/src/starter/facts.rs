@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use anyhow::{Error, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use clap::ValueEnum;
-use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::api_error::failed;
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
@@ -123,23 +123,22 @@ fn service_subnets(config: &ConfigMap) -> Vec<String> {
     subnets.split(',').map(str::trim).filter(is_range).map(str::to_owned).collect()
 }
 
+/// The address of `default/kubernetes` is the first one of the range.
 fn unknown_ranges(kubernetes: Option<IpAddr>) -> anyhow::Error {
+    let hint = kubernetes.map(|address| {
+        let usual = match address.to_string().as_str() {
+            "10.96.0.1" => "; the default of kubeadm is 10.96.0.0/12",
+            "10.43.0.1" => "; the default of k3s is 10.43.0.0/16",
+            "172.21.0.1" => "; the default of K2s is 172.21.0.0/16",
+            _ => "",
+        };
+        format!(" (default/kubernetes has its first address, {address}{usual})")
+    });
     anyhow!(
         "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \
          value of --service-cluster-ip-range of the API server{}",
-        kubernetes.map(hint).unwrap_or_default()
+        hint.unwrap_or_default()
     )
-}
-
-/// What the address of `default/kubernetes` says about the range of which it is the first address.
-fn hint(kubernetes: IpAddr) -> String {
-    let usual = match kubernetes.to_string().as_str() {
-        "10.96.0.1" => "; the default of kubeadm is 10.96.0.0/12",
-        "10.43.0.1" => "; the default of k3s is 10.43.0.0/16",
-        "172.21.0.1" => "; the default of K2s is 172.21.0.0/16",
-        _ => "",
-    };
-    format!(" (default/kubernetes has its first address, {kubernetes}{usual})")
 }
 
 async fn minor_version(client: &Client) -> Option<u32> {
@@ -148,13 +147,13 @@ async fn minor_version(client: &Client) -> Option<u32> {
     version.minor.trim_end_matches('+').parse().ok()
 }
 
-/// Reads the operating systems of the Nodes of a cluster. Nodes without a known one do not count.
+/// The operating systems of the Nodes. Nodes without a known one do not count.
 pub async fn systems(client: &Client) -> anyhow::Result<BTreeSet<Os>> {
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await;
     let nodes = nodes.map_err(|error| {
-        let failure = RequestFailure::from(&error);
-        let text = format!("Nodes can't be listed: {failure}; name the operating systems with --os");
-        Error::new(failure).context(text)
+        let failed = failed("Nodes can't be listed", &error);
+        let text = format!("{failed}; name the operating systems with --os");
+        failed.context(text)
     })?;
     let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
     Ok(labels.filter_map(|os| Os::of_label(os)).collect())

@@ -1,4 +1,4 @@
-//! The moves of `clusterip move`: it carries them out itself, or asks the server that leads.
+//! The moves of `clusterip move`: it finds them, and carries them out itself or asks the server that leads.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::live_settings::{Follower, SettingsSource};
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::text;
 use clusterip_cluster::shutdown::until;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
@@ -18,6 +20,7 @@ use clusterip_failover::leases::{Identity, Role, Timing};
 use futures::StreamExt;
 use futures::future::{self, Either};
 use kube::Client;
+use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 
@@ -26,13 +29,16 @@ use crate::commands::leading_server::LeadingServer;
 use crate::commands::terminal::{is_quiet, notice, progress_bar};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
-use crate::report::moves::{Ended, NotMoved};
+use crate::report::moves::{Ended, NotMoved, Row};
 use crate::services::controller::hand_over;
-use crate::services::controller::reconcile::{Movable, Reconciler};
+use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::controller::requests::MoveRequest;
-use crate::services::misplaced::Misplaced;
+use crate::services::endpoints;
+use crate::services::misplaced::{self, Handling, Inspection, Misplaced};
+use crate::services::service_metrics::StayReason;
 use crate::text::joined;
-use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::journal::{Journal, SeamlessOptions};
+use clusterip_moves::method::{Method, WhyPlain, method};
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 
 /// How often the records of the moves are looked up until the server has deleted them.
@@ -56,18 +62,18 @@ pub(super) struct Run<'c> {
 }
 
 pub(super) struct Job {
-    pub(super) id: ServiceKey,
-    pub(super) uid: String,
-    pub(super) from: Vec<IpAddr>,
+    id: ServiceKey,
+    uid: String,
+    from: Vec<IpAddr>,
     /// `None` if a move that has begun is finished.
-    pub(super) order: Option<Order>,
+    order: Option<Order>,
 }
 
-pub(super) struct Order {
-    pub(super) misplaced: Box<Misplaced>,
-    pub(super) size: Size,
-    pub(super) to: Vec<IpAddr>,
-    pub(super) evaluation: Box<Evaluation>,
+struct Order {
+    misplaced: Box<Misplaced>,
+    size: Size,
+    to: Vec<IpAddr>,
+    evaluation: Box<Evaluation>,
 }
 
 impl Run<'_> {
@@ -79,6 +85,72 @@ impl Run<'_> {
         } else {
             self.deployed.no_leader_elsewhere(&self.client).await
         }
+    }
+
+    /// Finds the misplaced Services, and the moves that are possible.
+    pub(super) async fn list(
+        &self,
+        namespace: Option<&str>,
+        named: Option<&ServiceKey>,
+    ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+        let (command, reconciler) = (self.command, &self.reconciler);
+        // Without the permission to list them, no unfinished move is known.
+        let unfinished = reconciler.find_left_moves().await.unwrap_or_default();
+        let stores = reconciler.evaluator.stores();
+        let ids = {
+            let snapshot = stores.read_snapshot();
+            command.scope.check(&snapshot, namespace, command.service.as_ref())?;
+            snapshot.services(namespace)
+        };
+        let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
+        let wanted: Vec<ServiceKey> = wanted.collect();
+        if let (true, Some(named)) = (wanted.is_empty(), named) {
+            bail!("there is no Service {named}");
+        }
+        if let Some(unknown) = command.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+            bail!("there is no Service {unknown}: check --called-by-control-plane");
+        }
+        let (mut rows, mut jobs) = (Vec::new(), Vec::new());
+        for id in wanted {
+            let Some(service) = stores.service(&id) else { continue };
+            if command.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service))
+                || reconciler.is_temporary(&service)
+            {
+                continue;
+            }
+            let this = Arc::clone(reconciler);
+            let (evaluator, at) = (this.evaluator.clone(), service.clone());
+            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed, Some(&request));
+            let inspection = tokio::task::spawn_blocking(inspect).await?;
+            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
+            let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
+            if let Some(Order { to, .. }) = job.as_ref().and_then(|job| job.order.as_ref()) {
+                row.method = Some(method_of(reconciler, &service, to, command.seamless));
+            }
+            jobs.extend(job);
+            rows.push(row);
+        }
+        for (id, uid) in unfinished {
+            let is_in_scope =
+                named.is_none_or(|named| *named == id) && namespace.is_none_or(|only| only == id.namespace);
+            if is_in_scope && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name) {
+                // Its temporary Services are not deleted yet, or it is gone, or its author has ended its move.
+                let why = "a move of it has not ended".to_owned();
+                match reconciler.mover.records().get(&uid).await {
+                    Ok(Some(Journal { from, .. })) => {
+                        rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
+                        jobs.push(Job { id, uid, from, order: None });
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        let stays = Some(error.to_string());
+                        rows.push(Row { why, stuck: true, stays, ..new_row(&id, Vec::new()) });
+                    }
+                }
+            }
+        }
+        Ok((rows, jobs))
     }
 
     /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
@@ -267,7 +339,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn request(&self, id: &ServiceKey, uid: &str) -> MoveRequest {
+    fn request(&self, id: &ServiceKey, uid: &str) -> MoveRequest {
         MoveRequest {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
@@ -284,4 +356,69 @@ fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<Stri
         Err(reason) => (paint(style::ERROR, "failed"), reason.to_string()),
     };
     anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
+}
+
+fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
+    Row { namespace: id.namespace.clone(), name: id.name.clone(), from, ..Row::default() }
+}
+
+fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
+    let evaluator = &reconciler.evaluator;
+    let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
+    match method(service, to, endpoints.ready > 0) {
+        Method::Seamless if !is_seamless => Method::Plain(WhyPlain::NotAsked),
+        method => method,
+    }
+}
+
+/// The row of a Service, and its move if that is possible; `None` if the Service stays out of the list.
+async fn row(
+    reconciler: &Arc<Reconciler>,
+    id: &ServiceKey,
+    service: Value,
+    inspection: Inspection,
+) -> anyhow::Result<Option<(Row, Option<Job>)>> {
+    let mut row = new_row(id, addresses(&service));
+    let misplaced = match inspection {
+        Inspection::InPlace => return Ok(None),
+        Inspection::HalfMoved => {
+            row.why = "it looks as if a move has begun".to_owned();
+            let uid = text(&service, &["metadata", "uid"]).to_owned();
+            let stays = match reconciler.mover.records().get(&uid).await {
+                Ok(Some(_)) => None,
+                Ok(None) => Some(Unmoved::NotRecorded.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            if stays.is_some() {
+                return Ok(Some((Row { stays, ..row }, None)));
+            }
+            row.to = Some(Vec::new());
+            let job = Job { id: id.clone(), uid, from: row.from.clone(), order: None };
+            return Ok(Some((row, Some(job))));
+        }
+        Inspection::Misplaced(misplaced) => misplaced,
+    };
+    row.why = misplaced.why();
+    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.handling) {
+        // The Service was changed a moment ago: its author is working on it.
+        (Ok(Movable::Changed), _) => return Ok(None),
+        (Ok(Movable::SetByHand), _) => (false, BY_HAND.to_owned()),
+        (Err(error), _) => (true, format!("it can't be read: {}", error_message(&error))),
+        (Ok(Movable::Yes(_) | Movable::Larger(_)), Handling::Report { reason, detail }) => {
+            (*reason == StayReason::PoolFull, detail.clone())
+        }
+        (Ok(Movable::Larger(_)), Handling::Move) => (true, Unmoved::TooLarge.to_string()),
+        // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
+        (Ok(Movable::Yes(live)), Handling::Move) => match reconciler.reserve_targets(service).await {
+            Ok((to, evaluation)) => {
+                let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
+                row.to = Some(to.clone());
+                let (id, uid, from) = (misplaced.id.clone(), misplaced.uid.clone(), misplaced.from.clone());
+                let order = Some(Order { misplaced, size, to, evaluation });
+                return Ok(Some((row, Some(Job { id, uid, from, order }))));
+            }
+            Err(reason) => (true, reason.to_string()),
+        },
+    };
+    Ok(Some((Row { stuck, stays: Some(stays), ..row }, None)))
 }

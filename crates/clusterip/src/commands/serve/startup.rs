@@ -21,7 +21,7 @@ use super::webhook::{CLAIMING_THREADS, FILE_CHECK_INTERVAL, register, update_gau
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
 use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
-use crate::leader::{Candidate, Gate, Leadership};
+use crate::leader::{Candidate, Gate};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
@@ -127,10 +127,15 @@ impl ServeArguments {
         let nodes_client = self.cluster.client().await?;
 
         // From here on nothing waits.
+        let gate = |has_work: fn(&LiveSettings) -> bool| Gate {
+            settings: settings.clone(),
+            leadership: leadership.clone(),
+            has_work,
+        };
         let nodes = nodes::controller::Controller {
             stores: stores.clone(),
             client: nodes_client,
-            gate: gate(&settings, &leadership, nodes::controller::has_pools),
+            gate: gate(nodes::controller::has_pools),
             term: candidate.term.subscribe(),
             metrics: metrics.nodes.clone(),
         };
@@ -168,12 +173,12 @@ impl ServeArguments {
             evaluator: evaluator.clone(),
             client: client.clone(),
             namespace: agents_namespace.clone(),
-            gate: gate(&settings, &leadership, external::controller::has_pools),
+            gate: gate(external::controller::has_pools),
             metrics: metrics.external.clone(),
         };
         tasks.spawn(external.run(tasks.until_stop()));
         let status = StatusWriter { client: client.clone(), reconciler: Arc::clone(&reconciler), compilation };
-        tasks.spawn(status.run(gate(&settings, &leadership, |_| true), tasks.until_stop()));
+        tasks.spawn(status.run(gate(|_| true), tasks.until_stop()));
         let services = services::controller::Controller {
             reconciler: Arc::clone(&reconciler),
             changes,
@@ -218,14 +223,6 @@ impl ServeArguments {
         webhook.try_spawn(async move { server.run(backend, &certificate, closed).await });
         Ok(Running { tasks, webhook, election, unregisters: temporary })
     }
-}
-
-fn gate(
-    settings: &watch::Receiver<Arc<LiveSettings>>,
-    leadership: &watch::Receiver<Leadership>,
-    has_work: fn(&LiveSettings) -> bool,
-) -> Gate {
-    Gate { settings: settings.clone(), leadership: leadership.clone(), has_work }
 }
 
 /// Logs a warning if a pool may hand out the address that many installers give to the cluster's DNS: once the cluster
