@@ -2,7 +2,6 @@
 
 mod startup;
 mod tasks;
-mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

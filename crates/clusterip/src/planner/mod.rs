@@ -70,7 +70,7 @@ pub struct Planner {
     existing: BTreeMap<ServiceKey, Option<Origin>>,
     /// The Nodes that exist already, each with its blocks, which it keeps, and with its manifest as above.
     existing_nodes: BTreeMap<String, (Vec<IpNet>, Option<Origin>)>,
-    external: Option<PlanState>,
+    external: PlanState,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
     /// Which Services of the manifests are planned. The addresses that the others name count as used.
@@ -79,8 +79,7 @@ pub struct Planner {
 
 impl Planner {
     pub fn new(settings: Settings, cluster: Vec<Value>) -> Self {
-        let has_external = !settings.external.pools.is_empty();
-        let mut external = has_external.then(|| PlanState::new(&settings.external));
+        let mut external = PlanState::new(&settings.external);
         let mut snapshot = Snapshot::default();
         let mut api_server = ApiServerRules::default();
         let mut existing = BTreeMap::new();
@@ -90,9 +89,7 @@ impl Planner {
             snapshot.insert(&object);
             if object::is_service(&object) {
                 let key = ServiceKey::of(&object);
-                if let Some(external) = &mut external {
-                    external.add_existing(&key.to_string(), &object);
-                }
+                external.add_existing(&key.to_string(), &object);
                 existing.insert(key, None);
             } else if object::is_node(&object) {
                 existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
@@ -116,11 +113,10 @@ impl Planner {
             }
         });
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
-        if let Some(external) = &mut self.external {
-            for (index, manifest) in services() {
-                let object = manifest.object.value();
-                external.add_pending(index, &planned_key(&object, index).to_string(), &object);
-            }
+        let has_external = !self.settings.external.pools.is_empty();
+        for (index, manifest) in services().filter(|_| has_external) {
+            let object = manifest.object.value();
+            self.external.add_pending(index, &planned_key(&object, index).to_string(), &object);
         }
         let selector = self.selector.take();
         let is_selected =
@@ -133,8 +129,7 @@ impl Planner {
         let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         let nodes = (!self.settings.nodes.pools.is_empty()).then(|| self.plan_nodes(manifests, &mut progress));
         let (nodes, blocks) = nodes.unzip();
-        let external =
-            self.external.map(|external| usage::of_external(&self.settings.external, &external.used(), None));
+        let external = has_external.then(|| usage::of_external(&self.settings.external, &self.external.used(), None));
         let pools = PlannedPools { services: usage::of_services(&self.settings, &used), external, nodes: blocks };
         Plan { rows, nodes, misplaced: Vec::new(), pools }
     }
@@ -168,9 +163,7 @@ impl Planner {
             row = Row { given: Given::ClusterIps(Vec::new()), external: None, message: Some(message), ..row };
             placed = None;
         }
-        if let Some(external) = &mut self.external {
-            external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
-        }
+        self.external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
             if id.name.is_empty() {
@@ -191,8 +184,8 @@ impl Planner {
             Ok(request) => request,
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };
-        let external = self.external.as_ref().filter(|_| concerns(&self.settings.external, &request));
-        let holder_of = external.map(|external| external.holder_of(object));
+        let concerns = concerns(&self.settings.external, &request);
+        let holder_of = concerns.then(|| self.external.holder_of(object));
         let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }

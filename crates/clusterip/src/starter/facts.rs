@@ -40,26 +40,20 @@ impl Os {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RangesOrigin {
-    /// From the ServiceCIDRs of the cluster. `clusterip serve` reads them, too.
-    ServiceCidrs,
-    Kubeadm,
-    User,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranges {
     /// All ranges of the cluster, the primary first.
     pub all: Vec<IpNet>,
     /// The first usable range of each family.
     pub chosen: Vec<IpNet>,
-    pub origin: RangesOrigin,
+    /// What the settings say about their origin. It is empty if they are the ServiceCIDRs of the cluster, which
+    /// `clusterip serve` reads, too.
+    pub origin: &'static str,
 }
 
 impl Ranges {
     /// `minor` is the minor version of Kubernetes, if it is known.
-    pub fn of(ranges: &ServiceRanges, origin: RangesOrigin, minor: Option<u32>) -> anyhow::Result<Self> {
+    pub fn of(ranges: &ServiceRanges, origin: &'static str, minor: Option<u32>) -> anyhow::Result<Self> {
         let all: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
         let mut chosen: Vec<IpNet> = Vec::new();
         for range in all.iter().map(|range| used_part(*range, minor)) {
@@ -100,14 +94,14 @@ pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {
     let minor = minor_version(client).await;
     let ranges = service_cidrs(client).await?;
     if !ranges.all.is_empty() {
-        return Ranges::of(&ranges, RangesOrigin::ServiceCidrs, minor);
+        return Ranges::of(&ranges, "", minor);
     }
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     // Many users may not read it, and most clusters do not have it.
     let kubeadm = config_maps.get_opt("kubeadm-config").await.ok().flatten();
     let subnets = kubeadm.as_ref().map(service_subnets).unwrap_or_default();
     if !subnets.is_empty() {
-        return Ranges::of(&subnets.into(), RangesOrigin::Kubeadm, minor);
+        return Ranges::of(&subnets.into(), " (from the ConfigMap kube-system/kubeadm-config)", minor);
     }
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     let kubernetes = services.get_opt("kubernetes").await.ok().flatten();
@@ -233,7 +227,7 @@ mod tests {
             },
         ];
         for Case { name, objects, minor, chosen } in cases {
-            let found = Ranges::of(&ServiceRanges::of(objects), RangesOrigin::ServiceCidrs, minor);
+            let found = Ranges::of(&ServiceRanges::of(objects), "", minor);
             let found = found.map(|ranges| ranges.chosen.iter().map(ToString::to_string).collect::<Vec<_>>());
             match (found, chosen) {
                 (Ok(found), Ok(chosen)) => assert_eq!(found, chosen, "{name}"),
