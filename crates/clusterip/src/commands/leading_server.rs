@@ -1,6 +1,6 @@
 //! Finds the server that leads in a cluster, and the settings that it uses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,24 +71,17 @@ impl Servers {
             Err(error) if RequestFailure::from(&error).is_forbidden() => return Ok(Err(RequestFailure::from(&error))),
             Err(error) => return Err(failed("ControllerRevisions can't be listed", &error)),
         };
-        let mut stored: BTreeMap<String, Vec<SettingsInUse>> = BTreeMap::new();
-        for (namespace, in_use) in listed {
-            stored.entry(namespace).or_default().push(in_use);
-        }
         let mut servers = Self::default();
-        for (namespace, stored) in stored {
+        for (namespace, SettingsInUse { leader, agents_namespace, .. }) in listed {
             let spec = one_lease(client, &namespace).await?.and_then(|lease| lease.spec).unwrap_or_default();
-            let holder = leases::holder(&spec);
-            match stored.into_iter().find(|in_use| holder == Some(in_use.leader.as_str())) {
-                Some(SettingsInUse { leader, agents_namespace, .. }) => {
-                    let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
-                    servers.leading.push(Server { namespace, holder, agents_namespace, lease });
-                }
-                None => {
-                    servers.idle.insert(namespace);
-                }
+            if leases::holder(&spec) == Some(leader.as_str()) {
+                let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
+                servers.leading.push(Server { namespace, holder, agents_namespace, lease });
+            } else {
+                servers.idle.insert(namespace);
             }
         }
+        servers.idle.retain(|idle| servers.leading.iter().all(|server| server.namespace != *idle));
         Ok(Ok(servers))
     }
 }

@@ -10,7 +10,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::live_settings::{Follower, SettingsSource};
+use clusterip_cluster::live_settings::Follower;
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::shutdown::shutdown_signal;
@@ -148,95 +148,11 @@ impl MoveArguments {
         }
         let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
         // The command holds no Lease before the moves, so a signal may stop the preparation at any point.
-        let prepared = tokio::select! {
+        let (run, rows, jobs) = tokio::select! {
             biased;
             () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
             prepared = self.prepare() => prepared?,
         };
-        self.move_them(prepared, interrupt).await
-    }
-
-    /// Everything that the moves need, and the list of the misplaced Services.
-    async fn prepare(&self) -> anyhow::Result<(Run<'_>, Vec<Row>, Vec<Job>)> {
-        let of_scope = || self.scope.namespace(&self.cluster);
-        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
-        let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
-        let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
-        let client = self.cluster.client().await?;
-        let mut reads = Reads::default();
-        let run = self.run_in(client.clone(), &mut reads).await;
-        let run = reads.explain(&client, run).await?;
-        let (rows, jobs) = run.list(namespace.as_deref(), named.as_ref()).await?;
-        Ok((run, rows, jobs))
-    }
-
-    async fn run_in(&self, client: Client, reads: &mut Reads) -> anyhow::Result<Run<'_>> {
-        let given = self.server_namespace.as_deref();
-        arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
-        reads.duties = Some(self.duties(given.unwrap_or(client.default_namespace())));
-        reads.more = LeadingServer::needs(given);
-        let deployed = LeadingServer::find(&client, given, self.settings.is_none() || !self.dry_run).await?;
-        reads.duties = Some(self.duties(&deployed.namespace));
-        if !self.dry_run && deployed.leader.is_none() {
-            deployed.no_leader_elsewhere(&client).await?;
-        }
-        let source = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
-        let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
-        notice(&deployed.settings_notice(&source));
-        let seamless = self.dns.options(&client, self.seamless).await;
-        if let Some(options) = &seamless {
-            notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
-        }
-        let large = Mutex::default();
-        let run = Run { command: self, client, deployed, source, reconciler, _followed: followed, seamless, large };
-        if !self.dry_run && run.deployed.leader.is_some() {
-            run.check(true).await?;
-        }
-        Ok(run)
-    }
-
-    fn duties(&self, namespace: &str) -> Duties {
-        Duties {
-            namespace: namespace.to_owned(),
-            moves: !self.dry_run,
-            previews_moves: self.dry_run,
-            load_balancers: self.load_balancers,
-            seamless: self.seamless && !self.dry_run,
-            ..Duties::default()
-        }
-    }
-
-    /// The reconciler, and what it follows: the settings. The reconciler works as long as they exist.
-    async fn reconciler(
-        &self,
-        client: &Client,
-        namespace: &str,
-        source: &SettingsSource,
-    ) -> anyhow::Result<(Arc<Reconciler>, Follower)> {
-        let metrics = ServerMetrics::new();
-        let ledger = Ledger::default();
-        let watched = ledger.clone();
-        let seen = move |address| watched.mark_seen(address);
-        let stores = Stores::new(client.clone(), metrics.cluster.clone(), seen, |_| ());
-        stores.ask_for_service_cidrs().await;
-        let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
-        let settings = follower.subscribe();
-        permissions::check(client, &settings.borrow().settings.clone(), &self.duties(namespace)).await?;
-        stores.watch(&settings.borrow().settings);
-        stores.completed().await;
-        stores.control_plane_services().wait_until_listed().await;
-        let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
-        // The user has seen the list, so a Service with ready endpoints may move, too.
-        let allowed = Allowed { any: true, ready: true, seamless: false, load_balancers: self.load_balancers };
-        let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);
-        Ok((Arc::new(reconciler), follower))
-    }
-
-    async fn move_them(
-        &self,
-        (run, rows, jobs): (Run<'_>, Vec<Row>, Vec<Job>),
-        interrupt: Interrupt,
-    ) -> anyhow::Result<ExitCode> {
         let (count, stay) = (jobs.len(), rows.iter().filter(|row| row.stays.is_some()).count());
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
@@ -282,6 +198,71 @@ impl MoveArguments {
             print_error(&format!("{why}: {moved} of {count} Services were moved"));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Everything that the moves need, and the list of the misplaced Services.
+    async fn prepare(&self) -> anyhow::Result<(Run<'_>, Vec<Row>, Vec<Job>)> {
+        let of_scope = || self.scope.namespace(&self.cluster);
+        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
+        let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
+        let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
+        let client = self.cluster.client().await?;
+        let mut reads = Reads::default();
+        let run = self.run_in(client.clone(), &mut reads).await;
+        let run = reads.explain(&client, run).await?;
+        let (rows, jobs) = run.list(namespace.as_deref(), named.as_ref()).await?;
+        Ok((run, rows, jobs))
+    }
+
+    async fn run_in(&self, client: Client, reads: &mut Reads) -> anyhow::Result<Run<'_>> {
+        let given = self.server_namespace.as_deref();
+        arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
+        reads.duties = Some(self.duties(given.unwrap_or(client.default_namespace())));
+        reads.more = LeadingServer::needs(given);
+        let deployed = LeadingServer::find(&client, given, self.settings.is_none() || !self.dry_run).await?;
+        reads.duties = Some(self.duties(&deployed.namespace));
+        if !self.dry_run && deployed.leader.is_none() {
+            deployed.no_leader_elsewhere(&client).await?;
+        }
+        let source = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
+        let metrics = ServerMetrics::new();
+        let ledger = Ledger::default();
+        let watched = ledger.clone();
+        let seen = move |address| watched.mark_seen(address);
+        let stores = Stores::new(client.clone(), metrics.cluster.clone(), seen, |_| ());
+        stores.ask_for_service_cidrs().await;
+        let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
+        let settings = follower.subscribe();
+        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&deployed.namespace)).await?;
+        stores.watch(&settings.borrow().settings);
+        stores.completed().await;
+        stores.control_plane_services().wait_until_listed().await;
+        let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
+        // The user has seen the list, so a Service with ready endpoints may move, too.
+        let allowed = Allowed { any: true, ready: true, seamless: false, load_balancers: self.load_balancers };
+        let reconciler = Reconciler::new(evaluator, client.clone(), &deployed.namespace, metrics.services, allowed);
+        notice(&deployed.settings_notice(&source));
+        let seamless = self.dns.options(&client, self.seamless).await;
+        if let Some(options) = &seamless {
+            notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
+        }
+        let (reconciler, large) = (Arc::new(reconciler), Mutex::default());
+        let run = Run { command: self, client, deployed, source, reconciler, _followed: follower, seamless, large };
+        if !self.dry_run && run.deployed.leader.is_some() {
+            run.check(true).await?;
+        }
+        Ok(run)
+    }
+
+    fn duties(&self, namespace: &str) -> Duties {
+        Duties {
+            namespace: namespace.to_owned(),
+            moves: !self.dry_run,
+            previews_moves: self.dry_run,
+            load_balancers: self.load_balancers,
+            seamless: self.seamless && !self.dry_run,
+            ..Duties::default()
+        }
     }
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
