@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::api_error::error_message;
@@ -108,10 +108,9 @@ impl ServiceName {
                 bail!("Service {named}/{name} is not in namespace {given}: remove --namespace")
             }
             (Some(named), _) => named.clone(),
-            (None, _) => match namespace() {
-                Some(namespace) => namespace,
-                None => bail!("--service {name} needs the namespace of the Service: --namespace NAMESPACE"),
-            },
+            (None, _) => namespace().with_context(|| {
+                format!("--service {name} needs the namespace of the Service: --namespace NAMESPACE")
+            })?,
         };
         Ok(ServiceKey::new(namespace, name.clone()))
     }

@@ -33,6 +33,7 @@ use crate::report::columns::Layout;
 use crate::report::{self, filled_manifests};
 use crate::service_selector::ServiceSelector;
 use crate::snapshot_kinds::{SnapshotKinds, kind_of};
+use crate::text::several;
 
 const HELP: &str = "\
 Examples:
@@ -131,7 +132,8 @@ impl PlanArguments {
             ("--snapshot", self.snapshot.as_slice()),
         ])?;
         let mut given = GivenSettings::read(self.settings.as_deref())?;
-        let of_context = self.namespace_of_context();
+        let has_context = self.namespace.is_none() && self.uses_cluster();
+        let of_context = has_context.then(|| self.connection.namespace()).flatten();
         let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
         let of_manifests = self.settings_objects(&manifests)?;
         // The user chose the settings, which then need not be those of the cluster.
@@ -139,7 +141,13 @@ impl PlanArguments {
         if !of_manifests.is_empty() {
             given = GivenSettings::of_objects("the objects of the manifests", of_manifests);
         }
-        self.tell_skipped(&skipped);
+        if !self.verbose && !skipped.is_empty() {
+            let files = several(skipped.len(), "file");
+            notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
+        }
+        for file in skipped.iter().filter(|_| self.verbose) {
+            notice(&format!("skipped: {file}: no Kubernetes objects"));
+        }
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
         }
@@ -163,9 +171,10 @@ impl PlanArguments {
         input_warnings::print(&live, &there, &manifests);
         let has_pools = !live.settings.nodes.pools.is_empty();
         let is_selected = |manifest: &Manifest| {
-            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
+            let is_selected = |selector: &ServiceSelector| selector.matches(&manifest.object.value());
+            manifest.is_service() && self.selector.as_ref().is_none_or(is_selected)
         };
-        if !manifests.iter().any(|manifest| manifest.is_service() && is_selected(manifest)) && self.selector.is_some() {
+        if self.selector.is_some() && !manifests.iter().any(is_selected) {
             notice(NO_SUCH_LABELS);
         }
         // The manifests of -o yaml have no place for Services that are not among them.
@@ -177,15 +186,12 @@ impl PlanArguments {
         for note in &misplaced.notes {
             notice(&format!("note: {note}"));
         }
-        let is_planned = |manifest: &&Manifest| {
-            (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
-        };
+        let is_planned = |manifest: &&Manifest| is_selected(manifest) || (has_pools && manifest.is_node());
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let mut planner = Planner::new(live.settings.clone(), there);
-        planner.selector = self.selector.clone();
+        let planner = Planner::new(live.settings.clone(), there);
         let bar = progress_bar(planned, "{wide_bar} {pos} of {len}, {eta} to go");
         let (begin, mut done) = (Instant::now(), 0);
-        let mut plan = planner.plan(&manifests, || {
+        let mut plan = planner.plan(&manifests, is_selected, || {
             done += 1;
             if begin.elapsed() >= PROGRESS_DELAY {
                 bar.set_position(done);

@@ -79,13 +79,6 @@ pub enum Output {
 /// Kinds, and all their objects.
 type Found = (Vec<Kind>, Vec<Value>);
 
-#[derive(Default)]
-struct Contents {
-    kinds: Vec<Kind>,
-    objects: Vec<Value>,
-    namespaces: LeaseNamespaces,
-}
-
 impl SnapshotArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
@@ -93,17 +86,18 @@ impl SnapshotArguments {
         let given = GivenSettings::read(self.settings.as_deref())?;
         let settings = Settings::from_value(&given.document_without_cluster()?.document)
             .map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
-        let contents = super::block_on(async {
+        let (found, namespaces) = super::block_on(async {
             let client = self.cluster.client().await?;
             let deployed = LeadingServer::find(&client, self.namespaces.server.as_deref(), false).await?;
             let namespaces = self.namespaces.or(&deployed.lease_namespaces());
-            let contents = read(&client, &settings, &namespaces).await;
+            let found = read(&client, &settings, &namespaces).await;
             let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
             let mut more = may_list_leases(&namespaces);
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
-            Reads { kinds, more, ..Reads::default() }.explain(&client, contents).await
+            let found = Reads { kinds, more, ..Reads::default() }.explain(&client, found).await?;
+            Ok((found, namespaces))
         })?;
-        let text = contents.render(self.output);
+        let text = render(&found, &namespaces, self.output);
         match &self.output_file {
             Some(file) => write_private(file, &text).with_context(|| file.display().to_string())?,
             None => super::output_to(None, &text)?,
@@ -122,20 +116,31 @@ fn write_private(file: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Reads all kinds, page by page. A kind that only improves an audit, and that may not be listed, causes a warning.
-async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Contents> {
-    let mut contents = Contents { namespaces: namespaces.clone(), ..Contents::default() };
+async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Found> {
+    let (mut kinds, mut objects) = Found::default();
     for kind in evidence_kinds(settings) {
-        let (fields, objects) = (watched_fields::of_kind(&kind), &mut contents.objects);
+        let fields = watched_fields::of_kind(&kind);
         let mut add = |object: PartialObject| objects.extend(reduced(&kind, &fields, object));
         api_server_lists::each(client, &kind, &mut add).await?;
-        contents.kinds.push(kind);
+        kinds.push(kind);
     }
     let pools = pool_objects(client).await.map_err(|error| failed("pools can't be listed", &error));
-    contents.add(pools, "needs --settings");
-    contents.add(callers(client).await, "can't tell which Services the control plane calls");
     let leases = leases(client, namespaces).await.map_err(|error| failed("Leases can't be listed", &error));
-    contents.add(leases, "can't tell which addresses are in flight or held");
-    Ok(contents)
+    let others = [
+        (pools, "needs --settings"),
+        (callers(client).await, "can't tell which Services the control plane calls"),
+        (leases, "can't tell which addresses are in flight or held"),
+    ];
+    for (found, without) in others {
+        match found {
+            Ok((more, found)) => {
+                kinds.extend(more);
+                objects.extend(found);
+            }
+            Err(error) => warn(&format!("{error}; an audit of this snapshot {without}")),
+        }
+    }
+    Ok((kinds, objects))
 }
 
 /// The kinds that a decision may ask about, with these settings or with others that name no custom resource.
@@ -150,26 +155,12 @@ fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
     all
 }
 
-impl Contents {
-    fn add(&mut self, found: anyhow::Result<Found>, without: &str) {
-        match found {
-            Ok((kinds, objects)) => {
-                self.kinds.extend(kinds);
-                self.objects.extend(objects);
-            }
-            Err(error) => warn(&format!("{error}; an audit of this snapshot {without}")),
-        }
-    }
-
-    fn render(&self, output: Output) -> String {
-        let mut lines = vec![snapshot_kinds::contents(&self.kinds, &self.namespaces).to_string()];
-        lines.extend(self.objects.iter().map(ToString::to_string));
-        match output {
-            Output::Json => {
-                format!("{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{}\n]}}\n", lines.join(",\n"))
-            }
-            Output::Yaml => format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", lines.join("\n- ")),
-        }
+fn render((kinds, objects): &Found, namespaces: &LeaseNamespaces, output: Output) -> String {
+    let mut lines = vec![snapshot_kinds::contents(kinds, namespaces).to_string()];
+    lines.extend(objects.iter().map(ToString::to_string));
+    match output {
+        Output::Json => format!("{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{}\n]}}\n", lines.join(",\n")),
+        Output::Yaml => format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", lines.join("\n- ")),
     }
 }
 
@@ -377,10 +368,11 @@ mod tests {
     fn snapshot_is_the_same_in_json_and_yaml() {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "ü: \"#\"\n"}}});
         let kinds = vec![kind("v1", "Namespace"), kind("v1", "Node")];
-        let contents = Contents { kinds, objects: vec![object], ..Contents::default() };
-        let (json, yaml) = (read_back(contents.render(Output::Json)), read_back(contents.render(Output::Yaml)));
+        let found = (kinds, vec![object]);
+        let [json, yaml] =
+            [Output::Json, Output::Yaml].map(|output| read_back(render(&found, &LeaseNamespaces::default(), output)));
         assert_eq!(json, yaml);
-        assert_eq!(json[1..], contents.objects);
+        assert_eq!(json[1..], found.1);
         assert_eq!(json[0]["kinds"][1], json!({"apiVersion": "v1", "kind": "Node"}));
     }
 

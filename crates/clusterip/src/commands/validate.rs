@@ -17,7 +17,7 @@ use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_core::settings::{DnsAddress, Mistake};
+use clusterip_core::settings::Mistake;
 use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
 
@@ -148,8 +148,11 @@ async fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::R
         Ok(live) => {
             let mut warnings: Vec<String> = live.warnings.iter().map(ToString::to_string).collect();
             if let Some(cluster) = cluster {
-                let dns = cluster.unused_dns_address(&live).await?;
-                warnings.extend(dns.map(|dns| live.warning((&dns).into()).to_string()));
+                if let Some(dns) = live.settings.pool_with_dns_address() {
+                    let (addresses, name) = (Api::<IPAddress>::all(cluster.client.clone()), dns.address.to_string());
+                    let found = cluster.read(&format!("IPAddress {name}"), addresses.get_opt(&name)).await?;
+                    warnings.extend(found.is_none().then(|| live.warning((&dns).into()).to_string()));
+                }
                 warnings.extend(cluster.warnings_of_services(&live).await);
             }
             let warning = paint(style::WARNING, "warning:") + " ";
@@ -162,14 +165,6 @@ async fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::R
 }
 
 impl Cluster {
-    /// The pool that may hand out the usual address of the cluster's DNS, unless the address is in use.
-    async fn unused_dns_address(&self, live: &LiveSettings) -> anyhow::Result<Option<DnsAddress>> {
-        let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
-        let (addresses, name) = (Api::<IPAddress>::all(self.client.clone()), dns.address.to_string());
-        let found = self.read(&format!("IPAddress {name}"), addresses.get_opt(&name)).await?;
-        Ok(found.is_none().then_some(dns))
-    }
-
     /// The result of a request for `what`, or an error that lists the missing permissions.
     async fn read<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
         let found = request.await.map_err(|error| failed(format!("{what} can't be read"), &error));

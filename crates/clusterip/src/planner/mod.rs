@@ -29,7 +29,6 @@ use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, misspelled_fields};
 use self::nodes::RangeUsage;
 use crate::audit::misplaced_services::MisplacedService;
 use crate::external::plan_state::PlanState;
-use crate::service_selector::ServiceSelector;
 use crate::usage::{self, PoolUsage};
 
 /// A plan, as `-o json` prints it.
@@ -73,8 +72,6 @@ pub struct Planner {
     external: PlanState,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
-    /// Which Services of the manifests are planned. The addresses that the others name count as used.
-    pub(crate) selector: Option<ServiceSelector>,
 }
 
 impl Planner {
@@ -96,12 +93,18 @@ impl Planner {
             }
         }
         let snapshot = Arc::new(RwLock::new(snapshot));
-        Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
+        Self { settings, snapshot, existing, existing_nodes, external, api_server }
     }
 
-    /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
-    /// exist already, are known before the first Service is planned. `progress` is called after each Service and Node.
-    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut()) -> Plan {
+    /// Plans the selected Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks
+    /// that exist already or that other Services name, are known before the first Service is planned. `progress` is called
+    /// after each Service and Node.
+    pub fn plan(
+        mut self,
+        manifests: &[Manifest],
+        is_selected: impl Fn(&Manifest) -> bool,
+        mut progress: impl FnMut(),
+    ) -> Plan {
         each_object(manifests, |manifest, object| {
             self.api_server.add_namespace(object);
             // A Service that exists keeps its address, whatever its manifest says about it.
@@ -118,9 +121,6 @@ impl Planner {
             let object = manifest.object.value();
             self.external.add_pending(index, &planned_key(&object, index).to_string(), &object);
         }
-        let selector = self.selector.take();
-        let is_selected =
-            |manifest: &Manifest| selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()));
         let mut rows = Vec::new();
         for (index, manifest) in services().filter(|(_, manifest)| is_selected(manifest)) {
             rows.push(self.plan_service(index, manifest));

@@ -27,7 +27,6 @@ use crate::commands::missing_permissions::Reads;
 use crate::commands::read_snapshot;
 use crate::commands::terminal::{notice, warn};
 use crate::planner::api_server_rules::is_namespace;
-use crate::text::several;
 
 /// The objects of the cluster, and the settings of its pool objects with their name, unless the user gave others.
 pub(super) type Cluster = (Vec<Value>, Option<(WrittenSettings, String)>);
@@ -72,24 +71,8 @@ impl PlanArguments {
         manifest_files::load(&paths, namespace)
     }
 
-    fn uses_cluster(&self) -> bool {
+    pub(super) fn uses_cluster(&self) -> bool {
         self.cluster || self.connection.name_a_cluster()
-    }
-
-    pub(super) fn namespace_of_context(&self) -> Option<String> {
-        let is_wanted = self.namespace.is_none() && self.uses_cluster();
-        is_wanted.then(|| self.connection.namespace()).flatten()
-    }
-
-    pub(super) fn tell_skipped(&self, skipped: &[String]) {
-        if self.verbose {
-            for file in skipped {
-                notice(&format!("skipped: {file}: no Kubernetes objects"));
-            }
-        } else if !skipped.is_empty() {
-            let files = several(skipped.len(), "file");
-            notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
-        }
     }
 
     /// Reads the cluster. `given` are the settings of the user if `are_settings_given`, and otherwise those of K2s.
