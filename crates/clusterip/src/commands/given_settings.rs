@@ -42,11 +42,6 @@ impl GivenSettings {
         Ok(Self { name: source.name, content: if is_empty { defaults() } else { content } })
     }
 
-    /// Settings that are objects of the API `clusterip-policy.io`, and perhaps ServiceCIDR objects that they select.
-    pub fn of_objects(name: &str, objects: Vec<Value>) -> Self {
-        Self { name: name.to_owned(), content: SettingsFile::Objects(objects) }
-    }
-
     pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<WrittenSettings> {
         self.content.document(cluster).map_err(|error| unusable(&self.name, error))
     }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::live_settings::{LiveSettings, SettingsFile};
 use clusterip_cluster::lookups::field_mask::Mask;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::Manifest;
@@ -139,7 +139,8 @@ impl PlanArguments {
         // The user chose the settings, which then need not be those of the cluster.
         let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
         if !of_manifests.is_empty() {
-            given = GivenSettings::of_objects("the objects of the manifests", of_manifests);
+            let name = "the objects of the manifests".to_owned();
+            given = GivenSettings { name, content: SettingsFile::Objects(of_manifests) };
         }
         if !self.verbose && !skipped.is_empty() {
             let files = several(skipped.len(), "file");

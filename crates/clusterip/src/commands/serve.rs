@@ -11,12 +11,10 @@ use std::process::ExitCode;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::replica_claims::ClaimStore;
 use clusterip_cluster::shutdown::shutdown_signal;
-use kube::Client;
 
 use super::arguments::DnsArguments;
 use crate::webhook::admission::OnError;
@@ -168,10 +166,6 @@ impl ServeArguments {
             running = self.start(files) => running?,
         };
         running.until_shutdown(shutdown).await
-    }
-
-    fn settings_source(&self, client: &Client) -> SettingsSource {
-        SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
     }
 
     fn duties(&self, namespace: &str) -> Duties {

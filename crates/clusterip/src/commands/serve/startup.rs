@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::http::status::Scrapes;
-use clusterip_cluster::live_settings::{LiveSettings, list_if_defined, report_missing_permissions, start_following};
+use clusterip_cluster::live_settings::{
+    LiveSettings, SettingsSource, list_if_defined, report_missing_permissions, start_following,
+};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::watch::stores::Stores;
@@ -85,7 +87,8 @@ impl ServeArguments {
             move |change| collected.add(change),
         );
         stores.ask_for_service_cidrs().await;
-        let (source, duties) = (self.settings_source(&client), self.duties(&namespace));
+        let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
+        let duties = self.duties(&namespace);
         let origin = SettingsOrigin::from(&source);
         let about = About { cluster: None, settings: Some(source.to_string()), made: None };
         let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
