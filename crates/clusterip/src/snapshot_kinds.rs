@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
@@ -56,14 +56,14 @@ impl SnapshotKinds {
     pub fn check(&self, settings: &Settings) -> anyhow::Result<()> {
         self.check_not_empty()?;
         let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");
-        match self.has("v1", "Service") {
-            _ if self.has_address || has_nodes => Ok(()),
-            // The manifests were not applied to a cluster.
-            true => bail!(
-                "no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}"
-            ),
-            false => bail!("no Services, but every cluster has some: {REMEDY}"),
-        }
+        let is_usable = self.has_address || has_nodes;
+        ensure!(is_usable || self.has("v1", "Service"), "no Services, but every cluster has some: {REMEDY}");
+        // The manifests were not applied to a cluster.
+        ensure!(
+            is_usable,
+            "no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}"
+        );
+        Ok(())
     }
 
     /// What an audit of the snapshot must say about it.

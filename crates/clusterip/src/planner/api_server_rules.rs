@@ -171,11 +171,9 @@ fn invalid(service: &Value) -> Vec<String> {
 /// The addresses that an update would change. The API server lets a Service keep its addresses for life.
 fn changed(old: &Value, new: &Value) -> Vec<String> {
     let address = |service: &Value, index: usize| {
-        let path = format!("/spec/clusterIPs/{index}");
-        let listed = service.pointer(&path).and_then(Value::as_str);
+        let listed = service.pointer(&format!("/spec/clusterIPs/{index}")).and_then(Value::as_str);
         let primary = service.pointer("/spec/clusterIP").and_then(Value::as_str);
-        let found = if index == 0 { primary.filter(|text| !text.is_empty()).or(listed) } else { listed };
-        found.map(str::to_owned)
+        primary.filter(|text| index == 0 && !text.is_empty()).or(listed).map(str::to_owned)
     };
     let mut reasons = Vec::new();
     for (index, path) in ["spec.clusterIP", "spec.clusterIPs[1]"].into_iter().enumerate() {

@@ -36,22 +36,21 @@ impl PlanArguments {
     pub(super) fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
         let may_be_part =
             |manifest: &&Manifest| is_settings_api(&manifest.api_version) || manifest.kind == "ServiceCIDR";
-        let parts = manifests.iter().filter(may_be_part);
-        let objects = || parts.clone().map(|manifest| (&manifest.origin, manifest.object.value()));
-        let Some((origin, object)) = objects().find(|(_, object)| is_settings_object(object)) else {
+        let parts = manifests.iter().filter(may_be_part).map(|manifest| (&manifest.origin, manifest.object.value()));
+        let parts: Vec<_> = parts.filter(|(_, object)| is_settings_object(object) || is_service_cidr(object)).collect();
+        let Some((origin, object)) = parts.iter().find(|(_, object)| is_settings_object(object)) else {
             return Ok(Vec::new());
         };
         if let Some(file) = &self.settings {
             bail!(
                 "{origin}: {} {} is settings, but --settings names other ones ({}): omit --settings, or leave the \
                  object out",
-                object::kind(&object),
-                object::name(&object),
+                object::kind(object),
+                object::name(object),
                 file.display()
             );
         }
-        let is_part = |object: &Value| is_settings_object(object) || is_service_cidr(object);
-        Ok(objects().map(|(_, object)| object).filter(is_part).collect())
+        Ok(parts.into_iter().map(|(_, object)| object).collect())
     }
 
     pub(super) fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
