@@ -188,7 +188,7 @@ pub(crate) fn of_text(
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
     }
     collector.kinds.check(settings).with_context(|| format!("snapshot: {}", text.name))?;
-    let notes = collector.kinds.notes(settings);
+    let notes = collector.kinds.note(settings).into_iter().collect();
     Ok(collector.end(notes))
 }
 
