@@ -1,6 +1,7 @@
 //! Whether Services may have their external addresses, how those of the pools are used and held, and the problems.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
@@ -8,7 +9,7 @@ use clusterip_cluster::external::assignment_builder::{assignments, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::claimed;
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
-use clusterip_core::address::{Family, Span};
+use clusterip_core::address::{Family, Span, Withholding};
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
@@ -19,18 +20,16 @@ use clusterip_failover::holders::HolderSnapshot;
 use ipnet::IpNet;
 
 use super::AuditInput;
-use super::model::{
-    self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State, WithheldReason,
-};
+use super::model::{self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State};
 use crate::service_placement::without_subject;
-use crate::text::joined;
+use crate::text::{first_few, joined};
 use crate::usage::{self, Usage};
 
 /// A Service that has external addresses or is to have some.
 pub(super) struct ExternalPlacement {
     service: Arc<StoredService>,
+    /// Whether the Service is to have an external address.
     served: bool,
-    /// The recorded addresses, inside and outside of pools.
     recorded: Vec<IpAddr>,
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     claims: Vec<(&'static str, IpAddr)>,
@@ -152,7 +151,7 @@ pub fn range(
     let in_flight = |address: &ExternalAddress| (address.address, address.state == State::InFlight);
     let usage = Usage::of_addresses(&candidates, addresses.iter().map(in_flight));
     let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
-    let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: WithheldReason::Excluded };
+    let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: Withholding::Excluded };
     ExternalRange {
         range: range.to_string(),
         first: range.first(),
@@ -165,12 +164,8 @@ pub fn range(
 }
 
 fn around(range: &Span) -> IpNet {
-    let (first, last) = range.numbers().into_inner();
-    let differ = first ^ last;
-    let bits = range.family().bits();
-    let length = u32::from(bits) - (u128::BITS - differ.leading_zeros());
-    let length = u8::try_from(length).unwrap_or_default();
-    IpNet::new(range.first(), length).map_or_else(|_| range.first().into(), |net| net.trunc())
+    let first = IpNet::from(range.first());
+    iter::successors(Some(first), IpNet::supernet).find(|net| net.contains(&range.last())).unwrap_or(first)
 }
 
 fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &mut Vec<Finding>) {
@@ -221,19 +216,14 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
 }
 
 fn of_shared(settings: &ExternalSettings, used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
-    // A message lists only the first few Services: each of the others has a finding of its own.
-    const SHOWN: usize = 3;
     let shared = used.values().filter(|used| used.services.len() > 1);
     for ExternalAddress { address, services, .. } in shared {
         for (index, one) in services.iter().enumerate() {
             let others = services.iter().enumerate().filter(|(other, _)| *other != index);
             let others =
                 others.map(|(_, ExternalUse { namespace, name, by })| format!("Service {namespace}/{name} ({by})"));
-            let mut words: Vec<String> = others.take(SHOWN).collect();
-            if services.len() - 1 > SHOWN {
-                words.push(format!("{} more", services.len() - 1 - SHOWN));
-            }
-            let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
+            let others = first_few(others, |more| format!("{more} more"));
+            let message = format!("{address} is used by it ({}), and also by {others}", one.by);
             let remedy = "let only one of them keep the address: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let key = ServiceKey::new(&one.namespace, &one.name);
@@ -242,8 +232,7 @@ fn of_shared(settings: &ExternalSettings, used: &BTreeMap<IpAddr, ExternalAddres
     }
 }
 
-/// Adds the assigned addresses that no living node holds, and the addresses that a node holds although no Service
-/// has them. `nodes` is whether any Node is known.
+/// Adds the assigned addresses that no living node holds, and those that a node holds although no Service has them.
 fn of_holders(
     settings: &ExternalSettings,
     assigned: &Assignments,

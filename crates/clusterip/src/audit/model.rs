@@ -49,35 +49,18 @@ pub struct Range {
 
 /// Consecutive addresses that are not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Span<A = IpAddr, W = WithheldReason> {
+pub struct Span<A = IpAddr, W = Withholding> {
     pub first: A,
     pub last: A,
     pub why: W,
 }
 
-/// Consecutive blocks that are never assigned.
 pub type BlockSpan = Span<IpNet, WithheldBlock>;
 
 impl From<WithheldSpan> for Span {
     fn from(WithheldSpan { span, why }: WithheldSpan) -> Self {
-        let why = match why {
-            Withholding::ByHand => WithheldReason::Reserved,
-            Withholding::Excluded => WithheldReason::Excluded,
-            Withholding::ForService => WithheldReason::ForService,
-        };
         Self { first: span.first(), last: span.last(), why }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum WithheldReason {
-    /// `reserved` of the pool.
-    Reserved,
-    /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
-    Excluded,
-    /// `reservations` of the pool: only one Service gets it.
-    ForService,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -147,8 +130,7 @@ pub struct BlockRange {
     pub counts: Usage,
     /// The blocks that are never assigned, in order, as few spans as possible.
     pub withheld: Vec<BlockSpan>,
-    /// Every block of a Node that has addresses of the range, in order, whatever its size. A block that several
-    /// Nodes have is listed once for each Node.
+    /// Every block that has addresses of the range, in order, whatever its size, once for each Node that has it.
     pub blocks: Vec<Block>,
 }
 
@@ -187,7 +169,6 @@ pub struct ExternalRange {
     #[serde(serialize_with = "usage::external_json")]
     pub counts: Usage,
     pub withheld: Vec<Span>,
-    /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
 }
 
@@ -196,7 +177,7 @@ pub struct ExternalAddress {
     pub address: IpAddr,
     pub state: State,
     pub services: Vec<ExternalUse>,
-    /// The node that holds the address according to its claim.
+    /// According to the claim of the address.
     pub holder: Option<Holder>,
 }
 

@@ -17,7 +17,7 @@ use self::input::PlanInput;
 use super::arguments::NO_SUCH_LABELS;
 use super::given_settings;
 use super::terminal::{Heartbeat, Progress, TerminalOptions, notice};
-use crate::audit::misplaced_services::MisplacedServices;
+use crate::audit::services::MisplacedServices;
 use crate::planner::Planner;
 use crate::report::columns::Layout;
 use crate::report::{self, filled_manifests};

@@ -22,9 +22,8 @@ struct Filling {
     record: Option<String>,
 }
 
-/// The texts of `sources` as one document stream, unchanged except for the addresses of allocated Services, the
-/// record of their external addresses, and the blocks of allocated Nodes. A record that admission is going to
-/// remove stays in the text.
+/// The texts of `sources` as one document stream, in which only addresses, blocks and records of external addresses
+/// change. A record that admission is going to remove stays in the text.
 pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) -> anyhow::Result<String> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });

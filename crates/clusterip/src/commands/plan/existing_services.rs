@@ -12,7 +12,7 @@ use clusterip_cluster::watch::kinds;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::{Value, json};
 
-use crate::audit::misplaced_services::MisplacedServices;
+use crate::audit::services::MisplacedServices;
 use crate::audit::source;
 use crate::service_selector::ServiceSelector;
 

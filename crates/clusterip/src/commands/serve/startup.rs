@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::running::{Election, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
-use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
+use crate::audit::services::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
 use crate::leader::{Candidate, Gate};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
