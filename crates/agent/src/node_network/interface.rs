@@ -169,11 +169,9 @@ async fn index_of_default_route(handle: &Handle) -> Result<Option<u32>> {
     let ipv4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
     let ipv6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
     for family in [ipv4, ipv6] {
-        let routes = handle.route().get(family).execute();
-        let routes: Result<Vec<RouteMessage>, _> = routes.try_collect().await;
+        let routes: Result<Vec<RouteMessage>, _> = handle.route().get(family).execute().try_collect().await;
         let routes = routes.map_err(|error| anyhow!("can't list the routes of the kernel: {}", reason(&error)))?;
-        let default = routes.iter().filter_map(default_route).min_by_key(|(metric, _)| *metric);
-        if let Some((_, index)) = default {
+        if let Some((_, index)) = routes.iter().filter_map(default_route).min_by_key(|(metric, _)| *metric) {
             return Ok(Some(index));
         }
     }
@@ -202,15 +200,13 @@ fn length(address: IpAddr) -> u8 {
 
 /// The address of a message: the local one if the message also has that of a peer.
 fn of(message: &AddressMessage) -> Option<IpAddr> {
-    let local = message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(address) => Some(*address),
-        _ => None,
-    });
-    let of_interface = |attribute: &AddressAttribute| match attribute {
-        AddressAttribute::Address(address) => Some(*address),
+    let address = |attribute: &AddressAttribute| match attribute {
+        AddressAttribute::Local(address) => Some((true, *address)),
+        AddressAttribute::Address(address) => Some((false, *address)),
         _ => None,
     };
-    local.or_else(|| message.attributes.iter().find_map(of_interface))
+    let addresses = message.attributes.iter().filter_map(address);
+    addresses.max_by_key(|(is_local, _)| *is_local).map(|(_, address)| address)
 }
 
 fn ours(message: &AddressMessage) -> bool {

@@ -122,8 +122,8 @@ impl Network for LinuxNetwork {
 
 const MAX_RANGES: usize = 64;
 
-/// How many addresses a transaction changes, and how many it writes again, so that its time does not grow with the addresses that the node holds. But
-/// `nft` first reads all chains of the node, of which kube-proxy has one for each endpoint of each port.
+/// How many addresses a transaction changes or writes again, so that its time does not grow with all that the node holds.
+/// But `nft` first reads all chains of the node, of which kube-proxy has one for each endpoint of each port.
 const AT_ONCE: usize = 16;
 
 /// Longer than the time limit of a step on the network: a step that was given up waits again when it is repeated.

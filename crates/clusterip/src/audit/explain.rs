@@ -1,4 +1,4 @@
-//! Explains why one Service has its address.
+//! Explains why one Service has its address. docs/audit.md describes the fields.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -34,13 +34,10 @@ pub(crate) struct Explanation {
     pub namespace: String,
     pub name: String,
     pub addresses: Vec<AddressLocation>,
-    /// Whether a person chose the addresses; `null` if the Service has no address, or no `metadata.managedFields`.
     pub by_hand: Option<bool>,
-    /// What the policy would decide if the Service were created now without an address.
     pub decision: Verdict,
     pub pool: Option<String>,
     pub evidence: Option<Report>,
-    /// What the policy looked up, in order. Workloads that the Service does not select don't count.
     pub asked: Vec<Asked>,
     pub warnings: Vec<String>,
     pub reason: Option<String>,
@@ -56,7 +53,6 @@ pub(crate) struct AddressLocation {
     pub address: IpAddr,
     pub pool: Option<String>,
     pub range: Option<IpNet>,
-    /// Why the pool never assigns the address; `null` if it may.
     pub withheld: Option<Withholding>,
 }
 

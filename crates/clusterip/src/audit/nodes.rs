@@ -20,7 +20,15 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
         return None;
     }
     let placed = place_all(settings, snapshot);
-    let blocks: Vec<Block> = placed.iter().flat_map(blocks).collect();
+    let block = |node: &NodePlacement<'_>, placed: &PlacedBlock<'_>| Block {
+        block: placed.block,
+        state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
+        node: node.name.clone(),
+        pool: node.pool.map(|pool| pool.name.clone()),
+        evidence: node.evidence.clone().or_else(|| node.reason.clone()),
+    };
+    let blocks = placed.iter().flat_map(|node| node.blocks.iter().map(move |placed| block(node, placed)));
+    let blocks: Vec<Block> = blocks.collect();
     let pools = settings.nodes.pools.iter().map(|pool| {
         let ranges = pool.cidrs.iter().filter_map(|cidr| range(settings, pool, *cidr, &blocks));
         Pool { name: pool.name.clone(), ranges: ranges.collect() }
@@ -45,17 +53,6 @@ fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<Nod
         NodePlacement::of(settings, &unassigned, &node.blocks, &held)
     };
     nodes.iter().map(placed).collect()
-}
-
-fn blocks(node: &NodePlacement<'_>) -> impl Iterator<Item = Block> {
-    let NodePlacement { name, pool, evidence, reason, blocks } = node;
-    blocks.iter().map(|placed| Block {
-        block: placed.block,
-        state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
-        node: name.clone(),
-        pool: pool.map(|pool| pool.name.clone()),
-        evidence: evidence.clone().or_else(|| reason.clone()),
-    })
 }
 
 /// The usage of a range; `None` if it can't be divided into blocks, which validated settings rule out.

@@ -1,5 +1,6 @@
 //! Reads a cluster at one moment. To save memory, each object is reduced to the needed fields as soon as it arrives.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
@@ -140,16 +141,14 @@ pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     objects_in(text, |object| is_settings_object(object) || is_service_cidr(object))
 }
 
-pub(crate) fn service_cidrs(text: &ManifestText) -> Vec<Value> {
-    objects_in(text, is_service_cidr)
-}
-
-fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let add = |found: &mut Vec<Value>, object| {
-        found.extend(Some(object).filter(&is_part));
+pub(crate) fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let found = RefCell::new(Vec::new());
+    let add = |(): &mut (), object| {
+        found.borrow_mut().extend(Some(object).filter(&is_part));
         Ok(())
     };
-    collected(text, Vec::new, add).unwrap_or_default()
+    let _ = collected(text, || found.borrow_mut().clear(), add);
+    found.into_inner()
 }
 
 /// Adds each object of a snapshot to what `new` returns.

@@ -97,12 +97,10 @@ fn cells(row: &Row) -> Vec<String> {
     let evidence = row.evidence.as_ref().map(|report| harmless(&evidence(report, short)));
     let message = row.message.as_ref().filter(|_| matches!(row.decision, Verdict::Unchanged(_)));
     let unchanged = message.map(|message| format!("unchanged: {}", harmless(message)));
-    let evidence = match (evidence, unchanged) {
-        (None, Some(unchanged)) => paint(style::FAINT, &unchanged),
-        // The evidence about a Service that stays unchanged shows whether its address fits.
-        (Some(evidence), Some(unchanged)) => paint(style::FAINT, &format!("{unchanged}; {evidence}")),
-        (Some(evidence), None) => evidence,
-        (None, None) => paint(style::FAINT, "-"),
+    // The evidence about a Service that stays unchanged shows whether its address fits.
+    let evidence = match (joined(unchanged.iter().chain(&evidence), "; "), unchanged) {
+        (text, None) if !text.is_empty() => text,
+        (text, _) => paint(style::FAINT, if text.is_empty() { "-" } else { &text }),
     };
     let names = row.namespace.iter().chain([&row.name]).map(|text| harmless(text));
     names.chain([harmless(row.pool.as_deref().unwrap_or("-")), paint(style, &given), evidence]).collect()
@@ -137,8 +135,8 @@ fn used_blocks(ranges: &[RangeUsage]) -> String {
 
 fn misplaced_totals(misplaced: &[MisplacedService]) -> String {
     let (all, to_move) = (misplaced.len(), misplaced.iter().filter(|service| service.moves).count());
-    let services = if all == 1 { "Service" } else { "Services" };
-    format!("{all} existing {services} misplaced with these settings: {to_move} to move, {} stay", all - to_move)
+    let services = several(all, "existing Service");
+    format!("{services} misplaced with these settings: {to_move} to move, {} stay", all - to_move)
 }
 
 #[derive(Serialize)]
