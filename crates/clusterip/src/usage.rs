@@ -21,7 +21,6 @@ pub struct Usage {
     pub used: u128,
     /// Usable, and in flight: claimed by a server, or kept by a move in progress.
     pub in_flight: u128,
-    /// Usable, and free now.
     pub free: u128,
     /// Blocks and external addresses that are never assigned. Of the addresses for Services, only those that are kept
     /// for addresses set by hand or reserved for one Service.

@@ -6,7 +6,6 @@
 //! address`; kernels before 5.18 drop the protocol of an address silently.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow, bail, ensure};
 use futures::TryStreamExt;
@@ -15,6 +14,7 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMe
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::{Handle, LinkGetRequest, RouteMessageBuilder, new_connection};
+use tokio::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
 #[error("interface {0} does not exist: name one of those that `ip link` lists")]
@@ -73,29 +73,20 @@ impl Interface {
         Ok(Self { name, index: link.header.index, handle })
     }
 
-    /// Checks that the interface transmits frames: it is up, and so is its link.
-    pub async fn check_up(&self) -> Result<()> {
-        let link = link(self.handle.link().get().match_index(self.index), &self.name).await?;
-        let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-        ensure!(is_up, "interface {} or its link is down: it transmits no frames", self.name);
-        Ok(())
-    }
-
-    /// Adds `address` to the interface, unless it is there. After `valid`, in whole seconds, the kernel removes it, unless
-    /// this is called again. Returns whether it was added.
+    /// Adds `address` to the interface, unless it is there. The kernel removes it up to a second before `until`, unless this
+    /// is called again. Returns whether it was added.
     ///
     /// The address is *deprecated* from the beginning: it answers, but the node does not choose it as the source of its
     /// own connections, which would break when the address moves. There is no duplicate address detection, because it
     /// would keep the address from answering for seconds.
-    pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<bool> {
+    pub async fn hold(&self, address: IpAddr, until: Instant) -> Result<bool> {
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address == Ipv4Addr::BROADCAST
         {
             bail!("can't hold {address}: it is not the address of a single host");
         }
-        let seconds = u32::try_from(valid.as_secs()).ok().filter(|seconds| (1..FOREVER).contains(seconds));
-        let seconds = seconds.ok_or_else(|| {
-            anyhow!("can't hold {address} for {valid:?}: a lifetime is between 1 second and 136 years")
-        })?;
+        let link = link(self.handle.link().get().match_index(self.index), &self.name).await?;
+        let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
+        ensure!(is_up, "interface {} or its link is down: it transmits no frames", self.name);
         // An address can be present twice, with two prefix lengths.
         let mut there = self.messages().await?;
         there.retain(|message| of(message) == Some(address));
@@ -104,6 +95,12 @@ impl Interface {
             "another program has added {address} to interface {}: remove it, or exclude it from the pool",
             self.name
         );
+        // As late as possible: the kernel must not keep the address after `until`.
+        let left = until.saturating_duration_since(Instant::now()).as_secs();
+        let seconds = u32::try_from(left).ok().filter(|seconds| (1..FOREVER).contains(seconds));
+        let seconds = seconds.ok_or_else(|| {
+            anyhow!("can't hold {address} for {left} s: a lifetime is between 1 second and 136 years")
+        })?;
         let mut request = self.handle.address().add(self.index, address, length(address)).replace();
         let mut lifetime = CacheInfo::default();
         lifetime.ifa_valid = seconds;

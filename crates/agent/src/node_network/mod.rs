@@ -80,11 +80,6 @@ impl LinuxNetwork {
         }
         Ok(found)
     }
-
-    async fn put(&self, interface: &Interface, address: IpAddr, until: Instant) -> Result<bool> {
-        interface.check_up().await?;
-        interface.hold(address, until.saturating_duration_since(Instant::now())).await
-    }
 }
 
 impl Network for LinuxNetwork {
@@ -92,12 +87,10 @@ impl Network for LinuxNetwork {
         // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
         self.firewall.set(address, Some(ranges(ports.iter()))).await?;
         let interface = self.interface();
-        Ok(match self.put(&interface, address, until).await {
-            Err(error) if error.is::<NoInterface>() => {
-                self.put(&self.found_again(&interface).await?, address, until).await?
-            }
-            added => added?,
-        })
+        match interface.hold(address, until).await {
+            Err(error) if error.is::<NoInterface>() => self.found_again(&interface).await?.hold(address, until).await,
+            added => added,
+        }
     }
 
     async fn release(&self, address: IpAddr) -> Result<()> {

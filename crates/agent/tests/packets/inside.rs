@@ -14,6 +14,7 @@ use clusterip_agent::node_network::{Announcer, Interface, lenient_arp};
 use clusterip_failover::assignments::{Port, Protocol};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 /// Runs commands until the input ends.
 pub fn run_commands() {
@@ -55,8 +56,8 @@ impl Inside {
                 self.interface.as_ref().unwrap().name.clone()
             }
             ["hold", address, milliseconds] => {
-                let valid = Duration::from_millis(milliseconds.parse()?);
-                match block_on.block_on(interface().hold(address.parse()?, valid))? {
+                let until = Instant::now() + Duration::from_millis(milliseconds.parse()?);
+                match block_on.block_on(interface().hold(address.parse()?, until))? {
                     true => "added".to_owned(),
                     false => "renewed".to_owned(),
                 }
@@ -64,10 +65,6 @@ impl Inside {
             ["release", address] => {
                 block_on.block_on(interface().release(address.parse()?))?;
                 "released".to_owned()
-            }
-            ["up"] => {
-                block_on.block_on(interface().check_up())?;
-                "up".to_owned()
             }
             ["held"] => format!("{:?}", block_on.block_on(interface().held())?),
             ["announce", address] => {

@@ -56,7 +56,6 @@ pub(crate) struct AddressLocation {
     pub withheld: Option<Withholding>,
 }
 
-/// Why `clusterip move` does nothing, if it refuses the settings.
 const REFUSES: &str = "but refuses the settings: they don't fit the Service ranges of the cluster";
 
 pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation> {

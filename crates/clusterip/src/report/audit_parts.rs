@@ -117,7 +117,6 @@ impl Sort {
         self == Self::Nodes
     }
 
-    /// The columns of numbers, as a table for people shows them.
     pub(super) fn columns(self) -> Vec<Column> {
         match self {
             Self::Services => vec![USABLE, USED, IN_FLIGHT, FREE, withheld("Reserved"), USED_ANYWAY],

@@ -28,14 +28,12 @@ impl Layout {
     }
 }
 
-/// One text for each row, behind `indent` blanks. A last cell that is too long for the layout continues below its
-/// beginning, so that the text of a row may have several lines. Colour codes have no width.
+/// One text for each row, behind `indent` blanks. A last cell that is too long continues below its beginning.
 pub fn lines(rows: impl IntoIterator<Item = Vec<String>>, indent: usize, layout: Layout) -> Vec<String> {
     aligned(rows.into_iter().collect(), indent, GAP, layout)
 }
 
-/// The lines of a table whose last column is a bar. `rows` returns the rows for a bar of a given length: the bar is
-/// shortened until the lines fit, and at last the columns move together.
+/// `rows` returns the rows for a bar of a given length, which is shortened until they fit. At last the columns move together.
 pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, layout: Layout) -> Vec<String> {
     let any = Layout { width: None, ..layout };
     let attempts = [(longest, GAP), (longest / 2, GAP), (longest / 4, GAP), (0, GAP)];
@@ -44,7 +42,6 @@ pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, 
     attempts.find(|lines| lines.iter().all(fits)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
 }
 
-/// The lines of a table.
 pub fn table(titles: &[&str], rows: impl Iterator<Item = Vec<String>>, layout: Layout) -> Vec<String> {
     table_with_remarks(titles, rows.map(|cells| (cells, Vec::new())), layout)
 }

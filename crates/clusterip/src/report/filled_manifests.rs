@@ -18,7 +18,6 @@ struct Filling {
     fields: Fields,
     /// The addresses or blocks; empty if they do not change.
     values: Vec<String>,
-    /// The record of external addresses, if it changes.
     record: Option<String>,
 }
 

@@ -103,7 +103,6 @@ impl fmt::Display for About {
     }
 }
 
-/// The pools of one sort: a table of their ranges, and a section for each pool.
 struct PoolTable<'a> {
     sort: Sort,
     columns: Vec<&'static str>,

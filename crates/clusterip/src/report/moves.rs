@@ -69,7 +69,6 @@ fn cells(row: &Row, methods: bool) -> Vec<String> {
     cells
 }
 
-/// The result of each move: what happened, or why the Service was not moved.
 pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
 
 #[derive(Debug, Error)]

@@ -11,7 +11,6 @@ use serde::{Serialize, Serializer};
 use super::audit_table;
 use super::columns::{self, Layout, paint};
 use crate::audit::model::Finding;
-use crate::audit::services::MisplacedService;
 use crate::planner::nodes::RangeUsage;
 use crate::planner::{AddressSource, ExternalRow, Plan, Row};
 use crate::text::{joined, rounded, several};
@@ -56,7 +55,10 @@ pub fn table(plan: &Plan, layout: Layout) -> String {
     if !plan.misplaced.is_empty() {
         let findings: Vec<Finding> = plan.misplaced.iter().map(|service| service.finding.clone()).collect();
         sections.extend(audit_table::groups(&findings, layout));
-        sums.push(misplaced_totals(&plan.misplaced));
+        let (all, to_move) = (findings.len(), plan.misplaced.iter().filter(|service| service.moves).count());
+        let services = several(all, "existing Service");
+        let stay = all - to_move;
+        sums.push(format!("{services} misplaced with these settings: {to_move} to move, {stay} stay"));
     }
     sections.push(sums.iter().map(|sum| columns::paragraph(sum, 0, 2, layout)).collect());
     columns::sections(sections)
@@ -131,12 +133,6 @@ fn used_blocks(ranges: &[RangeUsage]) -> String {
         format!("; {pool}{range} {} of {} blocks used", rounded(usage.used), rounded(usage.usable))
     };
     ranges.iter().map(of_range).collect()
-}
-
-fn misplaced_totals(misplaced: &[MisplacedService]) -> String {
-    let (all, to_move) = (misplaced.len(), misplaced.iter().filter(|service| service.moves).count());
-    let services = several(all, "existing Service");
-    format!("{services} misplaced with these settings: {to_move} to move, {} stay", all - to_move)
 }
 
 #[derive(Serialize)]
