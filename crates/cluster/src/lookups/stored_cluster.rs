@@ -13,6 +13,7 @@ use clusterip_core::settings::{Lookups, Settings};
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
+use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -20,6 +21,14 @@ use super::snapshot::{MAX_STEPS, Snapshot};
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare, ShareExceeded, Shares};
 use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
+
+/// What a decision looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// A kind of workload, or an object by its name.
+    pub what: String,
+    pub found: usize,
+}
 
 /// The Service or Node that a decision is about.
 #[derive(Clone, Debug)]
@@ -53,6 +62,8 @@ pub struct StoredCluster {
     reserved: RefCell<Vec<IpAddr>>,
     /// Why the claim of an address failed.
     failed_claim: RefCell<Option<ClaimError>>,
+    /// The look-ups so far, except those of addresses and blocks, if someone wants to know them.
+    pub asked: RefCell<Option<Vec<Asked>>>,
 }
 
 /// Why external addresses can't be reserved.
@@ -115,6 +126,7 @@ impl StoredCluster {
             left: Cell::new(MAX_STEPS),
             reserved: RefCell::default(),
             failed_claim: RefCell::default(),
+            asked: RefCell::default(),
         }
     }
 
@@ -218,6 +230,29 @@ impl StoredCluster {
         let is_own = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
         Ok(is_claimed || (is_kept && self.claims.as_ref().is_some_and(is_own)))
     }
+
+    /// A copy of what `find` finds by this name, unless it can't be read.
+    fn look_up<T: Clone>(
+        &self,
+        api_version: &str,
+        kind: &str,
+        name: &str,
+        find: impl for<'s> FnOnce(&'s Snapshot) -> Option<Result<&'s T, &'s TypeMismatch>>,
+    ) -> Result<Option<T>, LookupError> {
+        let (resource, snapshot) = (Resource { api_version, kind }, self.snapshot());
+        let found = resource.check(&snapshot).and_then(|()| {
+            let found = find(&snapshot).transpose();
+            found.map(|found| found.cloned()).map_err(|mismatch| resource.malformed(mismatch.to_string()))
+        });
+        self.note(|| format!("{kind} {name}"), usize::from(matches!(found, Ok(Some(_)))));
+        found
+    }
+
+    fn note(&self, what: impl FnOnce() -> String, found: usize) {
+        if let Some(asked) = &mut *self.asked.borrow_mut() {
+            asked.push(Asked { what: what(), found });
+        }
+    }
 }
 
 impl Drop for StoredCluster {
@@ -236,34 +271,32 @@ impl Cluster for StoredCluster {
     ) -> Result<Selected, LookupError> {
         let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
         let snapshot = self.snapshot();
-        resource.check(&snapshot)?;
-        if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
-            let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
-            return Err(LookupError::Failed { resource: resource.name(), detail });
-        }
-        let found = snapshot.selected(kind, namespace, selector, &self.left);
-        found.map_err(|(name, mismatch)| resource.malformed(format!("{namespace}/{name}: {mismatch}")))
+        let selected = resource.check(&snapshot).and_then(|()| {
+            if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
+                let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
+                return Err(LookupError::Failed { resource: resource.name(), detail });
+            }
+            let found = snapshot.selected(kind, namespace, selector, &self.left);
+            found.map_err(|(name, mismatch)| resource.malformed(format!("{namespace}/{name}: {mismatch}")))
+        });
+        let what = || match lookups {
+            Lookups::Cluster => kind.kind.clone(),
+            Lookups::Namespace => format!("{kind} of namespace {namespace}"),
+        };
+        self.note(what, selected.as_ref().map_or(0, |selected| selected.workloads.len()));
+        selected
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-        const NAMESPACE: Resource<'static> = Resource { api_version: "v1", kind: "Namespace" };
-        let snapshot = self.snapshot();
-        NAMESPACE.check(&snapshot)?;
-        NAMESPACE.found(snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))
+        self.look_up("v1", "Namespace", name, |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        const NODE: Resource<'static> = Resource { api_version: "v1", kind: "Node" };
-        let snapshot = self.snapshot();
-        NODE.check(&snapshot)?;
-        NODE.found(snapshot.node_labels(name))
+        self.look_up("v1", "Node", name, |snapshot| snapshot.node_labels(name))
     }
 
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        const RUNTIME_CLASS: Resource<'static> = Resource { api_version: "node.k8s.io/v1", kind: "RuntimeClass" };
-        let snapshot = self.snapshot();
-        RUNTIME_CLASS.check(&snapshot)?;
-        RUNTIME_CLASS.found(snapshot.runtime_class_nodes(name).map(Result::as_ref))
+        self.look_up("node.k8s.io/v1", "RuntimeClass", name, |all| all.runtime_class_nodes(name).map(Result::as_ref))
     }
 
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
@@ -328,11 +361,6 @@ impl Resource<'_> {
         }
         let resource = self.name();
         Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
-    }
-
-    /// A copy of what was found, unless it can't be read.
-    fn found<T: Clone>(&self, found: Option<Result<&T, &TypeMismatch>>) -> Result<Option<T>, LookupError> {
-        found.transpose().map(|found| found.cloned()).map_err(|mismatch| self.malformed(mismatch.to_string()))
     }
 
     fn malformed(&self, detail: String) -> LookupError {

@@ -311,7 +311,7 @@ fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::R
     if !given.content.selects_service_cidrs() {
         return given.document(&ServiceRanges::default());
     }
-    given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())
+    given.document(&ServiceRanges::of(source::objects_in(text, live_settings::is_service_cidr)).only_labels())
 }
 
 /// Checks that the pools of K2s fit the Service ranges, or else the address of `default/kubernetes`.

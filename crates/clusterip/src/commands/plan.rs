@@ -26,7 +26,7 @@ mod input_warnings;
 use super::arguments::NO_SUCH_LABELS;
 use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, heartbeat, notice, progress_bar};
-use crate::audit::misplaced_services::MisplacedServices;
+use crate::audit::services::MisplacedServices;
 use crate::audit::source;
 use crate::planner::Planner;
 use crate::report::columns::Layout;

@@ -26,7 +26,7 @@ use kube::{Api, Client};
 use super::given_settings;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, print_error, warn};
-use crate::audit::misplaced_services::{MisplacedService, MisplacedServices};
+use crate::audit::services::{MisplacedService, MisplacedServices};
 use crate::audit::source;
 use crate::report::columns::paint;
 use crate::starter::facts;

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, misspelled_fields};
 use self::nodes::RangeUsage;
-use crate::audit::misplaced_services::MisplacedService;
+use crate::audit::services::MisplacedService;
 use crate::external::plan_state::PlanState;
 use crate::usage::{self, PoolUsage};
 

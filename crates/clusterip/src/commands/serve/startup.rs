@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::tasks::{Running, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
-use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
+use crate::audit::services::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
 use crate::external::assigner::Assigner;
 use crate::leader::event_recorder::EventQueue;
 use crate::leader::readiness::{CompetingServer, Contact, MAX_SILENCE};
