@@ -1,12 +1,10 @@
 //! Threads that evaluate requests and Services. The work of each namespace waits in a queue of its own, and a namespace
 //! whose work takes long leaves threads and processor time to the others.
 //!
-//! A server reviews admission requests on [`Threads`] of their own. Work that no admission request waits for runs here:
-//!
-//! - [`run`] is for short work, such as one evaluation.
-//! - [`run_long`] is for work that takes as long as the cluster is large, such as an audit. It runs on one other
-//!   thread, in the order of the calls, so that short work does not wait for it. While all processors are busy, this
-//!   thread gets a smaller share of them than the threads that answer requests.
+//! A server reviews admission requests on [`Threads`] of their own. Of the work that no admission request waits for,
+//! [`run`] does what is short, such as one evaluation. [`run_long`] does what takes as long as the cluster is large,
+//! such as an audit, on one other thread, in the order of the calls. While all processors are busy, this thread gets a
+//! smaller share of them than the threads that answer requests.
 
 use std::future::Future;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -20,13 +18,10 @@ use tokio::sync::oneshot;
 use crate::fair_queue::{FairQueue, Places, Requester};
 use crate::panics;
 
-/// Work that gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BackgroundError {
-    /// The work panicked.
     #[error("the background work panicked")]
     Panicked,
-    /// No thread can be started.
     #[error("the thread for background work can't be started")]
     NoThread,
 }
@@ -57,7 +52,7 @@ pub fn run_long<T: Send + 'static>(
     LONG.run(Requester::default(), work)
 }
 
-/// A thread with this niceness gets a third of the processor time of a usual thread while both are busy.
+/// A third of the processor time of a usual thread, while both are busy.
 const NICENESS_OF_LONG_WORK: i32 = 5;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -72,7 +67,6 @@ struct Shared {
 }
 
 impl Threads {
-    /// Starts threads with this name and niceness.
     pub fn start(name: &str, niceness: i32, places: Places) -> Self {
         let queue = Mutex::new(Some(FairQueue::new(places)));
         let shared = Arc::new(Shared { queue, changed: Condvar::new() });
@@ -90,7 +84,6 @@ impl Threads {
         Self(shared)
     }
 
-    /// Runs work for this requester, as [`run`] does.
     pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
         &self,
         requester: Requester,
@@ -139,14 +132,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job to the queue; `None` if there are no threads.
+    /// `None` if there are no threads.
     fn push(&self, requester: &Requester, job: Job) -> Option<u64> {
         let number = self.lock().as_mut()?.push(requester.clone(), job);
         self.changed.notify_one();
         Some(number)
     }
 
-    /// Does jobs until the threads are dropped.
     fn work(&self) {
         let mut queue = self.lock();
         while let Some(jobs) = queue.as_mut() {
@@ -181,7 +173,7 @@ fn processor_time() -> Duration {
     }
 }
 
-/// Increases the niceness of this thread. On Linux, each thread has its own. Elsewhere, nothing changes.
+/// On Linux, each thread has its own. Elsewhere, nothing changes.
 fn increase_niceness(niceness: i32) {
     #[cfg(target_os = "linux")]
     if niceness != 0

@@ -16,13 +16,12 @@ use tokio::sync::watch;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
-use crate::lookups::stored_cluster::{ReserveError, StoredCluster, Subject};
+use crate::lookups::stored_cluster::{StoredCluster, Subject};
 use crate::panics;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
-use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
+use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
 use crate::watch::stores::Stores;
 
-/// Evaluates requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Evaluator {
     settings: watch::Receiver<Arc<LiveSettings>>,
@@ -48,7 +47,7 @@ pub enum EvaluationError {
     Panicked(String),
     /// The decision gives external addresses, and one of them can't be reserved.
     #[error("external addresses can't be reserved: {0}")]
-    NotReserved(#[from] ReserveError),
+    NotReserved(String),
 }
 
 impl Evaluator {
@@ -65,7 +64,7 @@ impl Evaluator {
         Self { claims: Some(claims), ..self }
     }
 
-    /// The same evaluator without claims. No other replica knows of the addresses that it reserves.
+    /// No other replica knows of the addresses that it reserves.
     pub fn unclaimed(&self) -> Self {
         Self { claims: None, ..self.clone() }
     }
@@ -130,7 +129,7 @@ impl Evaluator {
         let (decision, external) = match Request::read(request) {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
             Ok(request) if admission_state::concerns(&settings.external, &request) => {
-                admission_state::decide(&request, settings, &cluster, dry_run)?
+                admission_state::decide(&request, settings, &cluster, dry_run).map_err(EvaluationError::NotReserved)?
             }
             Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };
@@ -138,7 +137,6 @@ impl Evaluator {
     }
 }
 
-/// Measures an evaluation, and catches its panic.
 fn guarded<T>(
     metrics: &EvaluationMetrics,
     owner: &Owner,
@@ -157,7 +155,7 @@ fn guarded<T>(
 
 impl Evaluation {
     /// Why the claim of an address failed, if one did: the decision does not show then which addresses are free.
-    pub fn failed_claim(&self) -> Option<ClaimError> {
+    pub fn failed_claim(&self) -> Option<String> {
         self.cluster.failed_claim()
     }
 

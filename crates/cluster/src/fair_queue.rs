@@ -11,10 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How much work may be in progress or wait.
+/// How much work may be in progress at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
-    /// Work in progress at once.
     pub all: usize,
     /// Of these, the work of one peer.
     pub of_peer: usize,
@@ -22,7 +21,6 @@ pub struct Places {
     pub of_namespace: usize,
 }
 
-/// Who wants the work done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requester {
     /// The client that sent the request; `None` for the work of this program itself.
@@ -67,7 +65,6 @@ struct Peer {
 
 #[derive(Debug)]
 struct Namespace<T> {
-    /// The work, and its number.
     waiting: VecDeque<(u64, T)>,
     running: usize,
     last_turn: u64,
@@ -77,12 +74,11 @@ struct Namespace<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// An empty queue.
     pub fn new(places: Places) -> Self {
         Self { places, namespaces: BTreeMap::new(), peers: BTreeMap::new(), idle: BTreeSet::new(), turns: 0 }
     }
 
-    /// Adds work to the queue of its namespace. Returns its number, for [`Self::remove`].
+    /// Returns the number of the work, for [`Self::remove`].
     pub fn push(&mut self, requester: Requester, work: T) -> u64 {
         self.turns += 1;
         let number = self.turns;
@@ -90,7 +86,7 @@ impl<T> FairQueue<T> {
         number
     }
 
-    /// Takes work out of the queue of its namespace; `None` if it does not wait any more.
+    /// `None` if the work does not wait any more.
     pub fn remove(&mut self, requester: &Requester, number: u64) -> Option<T> {
         let removed = self.change(requester.clone(), Instant::now(), |namespace| {
             let at = namespace.waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
@@ -122,7 +118,6 @@ impl<T> FairQueue<T> {
         work.map(|(_, work)| (requester, work))
     }
 
-    /// Gives back a place, and notes the processor time that the work took.
     pub fn done(&mut self, requester: &Requester, took: Duration, now: Instant) {
         self.change(requester.clone(), now, |namespace| {
             namespace.running = namespace.running.saturating_sub(1);
@@ -131,7 +126,6 @@ impl<T> FairQueue<T> {
         });
     }
 
-    /// Removes the work that waits.
     pub fn clear(&mut self) {
         for requester in self.namespaces.keys().cloned().collect::<Vec<_>>() {
             self.change(requester, Instant::now(), |namespace| namespace.waiting.clear());

@@ -34,7 +34,7 @@ impl ClusterMetrics {
         Self { lock, ..Self::default() }
     }
 
-    /// Records the settings that are in use from now on: the latest version, or an older version with changed ranges.
+    /// The latest version, or an older version with changed ranges.
     pub fn settings_in_use(&self, hash: &str, latest: bool) {
         let _lock = self.lock.hold();
         self.settings.clear();
@@ -45,19 +45,18 @@ impl ClusterMetrics {
         }
     }
 
-    /// Records a version of the settings that can't be used; the previous one stays in use.
+    /// The previous version stays in use.
     pub fn settings_refused(&self) {
         let _lock = self.lock.hold();
         self.valid.set(0);
         self.versions.get_or_create(&[("result", "refused")]).inc();
     }
 
-    /// Records that the latest version is the one in use again, after other versions were refused.
+    /// The latest version is in use again, after other versions were refused.
     pub fn settings_restored(&self) {
         self.valid.set(1);
     }
 
-    /// Sets whether the store of a kind, such as `Service`, is in sync.
     pub fn store_synced(&self, kind: &str, synced: bool) {
         self.synced.get_or_create(&[("kind", kind.to_owned())]).set(i64::from(synced));
     }
@@ -66,7 +65,6 @@ impl ClusterMetrics {
         self.watch_errors.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
 
-    /// Records that an object was left out, because the objects of its namespace take too much memory.
     pub fn left_out(&self, kind: &str) {
         self.left_out.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
@@ -75,7 +73,7 @@ impl ClusterMetrics {
         self.services_left_out.set(length(count));
     }
 
-    /// Sets the time of the last contact with the API server: when its watches began to fail, or now if none fails.
+    /// When its watches began to fail, or now if none fails.
     pub fn api_server_contact(&self, at: SystemTime) {
         self.last_contact.set(timestamp(at));
     }
@@ -117,7 +115,7 @@ impl Default for EvaluationMetrics {
 }
 
 impl EvaluationMetrics {
-    /// Records an evaluation of the policy, with an answer or without.
+    /// With an answer or without.
     pub fn took(&self, duration: Duration) {
         self.duration.observe(duration.as_secs_f64());
     }

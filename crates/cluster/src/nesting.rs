@@ -16,10 +16,8 @@ pub(crate) fn with_limited_depth(body: Body) -> Body {
     Body::from_stream(body.into_data_stream().map(move |part| part.map(|part| position.limited(part))))
 }
 
-/// A position in JSON.
 #[derive(Debug, Default)]
 struct Position {
-    /// How many lists and maps are around it.
     depth: usize,
     in_text: bool,
     after_backslash: bool,

@@ -21,10 +21,6 @@ impl Packed {
         Self(to_raw_value(object).unwrap_or_default().into())
     }
 
-    pub fn size(&self) -> usize {
-        self.0.get().len()
-    }
-
     /// Whether a field of the object, or one below it, may have this name, which consists of letters only. If not,
     /// the object need not be parsed to look for the field.
     pub fn may_have(&self, field: &str) -> bool {
@@ -113,13 +109,8 @@ pub fn service_path(namespace: &str, name: &str) -> String {
 }
 
 pub fn blocks_of(node: &Value) -> Vec<IpNet> {
-    blocks_in(node.get("spec"))
-}
-
-pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
-    let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
-    let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
-    blocks(first.chain(all).filter_map(Value::as_str))
+    let all = node.pointer("/spec/podCIDRs").and_then(Value::as_array).into_iter().flatten();
+    blocks(node.pointer("/spec/podCIDR").into_iter().chain(all).filter_map(Value::as_str))
 }
 
 pub fn is_node(object: &Value) -> bool {

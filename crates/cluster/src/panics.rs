@@ -46,7 +46,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|cause| text(cause.as_ref()).to_owned())
 }
 
-/// Does work on a thread that may block. The error is the text of its panic, or why it was not done.
+/// The error is the text of its panic, or why it was not done.
 pub async fn catch_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     spawn_blocking(|| catch(work)).await.unwrap_or_else(|error| Err(error.to_string()))
 }
@@ -61,7 +61,7 @@ pub fn joined<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     }
 }
 
-/// Waits for the work. The error is the text of its panic, after which the work is not polled again.
+/// The error is the text of its panic, after which the work is not polled again.
 pub async fn catch_polls<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let mut work = pin!(work);
     poll_fn(|context| match catch(|| work.as_mut().poll(context)) {

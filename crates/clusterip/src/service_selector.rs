@@ -22,7 +22,7 @@ impl FromStr for ServiceSelector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        selectors::labels(text).map(Self).map_err(|error| format!("at character {}: {error}", error.position))
+        selectors::labels(text).map(Self)
     }
 }
 

@@ -10,7 +10,7 @@ use clusterip_core::services::Service;
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse};
 
-use crate::lookups::stored_cluster::{ReserveError, StoredCluster};
+use crate::lookups::stored_cluster::StoredCluster;
 
 /// How many times a decision about external addresses is made, if another request is faster each time.
 const TRIES: usize = 32;
@@ -29,7 +29,7 @@ pub(crate) fn decide(
     settings: &Settings,
     cluster: &StoredCluster,
     dry_run: bool,
-) -> Result<(Decision, Vec<IpAddr>), ReserveError> {
+) -> Result<(Decision, Vec<IpAddr>), String> {
     // Another request may reserve an external address between the decision and its reservation.
     for _ in 0..TRIES {
         let in_use = InUse { blocks: None, external: Some(&|address| cluster.external_holder(address)) };
@@ -47,7 +47,7 @@ pub(crate) fn decide(
         }
         cluster.release();
     }
-    Err(ReserveError::TakenByOthers(TRIES))
+    Err(format!("other requests took them first, {TRIES} times in a row; try again"))
 }
 
 /// The addresses of the pools that are new to the Service of a request: after the decision, the Service claims them or

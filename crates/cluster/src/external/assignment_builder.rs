@@ -5,25 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Assignment, Assignments};
 
-use super::eligible;
 use super::service_fields::recorded;
 use crate::lookups::snapshot::{StoredNode, StoredService};
 
-/// The Service that has each address.
 pub type Owners = BTreeMap<IpAddr, Arc<StoredService>>;
 
-/// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RefusedRecord {
-    /// The namespace and name of the Service.
     pub service: ServiceKey,
-    /// The recorded address.
     pub address: IpAddr,
-    /// Why the Service does not get the address.
     pub reason: String,
 }
 
@@ -71,17 +66,27 @@ pub fn owners(
     (owners, refused)
 }
 
-/// What agents hold for these Services on these Nodes.
 pub fn assignments(settings: &ExternalSettings, owners: &Owners, nodes: &[Arc<StoredNode>]) -> Assignments {
     let mut assigned = Assignments::new();
     let mut eligible_nodes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (address, owner) in owners {
         let Some(pool) = settings.pool_of(*address) else { continue };
-        let of_pool = || eligible::names(nodes, &pool.nodes).into_iter().collect();
+        let of_pool = || eligible(nodes, &pool.nodes);
         let nodes = eligible_nodes.entry(&pool.name).or_insert_with(of_pool).clone();
         assigned.insert(*address, Assignment { service: owner.key().clone(), ports: owner.ports(), nodes });
     }
     assigned
+}
+
+/// The names of the Nodes that may hold the addresses of a pool with this selector for its nodes: those that are ready,
+/// are not excluded from load balancers, and have matching labels.
+///
+/// Kubernetes keeps a Node out of load balancers by a label (KEP-1143).
+fn eligible(nodes: &[Arc<StoredNode>], selector: &LabelSelector) -> BTreeSet<String> {
+    let is_excluded =
+        |node: &StoredNode| node.labels.contains_key("node.kubernetes.io/exclude-from-external-load-balancers");
+    let fitting = nodes.iter().filter(|node| node.is_ready && !is_excluded(node) && selector.matches(&node.labels));
+    fitting.map(|node| node.name.clone()).collect()
 }
 
 #[cfg(test)]

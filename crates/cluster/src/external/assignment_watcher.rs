@@ -23,15 +23,12 @@ use crate::watch::stores::{Change, Stores};
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
-/// Watches which addresses agents are to hold.
 pub struct AssignmentWatcher {
-    /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// The stores of Services, Nodes and Namespaces. They must have synced.
+    /// They must have synced.
     pub stores: Stores,
     /// Is notified of each change of the stores that [`matters`].
     pub changes: watch::Receiver<()>,
-    /// The refusals that were logged last.
     pub refused: BTreeSet<RefusedRecord>,
 }
 
@@ -69,7 +66,6 @@ impl AssignmentWatcher {
         Some(assigned)
     }
 
-    /// Sends the addresses to hold whenever they change, until `shutdown`.
     pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {

@@ -18,7 +18,6 @@ use crate::policy::own_requests::ServiceRequest;
 pub struct ExternalPolicy(Settings);
 
 impl ExternalPolicy {
-    /// The policy of these settings.
     pub fn new(settings: &ExternalSettings) -> Self {
         Self(Settings { pools: Vec::new(), external: settings.clone(), ..Settings::default() })
     }

@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
 use serde_json::{Value, json};
 
 use super::field_mask::{Mask, masked};
-use super::selectors::{self, SelectorError};
-use crate::object::{self, map};
+use crate::object;
 use crate::policy::host_calls::{HostCall, HostCalls};
 use crate::watch::kinds::Kind;
 
-/// Complete objects by kind, namespace and name.
 #[derive(Clone, Debug, Default)]
 pub struct CompleteObjects {
     kinds: BTreeMap<Kind, BTreeMap<(String, String), Value>>,
@@ -30,32 +27,26 @@ impl FromIterator<Value> for CompleteObjects {
 }
 
 impl CompleteObjects {
-    /// Adds an object. It replaces an object of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
         let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         self.kinds.entry(kind).or_default().insert(id, object);
     }
 
-    /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
         self.absent.insert((api_version.to_owned(), kind.to_owned()));
     }
 
-    fn of_kind(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: Option<&str>,
-    ) -> impl Iterator<Item = (&(String, String), &Value)> {
+    fn of_kind(&self, api_version: &str, kind: &str, namespace: Option<&str>) -> impl Iterator<Item = &Value> {
         let objects = self.kinds.get(&(api_version.to_owned(), kind.to_owned())).into_iter().flatten();
-        objects.filter(move |((other, _), _)| namespace.is_none_or(|namespace| other == namespace))
+        let inside = objects.filter(move |((other, _), _)| namespace.is_none_or(|namespace| other == namespace));
+        inside.map(|(_, object)| object)
     }
 
     /// An `IPAddress` for an address of a Service: the API server has such objects, manifests don't.
     fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
         let address: IpAddr = name.parse().ok()?;
-        let mut services = self.of_kind("v1", "Service", None).map(|(_, service)| service);
+        let mut services = self.of_kind("v1", "Service", None);
         let owner = services.find(|service| addresses(service).contains(&address));
         let ServiceKey { namespace, name: service } =
             owner.filter(|_| address.to_string() == name).map(ServiceKey::of)?;
@@ -68,7 +59,6 @@ impl CompleteObjects {
     }
 }
 
-/// Answers all look-ups, as Kubewarden does.
 impl HostCalls for CompleteObjects {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let (api_version, kind) = call.resource();
@@ -78,6 +68,10 @@ impl HostCalls for CompleteObjects {
         match call {
             HostCall::ListAll { label_selector, field_selector, field_masks, .. }
             | HostCall::ListNamespace { label_selector, field_selector, field_masks, .. } => {
+                // Queries of the policy have constant shapes, so none has a selector.
+                if label_selector.is_some() || field_selector.is_some() {
+                    return Err("look-ups with selectors are not answered".to_owned());
+                }
                 let namespace = match call {
                     HostCall::ListNamespace { namespace, .. } => Some(namespace.as_str()),
                     _ => None,
@@ -87,23 +81,10 @@ impl HostCalls for CompleteObjects {
                         "resource {api_version}/{kind} is cluster wide. Cannot search for it inside of a namespace"
                     ));
                 }
-                let wrong = |error: SelectorError| error.to_string();
-                let labels = label_selector.as_deref().map(selectors::labels).transpose().map_err(wrong)?;
                 let mask = field_masks.as_ref().map(Mask::new);
-                let mut items = Vec::new();
-                for (_, object) in self.of_kind(api_version, kind, namespace) {
-                    let has_labels = |labels: &LabelSelector| labels.matches(&map(object, &["metadata", "labels"]));
-                    if labels.as_ref().is_none_or(has_labels)
-                        && field_selector
-                            .as_deref()
-                            .map_or(Ok(true), |it| selectors::fields_match(it, object))
-                            .map_err(wrong)?
-                    {
-                        items.push(masked(object, mask.as_ref(), true));
-                    }
-                }
+                let objects = self.of_kind(api_version, kind, namespace);
+                let items: Value = objects.map(|object| masked(object, mask.as_ref(), true)).collect();
                 let (api_version, kind) = (json!(api_version), json!(format!("{kind}List")));
-                let items = Value::Array(items);
                 Ok(format!(r#"{{"apiVersion":{api_version},"kind":{kind},"metadata":{{}},"items":{items}}}"#).into())
             }
             HostCall::Get { name, namespace, field_masks, .. } => {
@@ -112,8 +93,8 @@ impl HostCalls for CompleteObjects {
                 }
                 let mask = field_masks.as_ref().map(Mask::new);
                 let scope = namespace.as_deref().filter(|_| object::is_namespaced(kind)).unwrap_or_default();
-                let is_it = |((of, own), _): &(&(String, String), &Value)| of == scope && own == name;
-                let found = self.of_kind(api_version, kind, None).find(is_it).map(|(_, object)| object.clone());
+                let objects = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
+                let found = objects.and_then(|objects| objects.get(&(scope.to_owned(), name.clone()))).cloned();
                 let derived = || (kind == "IPAddress").then(|| self.ip_address(api_version, name)).flatten();
                 match found.or_else(derived) {
                     Some(object) => Ok(masked(&object, mask.as_ref(), false).to_string().into()),

@@ -1,45 +1,42 @@
 //! Objects as Kubewarden returns them: without the fields that the policy has not asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// How many values of a list or map are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
-const MAX_VALUES: usize = 16_384;
+pub(crate) const MAX_VALUES: usize = 16_384;
 
 /// Field masks as a tree. A field is kept if the tree contains it; where the tree ends, everything below the field is
 /// kept.
 pub struct Mask {
     fields: BTreeMap<String, Mask>,
     /// How many values [`MaskedReader`] reads of a list or map in this field.
-    most: usize,
+    pub(crate) most: usize,
+    /// Which entries of the map in this field [`MaskedReader`] reads: by how many it has read, and by the key.
+    pub(crate) reads: fn(usize, &str) -> bool,
 }
 
 impl Default for Mask {
     fn default() -> Self {
-        Self { fields: BTreeMap::new(), most: MAX_VALUES }
+        Self { fields: BTreeMap::new(), most: MAX_VALUES, reads: |_, _| true }
     }
 }
 
 impl Mask {
     /// The mask of these paths, whose parts are separated by dots.
-    pub fn new(paths: &BTreeSet<String>) -> Self {
+    pub fn new(paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut root = Self::default();
         for path in paths {
-            root.at(path);
+            root.at(path.as_ref());
         }
         root
     }
 
-    /// The same mask, with another limit for the list or map at this path.
-    pub fn limited(mut self, path: &str, most: usize) -> Self {
-        self.at(path).most = most;
-        self
-    }
-
-    fn at(&mut self, path: &str) -> &mut Self {
+    /// The mask of the field at this path, which is added if it is missing.
+    pub(crate) fn at(&mut self, path: &str) -> &mut Self {
         path.split('.').fold(self, |mask, part| mask.fields.entry(part.to_owned()).or_default())
     }
 
@@ -72,13 +69,12 @@ pub struct MaskedReader<'m> {
 }
 
 impl<'m> MaskedReader<'m> {
-    /// A reader of a whole value.
     pub fn new(mask: &'m Mask) -> Self {
         Self { mask, left: None }
     }
 
     /// The reader of a field; `None` if the field is skipped.
-    pub fn field(self, key: &str) -> Option<Self> {
+    fn field(self, key: &str) -> Option<Self> {
         let mask = if self.mask.fields.is_empty() { self.mask } else { self.mask.fields.get(key)? };
         Self { mask, ..self }.counted()
     }
@@ -102,6 +98,14 @@ impl<'de> DeserializeSeed<'de> for MaskedReader<'_> {
     }
 }
 
+macro_rules! visit_scalars {
+    ($($visit:ident $type:ty),+) => {
+        $(fn $visit<E>(self, value: $type) -> Result<Value, E> {
+            Ok(value.into())
+        })+
+    };
+}
+
 impl<'de> Visitor<'de> for MaskedReader<'_> {
     type Value = Value;
 
@@ -113,29 +117,7 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         Ok(Value::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
+    visit_scalars!(visit_bool bool, visit_i64 i64, visit_u64 u64, visit_f64 f64, visit_str &str, visit_string String);
 
     /// A path ignores lists: it continues in each item. If a list has too many values, its first items are read, all of
     /// them completely.
@@ -161,7 +143,8 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         let mut left = self.left.or_else(|| mask.fields.is_empty().then_some(&mut own));
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            match (MaskedReader { mask, left: left.as_deref_mut() }).field(&key) {
+            let reader = MaskedReader { mask, left: left.as_deref_mut() };
+            match reader.field(&key).filter(|_| (mask.reads)(fields.len(), &key)) {
                 Some(reader) => {
                     let value = map.next_value_seed(reader)?;
                     fields.insert(key, value);

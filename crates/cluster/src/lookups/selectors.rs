@@ -1,30 +1,9 @@
-//! Label and field selectors, in the query syntax of the API server.
+//! Label selectors, in the query syntax of the API server.
 
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
-use serde_json::Value;
-use thiserror::Error;
-
-/// A selector that can't be parsed, or uses an operator that the API does not have.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unable to parse requirement {requirement:?}: {reason}")]
-pub struct SelectorError {
-    requirement: String,
-    reason: &'static str,
-    /// The character of the selector at which the requirement begins, counted from 1.
-    pub position: usize,
-}
-
-impl SelectorError {
-    /// `requirement` is a part of `selector`.
-    fn new(selector: &str, requirement: &str, reason: &'static str) -> Self {
-        let offset = requirement.as_ptr().addr().saturating_sub(selector.as_ptr().addr());
-        let position = 1 + selector.get(..offset).unwrap_or_default().chars().count();
-        Self { requirement: requirement.to_owned(), reason, position }
-    }
-}
 
 /// Parses a label selector such as `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
-pub fn labels(text: &str) -> Result<LabelSelector, SelectorError> {
+pub fn labels(text: &str) -> Result<LabelSelector, String> {
     let requirements = if text.trim().is_empty() { Vec::new() } else { split(text) };
     Ok(LabelSelector {
         match_labels: Labels::new(),
@@ -47,8 +26,13 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-fn requirement(selector: &str, text: &str) -> Result<Requirement, SelectorError> {
-    let error = |reason| SelectorError::new(selector, text, reason);
+/// Reads a requirement, which is a part of the selector.
+fn requirement(selector: &str, text: &str) -> Result<Requirement, String> {
+    let error = |reason: &str| {
+        let offset = text.as_ptr().addr().saturating_sub(selector.as_ptr().addr());
+        let position = 1 + selector.get(..offset).unwrap_or_default().chars().count();
+        format!("at character {position}: unable to parse requirement {text:?}: {reason}")
+    };
     let is_plain = |text: &str, also: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(c));
     let of = |key: &str, operator, values: Vec<String>| {
         let key = key.trim();
@@ -80,32 +64,13 @@ fn requirement(selector: &str, text: &str) -> Result<Requirement, SelectorError>
         (None, None) => return Err(error("an operator is expected: =, ==, !=, in, notin")),
     };
     let values = values.trim().strip_prefix('(').and_then(|values| values.strip_suffix(')'));
-    let values = values.ok_or(error("values in parentheses are expected"))?;
+    let values = values.ok_or_else(|| error("values in parentheses are expected"))?;
     of(key, operator, values.split(',').map(|value| value.trim().to_owned()).collect())
-}
-
-/// Whether an object matches a field selector such as `metadata.name=web,spec.type!=LoadBalancer`.
-pub fn fields_match(text: &str, object: &Value) -> Result<bool, SelectorError> {
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let error = |reason| SelectorError::new(text, part, reason);
-        let (path, wanted, equal) = match (part.split_once("!="), part.split_once('=')) {
-            (Some((path, value)), _) => (path, value, false),
-            (None, Some((path, value))) => (path, value.trim_start_matches('='), true),
-            (None, None) => return Err(error("an operator is expected: =, ==, !=")),
-        };
-        let path: Vec<&str> = path.trim().split('.').collect();
-        if (crate::object::text(object, &path) == wanted.trim()) != equal {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -153,22 +118,8 @@ mod tests {
         for (text, position) in
             [("a b c", 1), ("app=web,  a b c", 11), ("app in (x,y),ü", 14), ("ü,x", 1), ("app==web,", 10)]
         {
-            assert_eq!(labels(text).unwrap_err().position, position, "{text:?}");
+            let error = labels(text).unwrap_err();
+            assert!(error.starts_with(&format!("at character {position}: ")), "{text:?}: {error}");
         }
-        assert_eq!(fields_match("metadata.name!=web,spec", &json!({})).unwrap_err().position, 20);
-    }
-
-    #[test]
-    fn field_selectors_compare_strings_at_paths() {
-        let object = json!({"metadata": {"name": "web"}, "spec": {"type": "ClusterIP"}});
-        for (text, expected) in [
-            ("metadata.name=web", true),
-            ("metadata.name==web,spec.type!=LoadBalancer", true),
-            ("spec.clusterIP=None", false),
-            ("spec.clusterIP=", true),
-        ] {
-            assert_eq!(fields_match(text, &object), Ok(expected), "{text:?}");
-        }
-        assert!(fields_match("metadata.name", &object).is_err());
     }
 }

@@ -13,7 +13,6 @@ use clusterip_core::lookups::{NamespaceMeta, Selected};
 use clusterip_core::service_key::ServiceKey;
 pub use clusterip_core::services::addresses;
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
-use ipnet::IpNet;
 use serde_json::Value;
 
 mod indexes;
@@ -22,18 +21,18 @@ mod stored_objects;
 mod stored_service;
 mod workloads;
 
-use self::indexes::{AddressIndex, BlockIndex};
+use self::indexes::AddressIndex;
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Addresses, Namespace, name_hash};
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
-pub use self::stored_service::{IGNORED_BY_KUBE_PROXY, MAX_PORTS, StoredService};
+pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_PROXY, MANY, TEXT};
+pub use self::stored_service::{MAX_PORTS, StoredService};
 use self::workloads::Found;
 pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
 use crate::object;
 use crate::watch::kinds::Kind;
 use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
 
-/// The kind of an object. The kinds without a meaning of their own are workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StoredKind {
     Service,
@@ -72,7 +71,7 @@ impl StoredKind {
 }
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
-/// so the cost of a look-up does not grow with the cluster.
+/// so the cost of a look-up does not grow with the cluster, except for the blocks of Nodes.
 #[derive(Default)]
 pub struct Snapshot {
     /// The kinds without a meaning of their own, in the order of their first object.
@@ -82,33 +81,24 @@ pub struct Snapshot {
     ip_addresses: BTreeSet<IpAddr>,
     addresses: AddressIndex,
     /// The Services that may have external addresses.
-    may_have_external: BTreeSet<Arc<ServiceKey>>,
+    may_have_external: BTreeSet<ServiceKey>,
     /// The external addresses that count as held, with their Services.
-    external: BTreeSet<(IpAddr, Arc<ServiceKey>)>,
-    blocks: BlockIndex,
+    external: AddressIndex,
     absent: BTreeSet<Kind>,
-    /// How many bytes the objects of a namespace may take; `None` if there is no limit.
     max_bytes: Option<usize>,
 }
 
-/// What is kept of an object. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
-    /// A Service.
     Service(Arc<StoredService>),
-    /// An EndpointSlice.
     Endpoints(Arc<StoredEndpoints>),
     /// The labels and annotations of a Namespace, or the mistake in them.
     Namespace(Arc<Result<NamespaceMeta, TypeMismatch>>),
-    /// A Node.
     Node(Arc<StoredNode>),
     /// The node selector of a RuntimeClass, or the mistake in it.
     RuntimeClass(Arc<Result<Labels, TypeMismatch>>),
-    /// A ServiceCIDR.
     ServiceCidr(Arc<ServiceCidr>),
-    /// An `IPAddress`.
     IpAddress,
-    /// A workload.
     Workload(Arc<StoredWorkload>),
 }
 
@@ -152,16 +142,12 @@ impl Stored {
 /// The result of adding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Insertion {
-    /// The same object was there already.
     Same,
-    /// The object was added or changed.
     Changed {
-        /// The previous version; `None` if there was none.
         before: Option<Stored>,
-        /// The new version.
         after: Stored,
     },
-    /// The objects of the namespace take too much memory, so the object was left out. Contains the previous version.
+    /// The objects of the namespace take too much memory. Contains the previous version.
     LeftOut(Option<Stored>),
 }
 
@@ -176,7 +162,6 @@ impl Snapshot {
         shared.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an object. It replaces an object of the same kind, namespace and name.
     pub fn insert(&mut self, object: &Value) -> Insertion {
         self.put(object, Stored::read(object))
     }
@@ -200,10 +185,8 @@ impl Snapshot {
             return Insertion::Same;
         }
         let before = self.remove(api_version, kind, namespace, name);
-        match &after {
-            Stored::Service(service) => self.add_addresses(service.key(), &Addresses::of(service)),
-            Stored::Node(node) => self.blocks.add(node),
-            _ => {}
+        if let Stored::Service(service) = &after {
+            self.add_addresses(service.key(), &Addresses::of(service));
         }
         let of_namespace = self.namespaces.entry(namespace.into()).or_default();
         let is_kept = of_namespace.insert(stored_kind, name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
@@ -215,7 +198,6 @@ impl Snapshot {
         self.namespaces.get(namespace)?.get(kind, name)
     }
 
-    /// Removes an object and returns it.
     pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Stored> {
         let stored_kind = self.stored_kind(api_version, kind);
         if stored_kind == StoredKind::IpAddress {
@@ -223,7 +205,7 @@ impl Snapshot {
         }
         let namespace = stored_kind.scope(namespace);
         let of_namespace = self.namespaces.get_mut(namespace)?;
-        let bare = if stored_kind == StoredKind::Service { of_namespace.remove_bare(name) } else { None };
+        let bare = if stored_kind == StoredKind::Service { of_namespace.bare.remove(name) } else { None };
         let removed = of_namespace.remove(stored_kind, name);
         let addresses = match &removed {
             Some(Stored::Service(service)) => Some(Addresses::of(service)),
@@ -232,9 +214,6 @@ impl Snapshot {
         if let Some(addresses) = addresses {
             self.forget_addresses(&ServiceKey::new(namespace, name), &addresses);
         }
-        if let Some(Stored::Node(node)) = &removed {
-            self.blocks.forget(node);
-        }
         let removed = removed?;
         self.revise(stored_kind, namespace);
         Some(removed)
@@ -242,22 +221,16 @@ impl Snapshot {
 
     fn add_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
         self.addresses.add(service, &addresses.cluster);
+        self.external.add(service, &addresses.external);
         if addresses.may_have_external {
-            let service = Arc::new(service.clone());
-            self.external.extend(addresses.external.iter().map(|address| (*address, Arc::clone(&service))));
-            self.may_have_external.insert(service);
+            self.may_have_external.insert(service.clone());
         }
     }
 
     fn forget_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
         self.addresses.forget(service, &addresses.cluster);
-        if addresses.may_have_external {
-            let service = Arc::new(service.clone());
-            self.may_have_external.remove(&service);
-            for address in &addresses.external {
-                self.external.remove(&(*address, Arc::clone(&service)));
-            }
-        }
+        self.external.forget(service, &addresses.external);
+        self.may_have_external.remove(service);
     }
 
     fn known_kind(&self, api_version: &str, kind: &str) -> Option<StoredKind> {
@@ -300,7 +273,6 @@ impl Snapshot {
         self.revise(stored_kind, "");
     }
 
-    /// Marks a kind as known again.
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
         if self.absent.remove(&(api_version.to_owned(), kind.to_owned())) {
             let stored_kind = self.stored_kind(api_version, kind);
@@ -313,7 +285,7 @@ impl Snapshot {
         self.absent.is_empty() || !self.absent.contains(&(api_version.to_owned(), kind.to_owned()))
     }
 
-    /// The Services of a namespace, or of all, ordered by namespace and name.
+    /// Ordered by namespace and name.
     pub fn each_service(&self, namespace: Option<&str>) -> impl Iterator<Item = &Arc<StoredService>> {
         let inside =
             self.namespaces.range::<str, _>((Bound::Included(namespace.unwrap_or_default()), Bound::Unbounded));
@@ -322,12 +294,10 @@ impl Snapshot {
         services.filter_map(|(_, stored)| stored.service())
     }
 
-    /// The keys of the Services of a namespace, or of all, in order.
     pub fn services(&self, namespace: Option<&str>) -> Vec<ServiceKey> {
         self.each_service(namespace).map(|service| service.key().clone()).collect()
     }
 
-    /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<StoredService>> {
         self.get(StoredKind::Service, &key.namespace, &key.name)?.service()
     }
@@ -336,12 +306,10 @@ impl Snapshot {
         self.namespaces.get("").into_iter().flat_map(move |of_cluster| of_cluster.each(kind)).map(|(_, stored)| stored)
     }
 
-    /// The Nodes in the order of their names.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<StoredNode>> {
         self.of_cluster(StoredKind::Node).filter_map(Stored::node)
     }
 
-    /// The Node with this name; `None` if there is none.
     pub fn node(&self, name: &str) -> Option<&Arc<StoredNode>> {
         self.get(StoredKind::Node, "", name)?.node()
     }
@@ -355,12 +323,11 @@ impl Snapshot {
         }
     }
 
-    /// The labels of a Node, or the mistake in them; `None` if the Node does not exist.
+    /// The labels of a Node, or the mistake in them.
     pub(super) fn node_labels(&self, name: &str) -> Option<Result<&Labels, &TypeMismatch>> {
         self.node(name).map(|node| node.mistake.as_ref().map_or(Ok(&node.labels), Err))
     }
 
-    /// The node selector of a RuntimeClass, or the mistake in it; `None` if the RuntimeClass does not exist.
     pub(super) fn runtime_class_nodes(&self, name: &str) -> Option<&Result<Labels, TypeMismatch>> {
         match self.get(StoredKind::RuntimeClass, "", name)? {
             Stored::RuntimeClass(nodes) => Some(nodes),
@@ -368,7 +335,6 @@ impl Snapshot {
         }
     }
 
-    /// The ranges of the ServiceCIDRs.
     pub fn service_ranges(&self) -> ServiceRanges {
         ServiceRanges::of_service_cidrs(self.of_cluster(StoredKind::ServiceCidr).filter_map(|stored| match stored {
             Stored::ServiceCidr(service_cidr) => Some(ServiceCidr::clone(service_cidr)),
@@ -376,7 +342,7 @@ impl Snapshot {
         }))
     }
 
-    /// The namespaces and names of the objects of a kind, in order.
+    /// In order.
     pub fn names(&self, api_version: &str, kind: &str) -> Vec<(String, String)> {
         match self.known_kind(api_version, kind) {
             None => Vec::new(),
@@ -385,7 +351,7 @@ impl Snapshot {
             }
             Some(kind) => {
                 let each = self.namespaces.iter().flat_map(|(namespace, of_namespace)| {
-                    let bare = of_namespace.bare().filter(|_| kind == StoredKind::Service);
+                    let bare = of_namespace.bare.keys().map(|name| &**name).filter(|_| kind == StoredKind::Service);
                     let names = of_namespace.each(kind).map(|(name, _)| &**name).chain(bare);
                     names.map(|name| (namespace.to_string(), name.to_owned()))
                 });
@@ -394,8 +360,7 @@ impl Snapshot {
         }
     }
 
-    /// The workloads of a kind in a namespace that a Service with this selector selects, as long as there are steps
-    /// `left`; and whether there may be more.
+    /// As long as there are steps `left`.
     pub(super) fn selected(
         &self,
         kind: &WorkloadKind,
@@ -407,21 +372,18 @@ impl Snapshot {
         let of_namespace = stored_kind.and_then(|kind| Some((kind, self.namespaces.get(namespace)?)));
         let Some((stored_kind, of_namespace)) = of_namespace else { return Ok(Selected::default()) };
         let found = of_namespace.selected(stored_kind, selector, left)?;
-        Ok(Selected { is_incomplete: of_namespace.leaves_out(stored_kind), ..found })
+        Ok(Selected { is_incomplete: of_namespace.left_out(stored_kind) > 0, ..found })
     }
 
-    /// The endpoints of a Service.
     pub fn endpoints_of(&self, service: &ServiceKey) -> Vec<Arc<StoredEndpoints>> {
         let of_namespace = self.namespaces.get(service.namespace.as_str()).into_iter();
         of_namespace.flat_map(|of_namespace| of_namespace.endpoints_of(&service.name)).cloned().collect()
     }
 
-    /// The Services of a namespace whose names come after this one, in order.
     pub fn services_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Arc<StoredService>> {
         self.after(StoredKind::Service, namespace, name).filter_map(|(_, stored)| stored.service())
     }
 
-    /// The Pods of a namespace whose names come after this one, in order.
     pub fn pods_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = (&str, &StoredWorkload)> {
         let pods = self.known_kind("v1", "Pod").into_iter().flat_map(|pod| self.after(pod, namespace, name));
         pods.filter_map(|(name, stored)| match stored {
@@ -434,7 +396,6 @@ impl Snapshot {
         self.namespaces.get(namespace).into_iter().flat_map(move |of_namespace| of_namespace.after(kind, name))
     }
 
-    /// The namespaces that have objects.
     pub fn namespaces(&self) -> Vec<String> {
         self.namespaces.keys().filter(|name| !name.is_empty()).map(|name| name.to_string()).collect()
     }
@@ -444,27 +405,24 @@ impl Snapshot {
         self.addresses.has(address) || self.ip_addresses.contains(&address)
     }
 
-    /// The addresses of the `IPAddress` objects.
     pub fn ip_addresses(&self) -> &BTreeSet<IpAddr> {
         &self.ip_addresses
     }
 
-    /// Every address that a Service has, in order.
+    /// Without repetition, in order.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.addresses()
     }
 
-    /// The Services that have this address, in order.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         self.addresses.owners(address)
     }
 
-    /// Calls `visit` with the namespace, name and address of each Service and each of its addresses, in any order.
-    pub fn each_service_address(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) {
-        self.addresses.each(visit);
+    /// The addresses of all Services, in order.
+    pub fn service_addresses(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
+        self.addresses.iter()
     }
 
-    /// The longer spans of addresses that Services other than `service` have.
     pub fn used_by_others(&self, service: &ServiceKey) -> Vec<Span> {
         let own = self.service(service).map(|service| service.addresses()).unwrap_or_default();
         self.addresses.used_by_others(service, own)
@@ -473,28 +431,19 @@ impl Snapshot {
     /// The external addresses that count as held, see [`in_use`](clusterip_core::external::stored::in_use), with their
     /// Services, in order. An address that several Services have is there several times.
     pub fn external_addresses(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
-        self.external.iter().map(|(address, service)| (*address, &**service))
+        self.external.iter()
     }
 
-    /// The Services that have this external address, in order.
     pub fn external_owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        let owners = self.external.range((address, Arc::default())..);
-        owners.take_while(move |(other, _)| *other == address).map(|(_, service)| &**service)
+        self.external.owners(address)
     }
 
-    /// The Services that may have external addresses, in order.
     pub fn external_services(&self) -> Vec<Arc<StoredService>> {
         self.may_have_external.iter().filter_map(|service| self.service(service)).cloned().collect()
     }
 
-    /// Calls `visit` with the name of each Node and each of its pod CIDRs that overlaps one of `blocks`, in any order.
-    pub fn each_overlapping_block(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) {
-        self.blocks.each_overlapping(blocks, &mut |block, nodes| nodes.iter().for_each(|node| visit(node, block)));
-    }
-
-    /// About how many bytes the objects of a namespace take.
     pub fn bytes(&self, namespace: &str) -> usize {
-        self.namespaces.get(namespace).map_or(0, Namespace::bytes)
+        self.namespaces.get(namespace).map_or(0, |of_namespace| of_namespace.bytes)
     }
 
     /// Whether a namespace that leaves out objects of this kind has room for some of them, so that the kind is to be
@@ -505,16 +454,15 @@ impl Snapshot {
         self.namespaces.values().any(|of_namespace| of_namespace.has_room_for(kind, max_bytes))
     }
 
-    /// How many Services are left out.
     pub fn services_left_out(&self) -> usize {
-        self.namespaces.values().map(|of_namespace| of_namespace.count_left_out(StoredKind::Service)).sum()
+        self.namespaces.values().map(|of_namespace| of_namespace.left_out(StoredKind::Service)).sum()
     }
 
     /// Forgets the objects of a kind that were left out and are not in this complete list of namespaces and names.
     pub fn keep_left_out(&mut self, api_version: &str, kind: &str, listed: &BTreeSet<(String, String)>) {
         let Some(kind) = self.known_kind(api_version, kind) else { return };
         for (namespace, of_namespace) in &mut self.namespaces {
-            if of_namespace.leaves_out(kind) {
+            if of_namespace.left_out(kind) > 0 {
                 let inside = listed.range((namespace.to_string(), String::new())..);
                 let inside = inside.take_while(|(other, _)| **other == **namespace);
                 let exists: HashSet<u64> = inside.map(|(_, name)| name_hash(name)).collect();

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
-use clusterip_core::address::Span;
+use clusterip_core::address::{Span, overlap};
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
@@ -15,12 +15,11 @@ use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
-use thiserror::Error;
 
 use super::snapshot::{MAX_STEPS, Snapshot};
 use crate::object;
-use crate::reservations::ledger::{Ledger, NamespaceShare, ShareExceeded, Shares};
-use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
+use crate::reservations::ledger::{Ledger, NamespaceShare};
+use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
 
 /// What a decision looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,11 +32,9 @@ pub struct Asked {
 /// The Service or Node that a decision is about.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// The owner of the addresses that are reserved.
     pub owner: Owner,
     /// Addresses that the Service already has: they don't count as used.
     pub own: Vec<IpAddr>,
-    /// Whether the decision must not reserve a ClusterIP.
     pub dry_run: bool,
 }
 
@@ -51,40 +48,22 @@ pub struct StoredCluster {
     subject: Subject,
     ledger: Ledger,
     claims: Option<Claims>,
-    /// The addresses that the settings keep for the Service.
     kept: Vec<IpAddr>,
-    /// Whether no address counts as used.
     all_are_free: bool,
     used: OnceCell<Vec<Span>>,
-    /// How many steps may still be taken to look at workloads.
     left: Cell<usize>,
-    /// The addresses that are reserved for this decision.
     reserved: RefCell<Vec<IpAddr>>,
-    /// Why the claim of an address failed.
-    failed_claim: RefCell<Option<ClaimError>>,
+    failed_claim: RefCell<Option<String>>,
     /// The look-ups so far, except those of addresses and blocks, if someone wants to know them.
     pub asked: RefCell<Option<Vec<Asked>>>,
-}
-
-/// Why external addresses can't be reserved.
-#[derive(Clone, Debug, Error)]
-pub enum ReserveError {
-    /// The namespace has too many external addresses in flight.
-    #[error(transparent)]
-    ShareExceeded(#[from] ShareExceeded),
-    /// An address can't be claimed towards other replicas.
-    #[error(transparent)]
-    NotClaimed(#[from] ClaimError),
-    /// External addresses were chosen this many times, and each time another request was faster.
-    #[error("other requests took them first, {0} times in a row; try again")]
-    TakenByOthers(usize),
 }
 
 impl StoredCluster {
     /// The cluster for a decision about `object`, a Service or a Node. No address is in flight, and none is reserved.
     pub fn new(snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Self {
         let owner = Owner::new(object::namespace(object), object::name(object), "");
-        Self::of(snapshot, Subject { owner, own: Vec::new(), dry_run: true }, &Ledger::default())
+        let subject = Subject { owner, own: Vec::new(), dry_run: true };
+        Self::reserving(snapshot, subject, &Settings::default(), &Ledger::default(), None)
     }
 
     /// As [`Self::new`], and no address counts as used.
@@ -109,18 +88,12 @@ impl StoredCluster {
         let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
         let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
         let kept = own.map(|reservation| reservation.address).collect();
-        let mut cluster = Self::of(snapshot, subject, ledger);
-        (cluster.kept, cluster.claims) = (kept, claims.cloned());
-        cluster
-    }
-
-    fn of(snapshot: &Arc<RwLock<Snapshot>>, subject: Subject, ledger: &Ledger) -> Self {
         Self {
             snapshot: Arc::clone(snapshot),
             subject,
             ledger: ledger.clone(),
-            claims: None,
-            kept: Vec::new(),
+            claims: claims.cloned(),
+            kept,
             all_are_free: false,
             used: OnceCell::new(),
             left: Cell::new(MAX_STEPS),
@@ -142,7 +115,6 @@ impl StoredCluster {
         })
     }
 
-    /// The objects of the cluster.
     pub(crate) fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
         Snapshot::read(&self.snapshot)
     }
@@ -150,28 +122,27 @@ impl StoredCluster {
     /// Of the addresses that were reserved, keeps those in `used` reserved, and releases all others. A namespace that
     /// now has more than its share of a pool of `settings` loses its oldest reservations.
     pub fn commit(&self, used: &[IpAddr], settings: &Settings) {
-        self.end(used, &|address| NamespaceShare::of(settings, address, self.subject.owner.namespace()));
-    }
-
-    /// Releases everything that was reserved, for another decision with as many steps.
-    pub fn release(&self) {
-        self.left.set(MAX_STEPS);
-        // No address is used, so the share is not consulted.
-        self.end(&[], &|_| NamespaceShare { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
-    }
-
-    fn end(&self, used: &[IpAddr], shares: Shares<'_>) {
         let reserved = self.reserved.take();
-        let mut released = self.ledger.commit(&self.subject.owner, &reserved, used, shares);
+        let shares = |address| NamespaceShare::of(settings, address, self.subject.owner.namespace());
+        let mut released = self.ledger.commit(&self.subject.owner, &reserved, used, &shares);
         if let Some(claims) = &self.claims {
             released.extend(reserved.into_iter().filter(|address| !used.contains(address)));
             claims.release(&released);
         }
     }
 
+    /// Releases everything that was reserved, for another decision with as many steps.
+    pub fn release(&self) {
+        self.left.set(MAX_STEPS);
+        if !self.reserved.borrow().is_empty() {
+            // No address is used, so the shares of the settings are not consulted.
+            self.commit(&[], &Settings::default());
+        }
+    }
+
     /// Reserves an external address if it is not reserved for another Service. An address that was given to this
     /// Service before is its own.
-    pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, ReserveError> {
+    pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
         let service = self.subject.owner.id();
         if is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, service) {
             return Ok(true);
@@ -180,12 +151,12 @@ impl StoredCluster {
         if !self.ledger.reserve_external(address, &self.subject.owner, &shares)? {
             return Ok(false);
         }
-        Ok(self.claim(address)?)
+        self.claim(address)
     }
 
     /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
     /// reservation is released.
-    fn claim(&self, address: IpAddr) -> Result<bool, ClaimError> {
+    fn claim(&self, address: IpAddr) -> Result<bool, String> {
         let claimed = match &self.claims {
             Some(claims) => claims.claim(address, &self.subject.owner),
             None => Ok(true),
@@ -204,12 +175,23 @@ impl StoredCluster {
         claimed
     }
 
-    /// Why the claim of an address failed, if one did.
-    pub(crate) fn failed_claim(&self) -> Option<ClaimError> {
+    pub(crate) fn failed_claim(&self) -> Option<String> {
         self.failed_claim.borrow().clone()
     }
 
-    fn is_free(&self, address: IpAddr) -> Result<bool, ClaimError> {
+    /// The objects of the cluster, if it has the kind.
+    fn snapshot_with(&self, api_version: &str, kind: &str) -> Result<RwLockReadGuard<'_, Snapshot>, LookupError> {
+        let snapshot = self.snapshot();
+        if snapshot.has_api(api_version, kind) {
+            return Ok(snapshot);
+        }
+        let resource = format!("{api_version}/{kind}");
+        Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
+    }
+
+    /// A copy of what `find` finds, unless it can't be read.
+
+    fn is_free(&self, address: IpAddr) -> Result<bool, String> {
         if self.all_are_free || self.subject.own.contains(&address) {
             return Ok(true);
         }
@@ -239,10 +221,12 @@ impl StoredCluster {
         name: &str,
         find: impl for<'s> FnOnce(&'s Snapshot) -> Option<Result<&'s T, &'s TypeMismatch>>,
     ) -> Result<Option<T>, LookupError> {
-        let (resource, snapshot) = (Resource { api_version, kind }, self.snapshot());
-        let found = resource.check(&snapshot).and_then(|()| {
-            let found = find(&snapshot).transpose();
-            found.map(|found| found.cloned()).map_err(|mismatch| resource.malformed(mismatch.to_string()))
+        let found = self.snapshot_with(api_version, kind).and_then(|snapshot| {
+            let found = find(&snapshot).transpose().map(|found| found.cloned());
+            found.map_err(|mismatch| LookupError::Malformed {
+                resource: format!("{api_version}/{kind}"),
+                detail: mismatch.to_string(),
+            })
         });
         self.note(|| format!("{kind} {name}"), usize::from(matches!(found, Ok(Some(_)))));
         found
@@ -269,15 +253,16 @@ impl Cluster for StoredCluster {
         lookups: Lookups,
         selector: &Labels,
     ) -> Result<Selected, LookupError> {
-        let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
-        let snapshot = self.snapshot();
-        let selected = resource.check(&snapshot).and_then(|()| {
+        let selected = self.snapshot_with(&kind.api_version, &kind.kind).and_then(|snapshot| {
             if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
-                let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
-                return Err(LookupError::Failed { resource: resource.name(), detail });
+                let detail = format!("{} is cluster wide, so it has no objects in a namespace", kind.resource());
+                return Err(LookupError::Failed { resource: kind.resource(), detail });
             }
             let found = snapshot.selected(kind, namespace, selector, &self.left);
-            found.map_err(|(name, mismatch)| resource.malformed(format!("{namespace}/{name}: {mismatch}")))
+            found.map_err(|(name, mismatch)| {
+                let detail = format!("{namespace}/{name}: {mismatch}");
+                LookupError::Malformed { resource: kind.resource(), detail }
+            })
         });
         let what = || match lookups {
             Lookups::Cluster => kind.kind.clone(),
@@ -301,7 +286,8 @@ impl Cluster for StoredCluster {
 
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         if !self.all_are_free {
-            self.snapshot().each_service_address(visit);
+            let visit = &mut |(address, key): (IpAddr, &ServiceKey)| visit(&key.namespace, &key.name, address);
+            self.snapshot().service_addresses().for_each(visit);
         }
         for (address, owner) in self.ledger.reservations() {
             let (namespace, name) = owner.id();
@@ -327,44 +313,17 @@ impl Cluster for StoredCluster {
     }
 
     fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-        self.snapshot().each_overlapping_block(blocks, visit);
+        for node in self.snapshot().nodes() {
+            let overlapping = node.blocks.iter().filter(|block| blocks.iter().any(|other| overlap(*other, **block)));
+            overlapping.for_each(|block| visit(&node.name, *block));
+        }
         Ok(())
     }
 
     fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
-        match self.is_free(address) {
-            Ok(true) => Ok(Reserve::Reserved),
-            Ok(false) => Ok(Reserve::Taken),
-            Err(error) => {
-                let resource = format!("networking.k8s.io/v1/IPAddress {address}");
-                Err(LookupError::Failed { resource, detail: error.to_string() })
-            }
-        }
-    }
-}
-
-/// A kind that a decision looks up.
-struct Resource<'r> {
-    api_version: &'r str,
-    kind: &'r str,
-}
-
-impl Resource<'_> {
-    fn name(&self) -> String {
-        format!("{}/{}", self.api_version, self.kind)
-    }
-
-    /// Checks that the cluster has the kind.
-    fn check(&self, snapshot: &Snapshot) -> Result<(), LookupError> {
-        if snapshot.has_api(self.api_version, self.kind) {
-            return Ok(());
-        }
-        let resource = self.name();
-        Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
-    }
-
-    fn malformed(&self, detail: String) -> LookupError {
-        LookupError::Malformed { resource: self.name(), detail }
+        let resource = || format!("networking.k8s.io/v1/IPAddress {address}");
+        let free = self.is_free(address).map_err(|detail| LookupError::Failed { resource: resource(), detail })?;
+        Ok(if free { Reserve::Reserved } else { Reserve::Taken })
     }
 }
 
@@ -431,9 +390,7 @@ mod tests {
                 let address: IpAddr = address.parse().unwrap();
                 let failed = addresses(&snapshot, &ledger, before, false);
                 assert!(failed.is_free(address).unwrap(), "{name}");
-                let unlimited =
-                    |_: IpAddr| NamespaceShare { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| true) };
-                failed.end(&[address], &unlimited);
+                failed.commit(&[address], &Settings::default());
                 drop(failed);
                 if is_used {
                     snapshot.write().unwrap().insert(&json!({

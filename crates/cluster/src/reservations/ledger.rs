@@ -12,49 +12,29 @@ use std::time::{Duration, Instant};
 use clusterip_core::address::Family;
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;
-use thiserror::Error;
 
 /// How long an address is reserved for a Service that has not been seen. After the webhook has answered, a request may
 /// take up to a minute in other webhooks and in the API server; then the watch has to deliver the Service.
 pub const RESERVATION_TIME: Duration = Duration::from_secs(65);
 
-/// The most addresses of one family that are reserved for one Service: this many ClusterIPs, and as many external
-/// addresses. A client that tries again and again must not use up a pool, but neither of two parallel requests may lose
-/// the address that it was given.
+/// Of ClusterIPs of one family, and of external ones. A client that tries again and again must not use up a pool, but
+/// neither of two parallel requests may lose the address that it was given.
 const MAX_PER_SERVICE: usize = 2;
 
-/// How long a reservation is young after its evaluation. The Service of a young reservation is probably about to be
-/// seen.
+/// The Service of a young reservation is probably about to be seen.
 pub const YOUNG_TIME: Duration = Duration::from_secs(5);
 
-/// The divisor of a share: a namespace may reserve a quarter of the usable addresses of a pool and family.
+/// A namespace may reserve a quarter of the usable addresses of a pool and family.
 const SHARE_DIVISOR: u128 = 4;
-/// The smallest share of a pool that is large enough. In a smaller pool, the share is at most half of the usable
-/// addresses.
+/// In a smaller pool, the share is at most half of the usable addresses.
 const MIN_SHARE_OF_LARGE_POOL: u128 = 8;
 /// The smallest share of all: of two requests for one Service, neither may lose its address.
 const MIN_SHARE: u128 = 2;
 /// The largest share: each reservation takes memory, and an IPv6 pool has practically unlimited addresses.
 const MAX_SHARE: u128 = 1024;
 
-/// A namespace has so many external addresses in flight that it gets no further one for now.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "namespace {namespace} has {reserved} external addresses of this pool in flight, of at most {max}; wait until its \
-     Services are created"
-)]
-pub struct ShareExceeded {
-    /// The name of the namespace.
-    pub namespace: String,
-    /// How many external addresses of the pool the namespace has reserved.
-    pub reserved: usize,
-    /// How many the namespace may have reserved for a short time, see [`NamespaceShare::burst`].
-    pub max: usize,
-}
-
 /// How many addresses one namespace may reserve, and which addresses count: see [`Ledger::commit`].
 pub struct NamespaceShare<'a> {
-    /// The largest number of reservations.
     pub max: usize,
     /// The largest number while reservations are young: when many Services are created at once, the request for each
     /// may still be in progress.
@@ -64,36 +44,23 @@ pub struct NamespaceShare<'a> {
 }
 
 impl<'a> NamespaceShare<'a> {
-    /// The share of `namespace` that `address` counts towards: that of its pool and family. The addresses
-    /// of a family that no pool contains count together.
+    /// The share that `address` counts towards: that of its pool and family, or of all addresses in no pool.
     pub fn of(settings: &'a Settings, address: IpAddr, namespace: &str) -> Self {
+        type Counts<'a> = Box<dyn Fn(IpAddr) -> bool + 'a>;
         let family = Family::of(address);
-        if let Some(pool) = settings.pool_of(address) {
-            let usable = settings.candidates(pool, family).count();
+        let mut is_own = false;
+        let (usable, is_alike): (u128, Counts<'a>) = if let Some(pool) = settings.pool_of(address) {
             // No other namespace needs a pool that is for this one only.
-            let is_own = pool.matches.scope.namespaces == [namespace];
-            let (max, burst) = if is_own { (bounded(usable), bounded(usable)) } else { part(usable) };
-            return Self {
-                max,
-                burst,
-                counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
-            };
-        }
-        if let Some(pool) = settings.external.pool_of(address) {
-            let (max, burst) = part(pool.candidates(family).count());
-            return Self {
-                max,
-                burst,
-                counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
-            };
-        }
-        let in_no_pool = move |other: IpAddr| {
-            Family::of(other) == family
-                && settings.pool_of(other).is_none()
-                && settings.external.pool_of(other).is_none()
+            is_own = pool.matches.scope.namespaces == [namespace];
+            (settings.candidates(pool, family).count(), Box::new(|other| pool.contains(other)))
+        } else if let Some(pool) = settings.external.pool_of(address) {
+            (pool.candidates(family).count(), Box::new(|other| pool.contains(other)))
+        } else {
+            let in_no_pool = |other| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
+            (settings.candidates(&settings.outside_of_pools(), family).count(), Box::new(in_no_pool))
         };
-        let (max, burst) = part(settings.candidates(&settings.outside_of_pools(), family).count());
-        Self { max, burst, counts: Box::new(in_no_pool) }
+        let (max, burst) = if is_own { (bounded(usable), bounded(usable)) } else { part(usable) };
+        Self { max, burst, counts: Box::new(move |other| Family::of(other) == family && is_alike(other)) }
     }
 }
 
@@ -107,37 +74,36 @@ fn bounded(max: u128) -> usize {
     usize::try_from(max.clamp(MIN_SHARE, MAX_SHARE)).unwrap_or(usize::MAX)
 }
 
-/// Returns the share that an address counts towards.
 pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> NamespaceShare<'a> + 'a);
-
-/// Who chose an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chosen {
-    /// The policy chose it.
-    ByPolicy,
-    /// The author of the request chose it.
-    ByHand,
-}
 
 /// The reservations. Clones share one ledger.
 #[derive(Clone)]
 pub struct Ledger {
-    reservations: Arc<Mutex<HashMap<IpAddr, Reservation>>>,
+    reservations: Arc<Mutex<Reservations>>,
     clock: Arc<dyn Fn() -> Instant + Send + Sync>,
 }
+
+type Reservations = HashMap<IpAddr, Reservation>;
 
 struct Reservation {
     owner: Owner,
     since: Instant,
-    chosen: Chosen,
-    /// Whether the address is an external one.
+    origin: Origin,
     external: bool,
-    /// Whether the evaluation that reserved the address is still running.
-    in_evaluation: bool,
-    /// How long the reservation lasts.
     duration: Duration,
-    /// Whether another replica reserved the address, as its claim says.
-    by_other_replica: bool,
+}
+
+/// Who reserved an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// An evaluation that is still running.
+    Evaluation,
+    /// The policy, in an answer.
+    Policy,
+    /// The author of a request, who chose the address.
+    Author,
+    /// Another replica, as its claim says.
+    OtherReplica,
 }
 
 impl Default for Ledger {
@@ -147,7 +113,6 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger that takes the time from `clock`.
     pub fn with_clock(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         Self { reservations: Arc::default(), clock: Arc::new(clock) }
     }
@@ -156,8 +121,8 @@ impl Ledger {
     /// the address is reserved, so no other evaluation can get the address in between. The ledger is not locked then:
     /// `is_used` takes a lock of its own, and a thread that holds that one may ask the ledger.
     pub fn reserve(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
-        let now = (self.clock)();
-        if !Self::insert_if_free(&mut self.lock(), now, address, owner, false) {
+        let reservation = Reservation::new(owner, (self.clock)(), Origin::Evaluation);
+        if !insert_if_free(&mut self.lock(), address, reservation) {
             return false;
         }
         let used = is_used();
@@ -167,68 +132,47 @@ impl Ledger {
         !used
     }
 
-    /// As [`Self::reserve`], for an external address. The caller has checked that the address is not used.
-    ///
-    /// # Errors
-    /// [`ShareExceeded`] if the namespace has too many reservations that can't be released. The API server does not
-    /// notice that an external address is given twice, so a young reservation of one is never released.
-    pub fn reserve_external(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, ShareExceeded> {
+    /// As [`Self::reserve`], for an external address. The caller has checked that the address is not used. An error if
+    /// the namespace has too many reservations that can't be released. The API server does not notice that an external
+    /// address is given twice, so a young reservation of one is never released.
+    pub fn reserve_external(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, String> {
         let now = (self.clock)();
         let mut ledger = self.lock();
         let (namespace, share) = (owner.namespace(), shares(address));
-        let reserved = in_share(&ledger, namespace, &share, now)
-            .filter(|(_, reservation)| !reservation.is_releasable(now))
-            .count();
+        let kept = |(address, it): (&IpAddr, &Reservation)| {
+            it.counts(*address, namespace, &share, now) && !it.is_releasable(now)
+        };
+        let reserved = ledger.iter().filter(|entry| kept(*entry)).count();
         if reserved >= share.burst {
-            return Err(ShareExceeded { namespace: namespace.to_owned(), reserved, max: share.burst });
+            return Err(format!(
+                "namespace {namespace} has {reserved} external addresses of this pool in flight, of at most {}; wait \
+                 until its Services are created",
+                share.burst
+            ));
         }
-        Ok(Self::insert_if_free(&mut ledger, now, address, owner, true))
+        let reservation = Reservation { external: true, ..Reservation::new(owner, now, Origin::Evaluation) };
+        Ok(insert_if_free(&mut ledger, address, reservation))
     }
 
-    fn insert_if_free(
-        ledger: &mut HashMap<IpAddr, Reservation>,
-        now: Instant,
-        address: IpAddr,
-        owner: &Owner,
-        external: bool,
-    ) -> bool {
-        if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
-            return false;
-        }
-        ledger.insert(address, Reservation { external, ..Reservation::new(owner, now, Chosen::ByPolicy, true) });
-        true
-    }
-
-    /// Whether the address is reserved, and by this process rather than by another replica.
+    /// By this process rather than by another replica.
     pub fn is_reserved_here(&self, address: IpAddr) -> bool {
-        self.active(address, |reservation| !reservation.by_other_replica)
+        self.active(address, |it| it.origin != Origin::OtherReplica)
     }
 
-    /// Whether the address is reserved for this owner, by this process or by another replica.
+    /// By this process or by another replica.
     pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner) -> bool {
-        self.active(address, |reservation| reservation.owner == *owner)
+        self.active(address, |it| it.owner == *owner)
     }
 
     /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
     pub fn reserve_claimed(&self, address: IpAddr, owner: &Owner, duration: Duration) {
-        let now = (self.clock)();
-        let mut ledger = self.lock();
-        if !ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
-            let reservation = Reservation {
-                by_other_replica: true,
-                duration,
-                ..Reservation::new(owner, now, Chosen::ByPolicy, false)
-            };
-            insert(&mut ledger, now, address, reservation);
-        }
+        let reservation = Reservation::new(owner, (self.clock)(), Origin::OtherReplica);
+        insert_if_free(&mut self.lock(), address, Reservation { duration, ..reservation });
     }
 
     /// Releases a reservation after the claim of another replica is gone.
     pub fn release_claimed(&self, address: IpAddr) {
-        let mut ledger = self.lock();
-        if ledger.get(&address).is_some_and(|reservation| reservation.by_other_replica) {
-            ledger.remove(&address);
-        }
+        self.remove_if(address, |it| it.origin == Origin::OtherReplica);
     }
 
     /// As [`Self::reserve`], without making a reservation.
@@ -245,18 +189,18 @@ impl Ledger {
     /// replicas count, but they are never released. The same holds for those in `used`.
     pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
-        let mut ledger = self.lock();
         for address in reserved.iter().filter(|address| !used.contains(address)) {
             // Another request of the Service may use the address.
-            if ledger.get(address).is_some_and(|reservation| reservation.in_evaluation) {
-                ledger.remove(address);
-            }
+            self.remove_if(*address, |it| it.origin == Origin::Evaluation);
         }
+        let mut ledger = self.lock();
         let mut released = Vec::new();
         for address in used {
             // An earlier request of the Service may have reserved the address.
             if let Some(reservation) = ledger.get_mut(address).filter(|it| it.owner.id() == owner.id()) {
-                reservation.in_evaluation = false;
+                if reservation.origin == Origin::Evaluation {
+                    reservation.origin = Origin::Policy;
+                }
                 reservation.since = now;
             }
             released.extend(release_oldest(&mut ledger, owner, *address, now));
@@ -274,10 +218,9 @@ impl Ledger {
     pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
-        if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
+        if !insert_if_free(&mut ledger, address, Reservation::new(owner, now, Origin::Author)) {
             return Vec::new();
         }
-        insert(&mut ledger, now, address, Reservation::new(owner, now, Chosen::ByHand, false));
         let mut released = release_oldest(&mut ledger, owner, address, now);
         released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
         released
@@ -287,165 +230,137 @@ impl Ledger {
     /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
     /// If the name is not generated yet, any request without a name in the namespace may have been the first one.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        self.active(address, |reservation| {
-            reservation.chosen == Chosen::ByPolicy && reservation.owner.id() == (namespace, name)
-        })
+        self.active(address, |it| it.origin != Origin::Author && it.owner.id() == (namespace, name))
     }
 
     /// Releases those of the addresses that are reserved for the Service of `owner`, which will not use them.
     pub fn release(&self, addresses: &[IpAddr], owner: &Owner) {
-        let mut ledger = self.lock();
-        for address in addresses {
-            if ledger.get(address).is_some_and(|reservation| reservation.owner.id() == owner.id()) {
-                ledger.remove(address);
-            }
-        }
+        addresses.iter().for_each(|address| self.remove_if(*address, |it| it.owner.id() == owner.id()));
     }
 
     /// Ends the reservation of an address after a Service or an `IPAddress` with it was seen: from now on the cluster
     /// shows it.
     pub fn mark_seen(&self, address: IpAddr) {
-        let mut ledger = self.lock();
-        if ledger.get(&address).is_some_and(|reservation| !reservation.in_evaluation) {
-            ledger.remove(&address);
-        }
+        self.remove_if(address, |it| it.origin != Origin::Evaluation);
     }
 
-    /// The owner of a reserved address; `None` if it is not reserved.
     pub fn owner(&self, address: IpAddr) -> Option<Owner> {
         let now = (self.clock)();
-        self.lock().get(&address).filter(|reservation| reservation.is_active(now)).map(|it| it.owner.clone())
+        self.lock().get(&address).filter(|it| it.is_active(now)).map(|it| it.owner.clone())
     }
 
-    /// All reserved addresses with their owners, ordered by address.
+    /// Ordered by address.
     pub fn reservations(&self) -> Vec<(IpAddr, Owner)> {
         let now = (self.clock)();
         let mut ledger = self.lock();
         ledger.retain(|_, reservation| reservation.is_active(now));
-        let mut reservations: Vec<_> =
-            ledger.iter().map(|(address, reservation)| (*address, reservation.owner.clone())).collect();
+        let mut reservations: Vec<_> = ledger.iter().map(|(address, it)| (*address, it.owner.clone())).collect();
         reservations.sort_unstable_by_key(|(address, _)| *address);
         reservations
     }
 
-    /// Whether there is an active reservation like this of the address.
     fn active(&self, address: IpAddr, is_it: impl FnOnce(&Reservation) -> bool) -> bool {
         let now = (self.clock)();
         self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && is_it(reservation))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Reservation>> {
+    fn remove_if(&self, address: IpAddr, is_it: impl FnOnce(&Reservation) -> bool) {
+        let mut ledger = self.lock();
+        if ledger.get(&address).is_some_and(is_it) {
+            ledger.remove(&address);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reservations> {
         // Every change is a single step, so a panic leaves nothing half done.
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reservation {
-    fn new(owner: &Owner, since: Instant, chosen: Chosen, in_evaluation: bool) -> Self {
-        Self {
-            owner: owner.clone(),
-            since,
-            chosen,
-            external: false,
-            in_evaluation,
-            duration: RESERVATION_TIME,
-            by_other_replica: false,
-        }
+    fn new(owner: &Owner, since: Instant, origin: Origin) -> Self {
+        Self { owner: owner.clone(), since, origin, external: false, duration: RESERVATION_TIME }
+    }
+
+    /// Whether it belongs to an answer of this process, and so may be released for others.
+    fn is_given(&self) -> bool {
+        matches!(self.origin, Origin::Policy | Origin::Author)
     }
 
     /// Whether the Service has had time to be seen, so that the reservation may be released.
     fn is_releasable(&self, now: Instant) -> bool {
-        !self.in_evaluation && !self.by_other_replica && now.saturating_duration_since(self.since) >= YOUNG_TIME
+        self.is_given() && now.saturating_duration_since(self.since) >= YOUNG_TIME
     }
 
     fn is_active(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < self.duration
     }
+
+    fn counts(&self, address: IpAddr, namespace: &str, share: &NamespaceShare<'_>, now: Instant) -> bool {
+        self.owner.namespace() == namespace && self.is_active(now) && (share.counts)(address)
+    }
 }
 
-/// Adds a reservation, and removes all that have ended: nothing else may look at them for a long time.
-fn insert(ledger: &mut HashMap<IpAddr, Reservation>, now: Instant, address: IpAddr, reservation: Reservation) {
-    ledger.retain(|_, reservation| reservation.is_active(now));
+/// Adds a reservation unless the address is reserved. Removes all that have ended, unless an evaluation reserves the
+/// address, which does so at its end: nothing else may look at them for a long time.
+fn insert_if_free(ledger: &mut Reservations, address: IpAddr, reservation: Reservation) -> bool {
+    if ledger.get(&address).is_some_and(|other| other.is_active(reservation.since)) {
+        return false;
+    }
+    if reservation.origin != Origin::Evaluation {
+        ledger.retain(|_, other| other.is_active(reservation.since));
+    }
     ledger.insert(address, reservation);
+    true
+}
+
+/// The addresses of such reservations that belong to answers of this process, the oldest first.
+fn oldest(ledger: &Reservations, is_it: impl Fn(IpAddr, &Reservation) -> bool) -> Vec<IpAddr> {
+    let given = ledger.iter().filter(|(address, it)| it.is_given() && is_it(**address, it));
+    let mut found: Vec<(Instant, IpAddr)> = given.map(|(address, it)| (it.since, *address)).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, address)| address).collect()
 }
 
 /// Keeps the newest reservations of an owner, among those for addresses of the same family as `address`; external
 /// addresses and ClusterIPs count separately. Reservations of running evaluations don't count. Young reservations of
 /// external addresses stay: a review that names the Service of another tenant must not take away the address that was
 /// just given to that Service. Returns the released addresses.
-fn release_oldest(
-    ledger: &mut HashMap<IpAddr, Reservation>,
-    owner: &Owner,
-    address: IpAddr,
-    now: Instant,
-) -> Vec<IpAddr> {
-    let Some(external) = ledger.get(&address).map(|reservation| reservation.external) else { return Vec::new() };
-    let is_alike = |other: &IpAddr, reservation: &Reservation| {
-        other.is_ipv4() == address.is_ipv4() && reservation.external == external
-    };
-    let mut own: Vec<(Instant, IpAddr)> = ledger
-        .iter()
-        .filter(|(other, reservation)| {
-            is_alike(other, reservation)
-                && !reservation.in_evaluation
-                && !reservation.by_other_replica
-                && reservation.owner == *owner
-        })
-        .map(|(address, reservation)| (reservation.since, *address))
-        .collect();
-    own.sort_unstable_by(|a, b| b.cmp(a));
-    let may_be_released =
-        |address: &IpAddr| !external || ledger.get(address).is_none_or(|reservation| reservation.is_releasable(now));
-    let oldest = own.into_iter().skip(MAX_PER_SERVICE).map(|(_, address)| address);
-    let released: Vec<IpAddr> = oldest.filter(may_be_released).collect();
-    for address in &released {
-        ledger.remove(address);
-    }
-    released
-}
-
-/// The reservations of a namespace that count towards a share.
-fn in_share<'l>(
-    ledger: &'l HashMap<IpAddr, Reservation>,
-    namespace: &'l str,
-    share: &'l NamespaceShare<'_>,
-    now: Instant,
-) -> impl Iterator<Item = (&'l IpAddr, &'l Reservation)> {
-    ledger.iter().filter(move |(address, reservation)| {
-        reservation.owner.namespace() == namespace && reservation.is_active(now) && (share.counts)(**address)
-    })
+fn release_oldest(ledger: &mut Reservations, owner: &Owner, address: IpAddr, now: Instant) -> Vec<IpAddr> {
+    let Some(external) = ledger.get(&address).map(|it| it.external) else { return Vec::new() };
+    let mut own = oldest(ledger, |other, it| {
+        other.is_ipv4() == address.is_ipv4() && it.external == external && it.owner == *owner
+    });
+    own.truncate(own.len().saturating_sub(MAX_PER_SERVICE));
+    own.retain(|address| !external || ledger.get(address).is_none_or(|it| it.is_releasable(now)));
+    own.iter().for_each(|address| drop(ledger.remove(address)));
+    own
 }
 
 /// Releases the oldest reservations of a namespace until it has no more than its share, but never those in `kept`.
 /// Returns the released addresses.
 fn enforce_share(
-    ledger: &mut HashMap<IpAddr, Reservation>,
+    ledger: &mut Reservations,
     namespace: &str,
     kept: &[IpAddr],
     share: &NamespaceShare<'_>,
     now: Instant,
 ) -> Vec<IpAddr> {
-    let reserved = in_share(ledger, namespace, share, now).count();
-    if reserved <= share.max {
+    let counts = |address: IpAddr, it: &Reservation| it.counts(address, namespace, share, now);
+    let mut left = ledger.iter().filter(|(address, it)| counts(**address, it)).count();
+    if left <= share.max {
         return Vec::new();
     }
-    let committed = in_share(ledger, namespace, share, now).filter(|(address, reservation)| {
-        !reservation.in_evaluation && !reservation.by_other_replica && !kept.contains(address)
-    });
-    let mut committed: Vec<(Instant, IpAddr, bool, bool)> = committed
-        .map(|(address, reservation)| {
-            (reservation.since, *address, reservation.is_releasable(now), reservation.external)
-        })
-        .collect();
-    committed.sort_unstable();
-    let mut released = Vec::new();
-    for (_, address, is_releasable, external) in committed {
-        let left = reserved - released.len();
-        if left > share.max && (is_releasable || (left > share.burst && !external)) {
-            ledger.remove(&address);
-            released.push(address);
+    let mut released = oldest(ledger, |address, it| !kept.contains(&address) && counts(address, it));
+    released.retain(|address| {
+        let may_go = |it: &Reservation| it.is_releasable(now) || (left > share.burst && !it.external);
+        let goes = left > share.max && ledger.get(address).is_some_and(may_go);
+        if goes {
+            ledger.remove(address);
+            left -= 1;
         }
-    }
+        goes
+    });
     released
 }
 

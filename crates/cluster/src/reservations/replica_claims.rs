@@ -28,7 +28,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Error as KubeError};
-use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -44,12 +43,10 @@ const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() 
 /// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
 /// the address away; its watch has failed.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// The time limit for a claim at the API server. A review must end within nine tenths of the
-/// time that the API server waits.
+/// A review must end within nine tenths of the time that the API server waits.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
-/// The time limit for reading a claim back if the API server did not answer in time.
+/// For reading a claim back if the API server did not answer in time.
 const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often claims that have ended are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where claims are stored (`--claims`), and so which processes know the addresses in flight.
@@ -62,17 +59,6 @@ pub enum ClaimStore {
     Lease,
 }
 
-/// It is unknown whether the address is claimed, because the API server gave no usable answer.
-#[derive(Clone, Debug, Error)]
-#[error("{address} can't be claimed: Lease {namespace}/{} can't be {request}: {reason}", ReplicaClaim::lease_name(*.address))]
-pub struct ClaimError {
-    address: IpAddr,
-    namespace: String,
-    request: &'static str,
-    reason: String,
-}
-
-/// Claims addresses. Clones share the same claims.
 #[derive(Clone)]
 pub struct Claims(Arc<Inner>);
 
@@ -86,7 +72,6 @@ struct Inner {
     known: Mutex<Known>,
 }
 
-/// The claims that are known.
 #[derive(Default)]
 struct Known {
     mine: HashMap<IpAddr, Mine>,
@@ -95,21 +80,15 @@ struct Known {
 
 struct Mine {
     version: Version,
-    /// When the reservation of the address ended.
+    /// Since when the address is not reserved any more.
     idle: Option<Instant>,
 }
 
-/// The claim of another replica.
 #[derive(PartialEq)]
 struct Other {
     version: Version,
     owner: Owner,
     duration: Duration,
-}
-
-/// Whether the address of another replica's claim may still be about to be used.
-fn is_active(other: &Observed<Other>, now: Instant) -> bool {
-    !other.is_unchanged_for(other.value.duration, now)
 }
 
 /// Whether the policy chose this address for the Service with this namespace and name, here or in another replica. With
@@ -140,10 +119,17 @@ impl Claims {
     }
 
     /// Claims an address that the ledger has reserved for `owner`. Returns false if another replica was faster. Blocks
-    /// until the API server has answered, for at most two seconds. After an error, the address counts as not claimed.
-    pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
+    /// until the API server has answered, for at most two seconds. After an error, because the API server gave no usable
+    /// answer, the address counts as not claimed.
+    pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, String> {
         // An evaluation may also run on a thread of the runtime.
-        block_in_place(|| self.0.runtime.block_on(self.0.claim(address, owner)))
+        let claimed = block_in_place(|| self.0.runtime.block_on(self.0.attempt(address, owner)));
+        self.0.metrics.attempt(match claimed {
+            Ok(Some(result)) => result,
+            Ok(None) => ClaimResult::Taken,
+            Err(_) => ClaimResult::Failed,
+        });
+        claimed.map(|claimed| claimed.is_some())
     }
 
     /// Records the claim of another replica in the ledger again, after a reservation that had replaced it has ended.
@@ -219,17 +205,7 @@ impl Inner {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
-        let claimed = self.attempt(address, owner).await;
-        self.metrics.attempt(match claimed {
-            Ok(Some(result)) => result,
-            Ok(None) => ClaimResult::Taken,
-            Err(_) => ClaimResult::Failed,
-        });
-        claimed.map(|claimed| claimed.is_some())
-    }
-
-    async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
+    async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, String> {
         let claim = ReplicaClaim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
@@ -237,7 +213,10 @@ impl Inner {
             let mut known = self.known();
             match (known.mine.remove(&address), known.others.get(&address)) {
                 (Some(mine), _) => Some((mine.version, ClaimResult::Claimed)),
-                (None, Some(other)) if is_active(other, Instant::now()) => return Ok(None),
+                // Another replica may still be about to use the address.
+                (None, Some(other)) if !other.is_unchanged_for(other.value.duration, Instant::now()) => {
+                    return Ok(None);
+                }
                 (None, Some(other)) => Some((other.value.version.clone(), ClaimResult::TakenOver)),
                 (None, None) => None,
             }
@@ -257,12 +236,12 @@ impl Inner {
             Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
         };
         // The API server may have carried out the request all the same.
-        let failed = |request, reason| {
+        let failed = |request, reason: String| {
             if let Some(version) = was_mine {
                 // The previous claim still belongs to this replica, which must remove it.
                 self.known().mine.entry(address).or_insert(Mine { version, idle: None });
             }
-            ClaimError { address, namespace: self.namespace.clone(), request, reason }
+            format!("{address} can't be claimed: Lease {}/{name} can't be {request}: {reason}", self.namespace)
         };
         match timeout(READ_BACK_TIMEOUT, self.leases.get_opt(&name)).await {
             Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
@@ -354,8 +333,8 @@ impl Inner {
         let mut known = self.known();
         if claim.holder == self.me {
             // The claim may come from a request that timed out here but was carried out all the same.
-            let mine = known.mine.entry(address).or_insert(Mine { version: version.clone(), idle: None });
-            mine.version = version;
+            let idle = known.mine.get(&address).and_then(|mine| mine.idle);
+            known.mine.insert(address, Mine { version, idle });
             known.others.remove(&address);
             return;
         }

@@ -1,59 +1,43 @@
 //! Tells which Services the control plane calls.
 //!
 //! The API server calls admission webhooks, aggregated APIs and the conversion webhooks of custom resources through
-//! Services. A Service that moves has no address for a moment, so the API server can't call it meanwhile. A webhook
-//! that fails closed could then refuse the very request that ends the move. So before a Service moves, the controller
-//! checks whether the control plane calls it.
-//!
-//! Only the references to Services are kept of webhook configurations, APIServices and CustomResourceDefinitions.
-//! Everything else is dropped while it is read, because a CustomResourceDefinition may be large.
-//!
-//! While one of the kinds is not listed yet, or its watch fails, there is no answer: a Service must not move while it
-//! is unknown whether the control plane calls it.
+//! Services. A Service that moves has no address for a moment. A webhook that fails closed could then refuse the very
+//! request that ends the move. So the controller checks whether the control plane calls a Service before it moves the
+//! Service. While one of the kinds is not listed yet, or its watch fails, there is no answer, and no Service moves.
 //!
 //! The same objects show whether webhooks of other programs choose addresses of Services, too.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::api_error::error_chain;
-use crate::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
-use crate::repeated_failures;
 use clusterip_core::service_key::ServiceKey;
-use futures::StreamExt;
-use kube::runtime::utils::Backoff as _;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
-use thiserror::Error;
+use serde_json::Value;
 use tokio::sync::watch;
 
-pub use self::caller_object::{CallerObject, K2S};
 use super::kinds::{self, Kind};
-use crate::host_metrics::ClusterMetrics;
-
-mod caller_object;
+use super::stores::State;
+use crate::object;
+use crate::send_if_changed::send_if_changed;
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.
 pub const MOVE_OPTION: &str = "--called-by-control-plane";
 
-/// How many objects are listed at a time. A whole page is in memory before it is parsed.
-const PAGE: u32 = 20;
-/// How often the API server is asked for a kind that it did not have.
-const ABSENT_PAUSE: Duration = Duration::from_secs(30);
-/// How many callers a message names.
+/// The name of the webhook of K2s that gives addresses to Services. A webhook configuration does not say what its webhook
+/// changes, so webhooks of other programs that choose addresses are known by their names. K2s has two, whose names have
+/// not changed since its first version. The other one deletes and creates Services of Windows workloads, and its name
+/// ends with this name.
+pub const K2S: &str = "clusterip.k2s.io";
+
 const NAMED: usize = 3;
 /// The kind of the objects that register webhooks which change objects.
 const MUTATING: &str = "MutatingWebhookConfiguration";
 
-/// An object that makes the API server call a Service.
+/// An object that makes the API server call a Service, with its kind, such as `ValidatingWebhookConfiguration`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
-    /// The kind, such as `ValidatingWebhookConfiguration`.
     pub kind: String,
-    /// The name of the object.
     pub name: String,
 }
 
@@ -71,12 +55,35 @@ pub fn called_by(callers: &[Caller]) -> String {
     format!("called by {}{more}", named.join(", "))
 }
 
-/// It is not known whether the control plane calls a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("it is not known whether the control plane calls it: {reason}")]
-pub struct Unknown {
-    /// Why, with the kinds of objects that could not be read.
-    pub reason: String,
+/// What a webhook configuration, an `APIService` or a `CustomResourceDefinition` calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub services: BTreeSet<ServiceKey>,
+    /// Whether a webhook of another program in it chooses addresses of Services, too.
+    pub chooses_addresses: bool,
+}
+
+impl Calls {
+    pub fn of(object: &Value) -> Self {
+        let webhooks = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+        // `spec.service` belongs to an `APIService`, `spec.conversion` to a `CustomResourceDefinition`.
+        let webhooks: Vec<&Value> = webhooks.chain(object.pointer("/spec/conversion/webhook")).collect();
+        let called = webhooks.iter().filter_map(|webhook| webhook.pointer("/clientConfig/service"));
+        let text = |service: &Value, field: &str| Some(service.get(field)?.as_str()?.to_owned());
+        let services = called.chain(object.pointer("/spec/service"));
+        let services = services.filter_map(|it| Some(ServiceKey::new(text(it, "namespace")?, text(it, "name")?)));
+        let chooses_addresses = webhooks.iter().any(|webhook| chooses_addresses(webhook));
+        Self { services: services.collect(), chooses_addresses }
+    }
+}
+
+/// Whether a webhook chooses addresses of Services, and the API server may call it. The API server calls a webhook only
+/// if all its conditions are true, so never one with the condition `false`.
+fn chooses_addresses(webhook: &Value) -> bool {
+    let prefix = object::text(webhook, &["name"]).strip_suffix(K2S);
+    let mut conditions = webhook.get("matchConditions").and_then(Value::as_array).into_iter().flatten();
+    prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
+        && !conditions.any(|condition| object::text(condition, &["expression"]).trim() == "false")
 }
 
 /// The Services that the control plane calls. Cheap to clone: all clones share the same objects.
@@ -85,61 +92,39 @@ pub struct ControlPlaneServices(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// The Services that each object refers to.
-    references: RwLock<BTreeMap<Caller, BTreeSet<ServiceKey>>>,
+    /// Those that call a Service or choose addresses.
+    callers: Mutex<BTreeMap<Caller, Calls>>,
     states: Mutex<BTreeMap<Kind, State>>,
     /// The names of the configurations with webhooks of other programs that choose addresses of Services.
     other_webhooks: watch::Sender<BTreeSet<String>>,
 }
 
-/// The state of the watch of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
-    /// The first list is not complete.
-    Listing,
-    /// All objects are known, and their changes are followed.
-    Known,
-    /// The objects can't be read, for this reason.
-    Failing(String),
-}
-
 impl ControlPlaneServices {
-    /// Starts to watch the kinds that refer to Services, except for those that are watched already.
-    pub fn watch(&self, client: &Client, metrics: &ClusterMetrics) {
-        for kind in kinds::callers() {
-            let mut states = self.0.states();
-            if !states.contains_key(&kind) {
-                states.insert(kind.clone(), State::Listing);
-                tokio::spawn(Arc::clone(&self.0).follow(client.clone(), kind, metrics.clone()));
-            }
-        }
-    }
-
     /// All objects that make the control plane call this Service, ordered by kind and name; empty if the Service may
     /// move. An error as long as a kind that may refer to Services is not completely known.
-    pub fn callers(&self, namespace: &str, name: &str) -> Result<Vec<Caller>, Unknown> {
-        if let Some(reason) = self.missing() {
-            return Err(Unknown { reason });
+    pub fn callers(&self, namespace: &str, name: &str) -> Result<Vec<Caller>, String> {
+        match self.missing() {
+            Some(reason) => Err(format!("it is not known whether the control plane calls it: {reason}")),
+            None => Ok(self.known_callers(namespace, name)),
         }
-        Ok(self.known_callers(namespace, name))
     }
 
     /// As [`Self::callers`], but only as far as it is known: for a report, not for the decision to move.
     pub fn known_callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
-        let references = self.0.references.read().unwrap_or_else(PoisonError::into_inner);
         let service = ServiceKey::new(namespace, name);
-        let callers = references.iter().filter(|(_, services)| services.contains(&service));
+        let callers = self.lock();
+        let callers = callers.iter().filter(|(_, calls)| calls.services.contains(&service));
         callers.map(|(caller, _)| caller.clone()).collect()
     }
 
     /// Describes the kinds that are not known; `None` if all are known.
     pub fn missing(&self) -> Option<String> {
-        let states = self.0.states();
+        let states = self.states();
         let missing = kinds::callers().filter_map(|kind| match states.get(&kind) {
             None => Some(format!("{} was not listed", kind.1)),
-            Some(State::Known) => None,
-            Some(State::Listing) => Some(format!("{} is being listed", kind.1)),
-            Some(State::Failing(reason)) => Some(format!("{} can't be read: {reason}", kind.1)),
+            Some(State::Synced | State::Absent) => None,
+            Some(State::Syncing) => Some(format!("{} is being listed", kind.1)),
+            Some(State::Failing { reason, .. }) => Some(format!("{} can't be read: {reason}", kind.1)),
         });
         let missing: Vec<String> = missing.collect();
         (!missing.is_empty()).then(|| missing.join("; "))
@@ -151,16 +136,15 @@ impl ControlPlaneServices {
         self.0.other_webhooks.subscribe()
     }
 
-    /// Why MutatingWebhookConfigurations can't be read; `None` if they can, or if they were not requested yet.
+    /// `None` if they can be read, or were not requested yet.
     pub fn unknown_webhooks(&self) -> Option<String> {
-        let states = self.0.states();
+        let states = self.states();
         states.iter().find(|(kind, _)| kind.1 == MUTATING).and_then(|(_, state)| match state {
-            State::Failing(reason) => Some(reason.clone()),
-            State::Listing | State::Known => None,
+            State::Failing { reason, .. } => Some(reason.clone()),
+            _ => None,
         })
     }
 
-    /// Whether all kinds that may refer to Services are known.
     pub fn complete(&self) -> bool {
         self.missing().is_none()
     }
@@ -168,132 +152,50 @@ impl ControlPlaneServices {
     /// Waits until each kind was either listed or found to be unreadable.
     pub async fn wait_until_listed(&self) {
         let is_listed = || {
-            let states = self.0.states();
-            kinds::callers().all(|kind| !matches!(states.get(&kind), None | Some(State::Listing)))
+            let states = self.states();
+            kinds::callers().all(|kind| !matches!(states.get(&kind), None | Some(State::Syncing)))
         };
         while !is_listed() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// The name of each watched kind, and whether its changes are followed.
-    pub fn start_following(&self) -> Vec<(String, bool)> {
-        self.0.states().iter().map(|(kind, state)| (kind.1.clone(), *state == State::Known)).collect()
+    pub fn take(&self, kind: &Kind, object: &Value) {
+        let caller = Caller { kind: kind.1.clone(), name: object::name(object).to_owned() };
+        self.change(|callers| match Calls::of(object) {
+            calls if calls == Calls::default() => drop(callers.remove(&caller)),
+            calls => drop(callers.insert(caller, calls)),
+        });
     }
 
-    /// Adds an object of a list.
-    pub fn take(&self, kind: &Kind, object: CallerObject) {
-        self.0.put(kind, object);
+    /// Removes the objects of a kind whose names are not `kept`.
+    pub(super) fn retain(&self, kind: &Kind, kept: impl Fn(&str) -> bool) {
+        self.change(|callers| callers.retain(|caller, _| caller.kind != kind.1 || kept(&caller.name)));
     }
 
-    /// Notes that all objects of a kind were added.
     pub fn listed(&self, kind: &Kind) {
-        self.0.set_state(kind, State::Known);
+        self.states().insert(kind.clone(), State::Synced);
     }
 
-    /// Notes why the objects of a kind can't be read.
     pub fn failed(&self, kind: &Kind, reason: String) {
-        self.0.set_state(kind, State::Failing(reason));
-    }
-}
-
-impl Inner {
-    fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+        let failing = State::Failing { since: Instant::now(), reason, synced: false };
+        self.states().insert(kind.clone(), failing);
     }
 
-    fn set_state(&self, kind: &Kind, state: State) -> Option<State> {
-        self.states().insert(kind.clone(), state)
+    pub(super) fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, kind: &Kind, object: CallerObject) {
-        let name = object.metadata.name.unwrap_or_default();
-        if kind.1 == MUTATING {
-            self.other_webhooks.send_if_modified(|names| match object.chooses_addresses {
-                true => names.insert(name.clone()),
-                false => names.remove(&name),
-            });
-        }
-        let caller = Caller { kind: kind.1.clone(), name };
-        let mut references = self.references.write().unwrap_or_else(PoisonError::into_inner);
-        if object.services.is_empty() {
-            references.remove(&caller);
-        } else {
-            references.insert(caller, object.services);
-        }
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Caller, Calls>> {
+        self.0.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn follow(self: Arc<Self>, client: Client, kind: Kind, metrics: ClusterMetrics) {
-        let api: Api<CallerObject> = Api::all_with(client, &kinds::regular(&kind));
-        let mut backoff = RetryBackoff::default();
-        loop {
-            let begin = Instant::now();
-            match self.follow_once(&kind, &api).await {
-                Some(error) if is_absent(&error) => {
-                    // Without this kind, no object of it refers to a Service.
-                    self.retain(&kind, &HashSet::new());
-                    self.set_state(&kind, State::Known);
-                    tokio::time::sleep(ABSENT_PAUSE).await;
-                    continue;
-                }
-                Some(error) => {
-                    let reason = error_chain(&error);
-                    metrics.watch_error(&kind.1);
-                    repeated_failures::warn_of_watch(&kind, &reason);
-                    self.set_state(&kind, State::Failing(reason));
-                }
-                None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),
-            }
-            if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
-                backoff.reset();
-            }
-            tokio::time::sleep(backoff.next().unwrap_or(MAX_RETRY_PAUSE)).await;
-        }
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Caller, Calls>)) {
+        let mut callers = self.lock();
+        change(&mut callers);
+        let choosing = callers.iter().filter(|(caller, calls)| caller.kind == MUTATING && calls.chooses_addresses);
+        send_if_changed(&self.0.other_webhooks, choosing.map(|(caller, _)| caller.name.clone()).collect());
     }
-
-    /// Lists a kind and follows its changes until that fails. Returns the error, or `None` if the watch just ended.
-    async fn follow_once(&self, kind: &Kind, api: &Api<CallerObject>) -> Option<watcher::Error> {
-        let mut events = pin!(watcher(api.clone(), watcher::Config::default().page_size(PAGE)));
-        let mut listed = HashSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    listed.extend(object.metadata.name.clone());
-                    self.put(kind, object);
-                }
-                Ok(Event::InitDone) => {
-                    self.retain(kind, &std::mem::take(&mut listed));
-                    if let Some(State::Failing(_)) = self.set_state(kind, State::Known) {
-                        tracing::info!(api_version = kind.0, kind = kind.1, "followed again");
-                    }
-                }
-                Ok(Event::Apply(object)) => self.put(kind, object),
-                Ok(Event::Delete(CallerObject { metadata, .. })) => {
-                    self.put(kind, CallerObject { metadata, ..CallerObject::default() });
-                }
-                Err(error) => return Some(error),
-            }
-        }
-        None
-    }
-
-    /// Removes the objects of a kind that a complete list did not contain.
-    fn retain(&self, kind: &Kind, listed: &HashSet<String>) {
-        if kind.1 == MUTATING {
-            self.other_webhooks.send_if_modified(|names| {
-                let before = names.len();
-                names.retain(|name| listed.contains(name));
-                names.len() != before
-            });
-        }
-        let mut references = self.references.write().unwrap_or_else(PoisonError::into_inner);
-        references.retain(|caller, _| caller.kind != kind.1 || listed.contains(&caller.name));
-    }
-}
-
-fn is_absent(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 #[cfg(test)]

@@ -9,10 +9,8 @@ use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use kube::discovery::oneshot;
 
-/// API version and kind.
 pub type Kind = (String, String);
 
-/// The kinds that a decision may ask about with any settings.
 const ALWAYS: [(&str, &str); 6] = [
     ("v1", "Service"),
     ("v1", "Namespace"),
@@ -22,7 +20,7 @@ const ALWAYS: [(&str, &str); 6] = [
     ("networking.k8s.io/v1", "ServiceCIDR"),
 ];
 
-/// The kinds that an agent watches: Services with their recorded addresses, Namespaces and Nodes.
+/// An agent watches Services with their recorded addresses, Namespaces and Nodes.
 const OF_AGENT: [(&str, &str); 3] = [("v1", "Service"), ("v1", "Namespace"), ("v1", "Node")];
 
 /// Not part of a decision: the controller reads EndpointSlices before it moves a Service.
@@ -52,17 +50,19 @@ pub fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     asked(settings).chain(once(owned(&ENDPOINT_SLICE)))
 }
 
-/// The kinds of objects that make the API server call Services.
 pub fn callers() -> impl Iterator<Item = Kind> {
     CALLERS.iter().map(owned)
 }
 
-/// The kinds that an agent watches.
+/// Whether objects of this kind make the API server call Services.
+pub(super) fn is_caller(kind: &Kind) -> bool {
+    CALLERS.iter().any(|(api_version, name)| *api_version == kind.0 && *name == kind.1)
+}
+
 pub fn of_agent() -> impl Iterator<Item = Kind> {
     OF_AGENT.iter().map(owned)
 }
 
-/// The kind of a workload.
 pub fn of_workload(workload: &WorkloadKind) -> Kind {
     (workload.api_version.clone(), workload.kind.clone())
 }
@@ -100,7 +100,6 @@ pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResour
     }
 }
 
-/// The resource of a kind with a regular English plural.
 pub fn regular(kind: &Kind) -> ApiResource {
     ApiResource::from_gvk(&group_version_kind(kind))
 }
@@ -113,33 +112,6 @@ fn group_version_kind((api_version, kind): &Kind) -> GroupVersionKind {
 fn owned((api_version, kind): &(&str, &str)) -> Kind {
     ((*api_version).to_owned(), (*kind).to_owned())
 }
-
-/// Implements [`kube::Resource`] for a type whose field `metadata` is an `ObjectMeta`. As for
-/// [`kube::api::DynamicObject`], an `ApiResource` tells the kind.
-macro_rules! impl_dynamic_resource {
-    ($object:ty) => {
-        impl_dynamic_resource!($object, kind group version plural);
-    };
-    ($object:ty, $($name:ident)+) => {
-        impl ::kube::Resource for $object {
-            type DynamicType = ::kube::api::ApiResource;
-            type Scope = ::kube::core::DynamicResourceScope;
-
-            $(fn $name(resource: &Self::DynamicType) -> ::std::borrow::Cow<'_, str> {
-                <::kube::api::DynamicObject as ::kube::Resource>::$name(resource)
-            })+
-
-            fn meta(&self) -> &::kube::api::ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ::kube::api::ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-pub(super) use impl_dynamic_resource;
 
 #[cfg(test)]
 mod tests {

@@ -1,22 +1,19 @@
 //! An object of a list or a watch, of which only the fields that are used are read.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
 
-use clusterip_core::annotations::has_parser;
-use clusterip_core::services::{ADDRESS_FIELDS, MANAGER};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
-use kube::api::ObjectMeta;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value, json};
+use clusterip_core::services::MANAGER;
+use kube::Resource;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
+use kube::core::DynamicResourceScope;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error};
+use serde_json::{Value, json};
 
-use super::kinds::{Kind, impl_dynamic_resource};
+use super::kinds::Kind;
 use super::watched_fields;
 use crate::lookups::field_mask::MaskedReader;
-use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, SERVICE_NAME_LABEL};
 
-/// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
+/// An object whose kind is known from the watch. A [`DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or
 /// thousands of changes at once.
 ///
@@ -24,197 +21,101 @@ use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, SERVICE_NAME_LABEL};
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartialObject {
-    /// Name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels and those that always count, the
-    /// annotations that are used, and of the managed fields what shows whether the address of a Service was set by hand.
+    /// Name, namespace, UID and version.
     pub metadata: ObjectMeta,
-    /// The other fields that are used, of each list and map as many values as [`watched_fields`] says.
-    pub data: Map<String, Value>,
+    /// The fields that are used, see [`watched_fields`].
+    pub object: Value,
 }
 
 impl PartialObject {
     /// The object as JSON, with its kind; `None` if it has no name.
     pub fn value(self, (api_version, kind): &Kind) -> Option<Value> {
-        self.metadata.name.as_ref()?;
-        let mut fields = self.data;
-        fields.insert("apiVersion".to_owned(), api_version.as_str().into());
-        fields.insert("kind".to_owned(), kind.as_str().into());
-        let metadata = ObjectMeta { resource_version: None, ..self.metadata };
-        fields.insert("metadata".to_owned(), serde_json::to_value(metadata).ok()?);
-        Some(Value::Object(fields))
-    }
-}
-
-/// How many labels are read, in their order, which is that of the keys. Nodes and Namespaces of administrators have
-/// fewer, and of other objects fewer count.
-const MAX_LABELS: usize = 4096;
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    deletion_timestamp: Option<Time>,
-    labels: Option<Labels>,
-    annotations: Option<Annotations>,
-    managed_fields: Option<Managers>,
-}
-
-#[derive(serde::Deserialize)]
-struct Entry {
-    manager: Option<String>,
-    #[serde(rename = "fieldsV1")]
-    fields: Option<Fields>,
-}
-
-#[derive(serde::Deserialize)]
-struct Fields {
-    #[serde(rename = "f:spec")]
-    spec: Option<OwnedFields>,
-}
-
-/// The values by key, of the entries for which `reads` returns true; it gets the number of entries read so far and the
-/// key.
-fn read_map<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
-    mut map: A,
-    reads: impl Fn(usize, &str) -> bool,
-) -> Result<BTreeMap<String, V>, A::Error> {
-    let mut found = BTreeMap::new();
-    while let Some(key) = map.next_key::<Cow<'_, str>>()? {
-        if reads(found.len(), &key) {
-            found.insert(key.into_owned(), map.next_value()?);
-        } else {
-            map.next_value::<IgnoredAny>()?;
-        }
-    }
-    Ok(found)
-}
-
-/// Defines a map of which only some entries are read.
-macro_rules! read_in_part {
-    ($name:ident, $value:ty, $reads:expr) => {
-        struct $name(BTreeMap<String, $value>);
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Entries;
-
-                impl<'de> Visitor<'de> for Entries {
-                    type Value = BTreeMap<String, $value>;
-
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str("a map")
-                    }
-
-                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                        read_map(map, $reads)
-                    }
-                }
-
-                deserializer.deserialize_map(Entries).map(Self)
-            }
-        }
-    };
-}
-
-read_in_part!(Labels, String, |count, key| {
-    count < MAX_LABELS || key == SERVICE_NAME_LABEL || IGNORED_BY_KUBE_PROXY.contains(&key)
-});
-read_in_part!(Annotations, String, |_, key| has_parser(key));
-read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
-
-/// Of the managers, one that owns the address of a Service: another one than this program if there is any, because one
-/// is enough for [`is_set_by_hand`](clusterip_core::services::is_set_by_hand), and server-side apply allows
-/// any number. An empty entry if no manager owns it.
-struct Managers(Option<ManagedFieldsEntry>);
-
-impl<'de> Deserialize<'de> for Managers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Option<ManagedFieldsEntry>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of managers")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let (mut own, mut other, mut any) = (None, None, None);
-                while let Some(Entry { manager, fields }) = list.next_element()? {
-                    any.get_or_insert_default();
-                    let owned = fields.and_then(|fields| fields.spec).map(|spec| spec.0).unwrap_or_default();
-                    if owned.is_empty() {
-                        continue;
-                    }
-                    let spec: Map<String, Value> = owned.into_keys().map(|field| (field, json!({}))).collect();
-                    let manages = if manager.as_deref() == Some(MANAGER) { &mut own } else { &mut other };
-                    let fields_v1 = Some(FieldsV1(json!({ "f:spec": spec })));
-                    manages.get_or_insert(ManagedFieldsEntry { manager, fields_v1, ..ManagedFieldsEntry::default() });
-                }
-                Ok(other.or(own).or(any))
-            }
-        }
-
-        deserializer.deserialize_seq(Entries).map(Self)
+        self.metadata.name?;
+        let mut object = self.object;
+        object["apiVersion"] = api_version.as_str().into();
+        object["kind"] = kind.as_str().into();
+        Some(object)
     }
 }
 
 impl<'de> Deserialize<'de> for PartialObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Whole)
-    }
-}
-
-struct Whole;
-
-impl<'de> Visitor<'de> for Whole {
-    type Value = PartialObject;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of the API")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartialObject, A::Error> {
-        let mut watched = PartialObject::default();
-        while let Some(key) = map.next_key::<String>()? {
-            if key == "metadata" {
-                watched.metadata = map.next_value::<Metadata>()?.into();
-            } else if let Some(reader) = MaskedReader::new(&watched_fields::OF_ALL_KINDS).field(&key) {
-                let value = map.next_value_seed(reader)?;
-                watched.data.insert(key, value);
-            } else {
-                map.next_value::<IgnoredAny>()?;
+        let mut object = MaskedReader::new(&watched_fields::OF_ALL_KINDS).deserialize(deserializer)?;
+        let fields = object.as_object_mut().ok_or_else(|| Error::custom("expected an object of the API"))?;
+        let mut metadata = ObjectMeta::default();
+        if let Some(Value::Object(read)) = fields.get_mut("metadata") {
+            let text = |value: Option<&Value>| value.map_or(Ok(None), Deserialize::deserialize).map_err(Error::custom);
+            metadata.name = text(read.get("name"))?;
+            metadata.namespace = text(read.get("namespace"))?;
+            metadata.uid = text(read.get("uid"))?;
+            metadata.resource_version = text(read.remove("resourceVersion").as_ref())?;
+            let is_map_of_texts = |value: &Value| match value {
+                Value::Object(map) => map.values().all(Value::is_string),
+                other => other.is_null(),
+            };
+            if !["labels", "annotations"].iter().filter_map(|field| read.get(*field)).all(is_map_of_texts) {
+                return Err(Error::custom("expected labels and annotations that are texts"));
+            }
+            if let Some(Value::Array(managers)) = read.get_mut("managedFields") {
+                keep_owner(managers);
             }
         }
-        Ok(watched)
+        Ok(Self { metadata, object })
     }
 }
 
-impl From<Metadata> for ObjectMeta {
-    fn from(read: Metadata) -> Self {
-        Self {
-            name: read.name,
-            namespace: read.namespace,
-            uid: read.uid,
-            resource_version: read.resource_version,
-            deletion_timestamp: read.deletion_timestamp,
-            labels: read.labels.map(|labels| labels.0),
-            annotations: read.annotations.map(|annotations| annotations.0),
-            managed_fields: read.managed_fields.and_then(|managers| managers.0).map(|manager| vec![manager]),
-            ..Self::default()
-        }
+/// Keeps one entry of the managers, which may be any number: one that owns the address of a Service, another one than
+/// this program if there is any, because that is enough for
+/// [`is_set_by_hand`](clusterip_core::services::is_set_by_hand). An empty entry if no manager owns the address.
+fn keep_owner(managers: &mut Vec<Value>) {
+    let owns = |entry: &&Value| {
+        let owned = entry.pointer("/fieldsV1/f:spec").and_then(Value::as_object);
+        owned.is_some_and(|fields| !fields.is_empty())
+    };
+    let is_other = |entry: &&Value| entry.get("manager").is_none_or(|manager| manager != MANAGER);
+    let owner = managers.iter().filter(owns).max_by_key(is_other).cloned();
+    if !managers.is_empty() {
+        *managers = vec![owner.unwrap_or_else(|| json!({}))];
     }
 }
 
-impl_dynamic_resource!(PartialObject);
+/// As for a [`DynamicObject`], an `ApiResource` tells the kind.
+impl Resource for PartialObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::kind(resource)
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::group(resource)
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::version(resource)
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::plural(resource)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
-    use crate::lookups::snapshot::MAX_PORTS;
+    use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, MAX_PORTS, SERVICE_NAME_LABEL};
 
     fn read(object: &Value) -> PartialObject {
         serde_json::from_str(&object.to_string()).unwrap()
@@ -241,38 +142,31 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}],
             },
         });
-        let metadata = ObjectMeta {
-            name: Some("a".to_owned()),
-            namespace: Some("n".to_owned()),
-            uid: Some("u".to_owned()),
-            resource_version: Some("7".to_owned()),
-            labels: Some([("b".to_owned(), "c".to_owned())].into()),
-            annotations: Some([("clusterip-policy/os".to_owned(), "linux".to_owned())].into()),
-            deletion_timestamp: serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap(),
-            managed_fields: Some(vec![ManagedFieldsEntry {
-                manager: Some("m".to_owned()),
-                fields_v1: Some(FieldsV1(json!({"f:spec": {"f:clusterIP": {}}}))),
-                ..ManagedFieldsEntry::default()
-            }]),
-            ..ObjectMeta::default()
-        };
         let expected = PartialObject {
-            metadata,
-            data: Map::from_iter([
-                ("spec".to_owned(), json!({"podCIDR": "10.0.0.0/24"})),
-                (
-                    "status".to_owned(),
-                    json!({"conditions": [{"type": "Ready", "status": "True"}], "loadBalancer": {"ingress": []}}),
-                ),
-            ]),
+            metadata: ObjectMeta {
+                name: Some("a".to_owned()),
+                namespace: Some("n".to_owned()),
+                uid: Some("u".to_owned()),
+                resource_version: Some("7".to_owned()),
+                ..ObjectMeta::default()
+            },
+            object: json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {
+                    "name": "a", "namespace": "n", "uid": "u", "labels": {"b": "c"},
+                    "annotations": {"clusterip-policy/os": "linux"}, "deletionTimestamp": "2026-01-02T03:04:05Z",
+                    "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}],
+                },
+                "spec": {"podCIDR": "10.0.0.0/24"},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}], "loadBalancer": {"ingress": []}},
+            }),
         };
         assert_eq!(read(&whole), expected);
         assert_eq!(serde_json::from_value::<PartialObject>(whole).unwrap(), expected, "out of a value");
         let spec = json!({"type": "ClusterIP"});
-        let without =
-            PartialObject { data: Map::from_iter([("spec".to_owned(), spec.clone())]), ..PartialObject::default() };
-        assert_eq!(read(&json!({"metadata": {}, "spec": spec})), without, "with empty metadata");
-        assert_eq!(read(&json!({"spec": spec})), without, "without metadata");
+        for without in [json!({"metadata": {}, "spec": spec}), json!({"spec": spec})] {
+            assert_eq!(read(&without), PartialObject { object: without, ..PartialObject::default() });
+        }
         assert!(serde_json::from_str::<PartialObject>("[]").is_err());
         assert!(serde_json::from_str::<PartialObject>(r#"{"metadata": {"name": 1}}"#).is_err());
     }
@@ -302,10 +196,11 @@ mod tests {
             },
             "endpoints": vec![json!({"conditions": {"ready": true}, "nodeName": "a", "addresses": many(9)}); 5000],
         }));
-        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS + 3, "with those that always count");
-        assert_eq!(object.metadata.annotations.unwrap().len(), 0);
-        assert_eq!(object.metadata.managed_fields.unwrap().len(), 1);
-        let read = &object.data["spec"];
+        let entries = |field: &str| object.object["metadata"][field].as_object().unwrap().len();
+        assert_eq!(entries("labels"), 4096 + 3, "with those that always count");
+        assert_eq!(entries("annotations"), 0);
+        assert_eq!(object.object["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+        let read = &object.object["spec"];
         let spec = &read["template"]["spec"];
         assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
         assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), 64);
@@ -313,8 +208,8 @@ mod tests {
         assert_eq!(read["ports"], json!(vec![json!({"port": 1, "protocol": "TCP"}); MAX_PORTS]));
         assert_eq!(length(&read["podCIDRs"]), 16_384);
         assert_eq!(read["externalIPs"], json!([]), "an item that has too many values itself");
-        assert_eq!(length(&object.data["endpoints"]), 16_384 / 4, "each with all of its four values");
-        assert_eq!(object.data["endpoints"][4095], json!({"conditions": {"ready": true}, "nodeName": "a"}));
+        assert_eq!(length(&object.object["endpoints"]), 16_384 / 4, "each with all of its four values");
+        assert_eq!(object.object["endpoints"][4095], json!({"conditions": {"ready": true}, "nodeName": "a"}));
     }
 
     /// An object of a custom kind, in which the API server checks no types.
@@ -328,7 +223,7 @@ mod tests {
         let pod = json!({"affinity": {"nodeAffinity": affinity}, "nodeName": many(), "os": {"name": {"a": many()}},
             "runtimeClassName": many()});
         let read = read(&json!({"metadata": {"name": "a"}, "spec": {"template": {"spec": pod}}}));
-        assert!(read.data["spec"].to_string().len() < 500, "{}", read.data["spec"]);
+        assert!(read.object["spec"].to_string().len() < 500, "{}", read.object["spec"]);
     }
 
     /// The object as JSON with the field at this path before all others.

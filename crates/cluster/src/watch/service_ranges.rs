@@ -14,22 +14,19 @@ use serde_json::{Map, Value};
 
 use crate::object::{kind, map, name};
 
-/// The Service ranges of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRanges {
     /// All ranges, those of the ServiceCIDR `kubernetes` first: the API server creates it from its own flag. Empty if
     /// the ranges are not known.
     pub all: Vec<String>,
-    /// The names of the ServiceCIDRs of the ranges, in the same order.
+    /// Of the ServiceCIDRs of the ranges, in the same order.
     names: Vec<String>,
     /// The parts of the ranges that the API server does not allocate from.
     pub unusable: Vec<UnusableRange>,
-    /// The labels of the ServiceCIDRs, and their ranges.
     pub labelled: Vec<LabelledRanges>,
 }
 
 impl From<Vec<String>> for ServiceRanges {
-    /// Ranges that are all usable.
     fn from(all: Vec<String>) -> Self {
         Self { all, ..Self::default() }
     }
@@ -42,7 +39,6 @@ impl ServiceRanges {
         Self::of_service_cidrs(objects.into_iter().filter_map(read))
     }
 
-    /// The ranges of these ServiceCIDRs.
     pub fn of_service_cidrs(service_cidrs: impl Iterator<Item = ServiceCidr>) -> Self {
         let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
         let mut labelled = Vec::new();
@@ -85,12 +81,10 @@ impl ServiceRanges {
         self
     }
 
-    /// The ranges that can be parsed.
     pub fn nets(&self) -> Vec<IpNet> {
         self.all.iter().filter_map(|range| range.parse().ok()).collect()
     }
 
-    /// The unusable ranges in the format of the settings.
     pub fn unusable_document(&self) -> Value {
         self.unusable
             .iter()
@@ -100,7 +94,6 @@ impl ServiceRanges {
     }
 }
 
-/// A ServiceCIDR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceCidr {
     name: String,
@@ -110,7 +103,6 @@ pub struct ServiceCidr {
 }
 
 impl ServiceCidr {
-    /// Reads a ServiceCIDR.
     pub fn read(object: &Value) -> Self {
         let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
         let cidrs = cidrs.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -127,7 +119,6 @@ struct Refused {
 }
 
 impl Refused {
-    /// The parts of the range that are not in any of the `usable` ranges.
     fn parts_beside(&self, usable: &[IpNet]) -> Vec<UnusableRange> {
         let Self { name, reason, .. } = self;
         let unusable = |cidr| {
@@ -149,7 +140,7 @@ fn why_unusable(service_cidr: &Value) -> Option<&'static str> {
     (status != Some("True")).then_some("is not ready")
 }
 
-/// The part of a range that is not in any of these ranges, as the smallest possible number of ranges.
+/// As the smallest possible number of ranges.
 fn without(range: IpNet, others: &[IpNet]) -> Vec<IpNet> {
     if others.iter().any(|other| other.contains(&range)) {
         return Vec::new();

@@ -20,7 +20,7 @@ use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
-use kube::api::{ApiResource, ListParams};
+use kube::api::ApiResource;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -33,10 +33,10 @@ use super::partial_object::PartialObject;
 use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
+use crate::lookups::api_server_lists;
 use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService, addresses};
 use crate::object;
 
-/// How many kinds are listed at a time.
 const LISTS: usize = 2;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
 const MAX_LIST_TIME: Duration = Duration::from_secs(10);
@@ -45,18 +45,16 @@ const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
-/// An object that was added, changed or deleted. A change in fields that are not kept is not reported.
+/// A change of an object, in fields that are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'c> {
-    /// The API version and kind of the object.
     pub kind: &'c Kind,
-    /// The namespace of the object; empty if the kind has none.
+    /// Empty if the kind has none.
     pub namespace: &'c str,
-    /// The name of the object.
     pub name: &'c str,
-    /// The previous version; `None` if the object is new.
+    /// `None` if the object is new.
     pub before: Option<&'c Stored>,
-    /// The current version; `None` if the object is deleted or left out.
+    /// `None` if the object is deleted or left out.
     pub after: Option<&'c Stored>,
 }
 
@@ -66,7 +64,6 @@ pub struct Stores(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    /// Counts the watches that fail.
     metrics: ClusterMetrics,
     snapshot: Arc<RwLock<Snapshot>>,
     states: Mutex<BTreeMap<Kind, State>>,
@@ -88,65 +85,25 @@ pub enum State {
     Syncing,
     /// The list is complete, and changes are watched.
     Synced,
-    /// The cluster does not have this kind.
     Absent,
-    /// The watch fails at present.
     Failing {
-        /// When it began to fail.
         since: Instant,
-        /// The error of the client.
         reason: String,
         /// Whether there is a complete list from before.
         synced: bool,
     },
 }
 
-impl State {
-    /// Why the watch of this kind is not in sync; `None` if it is.
-    fn lag(&self, (api_version, kind): &Kind) -> Option<String> {
-        match self {
-            Self::Synced | Self::Absent => None,
-            Self::Syncing => Some(format!("{api_version}/{kind} is being listed")),
-            Self::Failing { since, reason, .. } => {
-                let seconds = since.elapsed().as_secs();
-                Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
-            }
-        }
-    }
-}
-
-/// The progress of the lists of one kind. It decides how the next list is requested.
+/// The lists of one kind so far: they decide how the next list is requested.
 struct Lists {
-    /// Whether the kind was listed completely at least once.
     complete: bool,
-    /// How many objects the next list requests at a time.
     page_objects: u32,
     /// How long the last complete list took.
     took: Duration,
 }
 
-impl Lists {
-    /// The lists of a kind before the first one.
-    fn new(kind: &Kind) -> Self {
-        Self { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO }
-    }
-
-    /// Notes that a list is complete, and how long it took.
-    fn completed(&mut self, kind: &Kind, took: Duration) {
-        *self = Self { complete: true, took, ..Self::new(kind) };
-    }
-
-    /// Notes that a list failed. The next one has smaller pages if the API server was too slow.
-    fn failed(&mut self, error: &kube::Error) {
-        if is_too_slow(error) {
-            self.page_objects = (self.page_objects / 4).max(SMALL_PAGE_OBJECTS);
-        }
-    }
-}
-
 /// How the watch of a kind ended.
 enum Ended {
-    /// The cluster does not have the kind.
     Absent,
     /// A new list is needed at once.
     ListAgain,
@@ -181,14 +138,11 @@ impl Stores {
         Self(Arc::new(inner))
     }
 
-    /// Lists the Service ranges of the cluster once, because settings are checked against them. If the list fails, the
-    /// watch delivers them later.
+    /// Settings are checked against them. If the list fails, the watch delivers them later.
     pub async fn ask_for_service_cidrs(&self) {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
-        let api: Api<PartialObject> = Api::all_with(self.0.client.clone(), &resource);
-        if let Ok(list) = api.list(&ListParams::default()).await {
-            let objects = list.items.into_iter().filter_map(|object| object.value(&kind));
+        let mut objects = Vec::new();
+        if api_server_lists::list(&self.0.client, &kind, &mut objects).await.is_ok() {
             self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
         }
     }
@@ -196,8 +150,7 @@ impl Stores {
     /// Starts to watch all kinds that decisions with these settings read and that moves depend on, except those that
     /// are watched already.
     pub fn watch(&self, settings: &Settings) {
-        self.watch_kinds(kinds::watched(settings));
-        self.0.control_plane_services.watch(&self.0.client, &self.0.metrics);
+        self.watch_kinds(kinds::watched(settings).chain(kinds::callers()));
     }
 
     /// The Services that the control plane calls. Admission does not need them, so [`Self::complete`],
@@ -206,10 +159,9 @@ impl Stores {
         &self.0.control_plane_services
     }
 
-    /// Starts to watch these kinds, except those that are watched already.
     pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) {
         for kind in kinds {
-            let mut states = self.states();
+            let mut states = self.0.states_with(&kind);
             if !states.contains_key(&kind) {
                 states.insert(kind.clone(), State::Syncing);
                 tokio::spawn(Arc::clone(&self.0).follow(kind));
@@ -223,56 +175,58 @@ impl Stores {
         self.0.subscriptions.add(kind, listener);
     }
 
-    /// The current objects.
     pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
         &self.0.snapshot
     }
 
-    /// The current objects, locked: changes of the cluster wait as long as the guard exists.
+    /// Changes of the cluster wait as long as the guard exists.
     pub fn read_snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
         Snapshot::read(&self.0.snapshot)
     }
 
-    /// What is kept of the Service with this key; `None` if there is none. It stays the same until the Service changes.
+    /// It stays the same until the Service changes.
     pub fn stored_service(&self, key: &ServiceKey) -> Option<Arc<StoredService>> {
         self.read_snapshot().service(key).cloned()
     }
 
-    /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<Value> {
         self.stored_service(key).map(|service| service.value())
     }
 
-    /// Whether Services are being listed. A list has them in the order of their names, and not in that of their writes.
+    /// A list has them in the order of their names, and not in that of their writes.
     pub fn lists_services(&self) -> bool {
         self.0.lists_services.load(Ordering::SeqCst)
     }
 
-    /// The state of each watch.
     pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
         self.0.states()
     }
 
     /// The watches that are not in sync, each with its reason; empty if all are in sync.
     pub fn lagging(&self) -> Vec<String> {
-        self.states().iter().filter_map(|(kind, state)| state.lag(kind)).collect()
+        let lag = |((api_version, kind), state): (&Kind, &State)| match state {
+            State::Synced | State::Absent => None,
+            State::Syncing => Some(format!("{api_version}/{kind} is being listed")),
+            State::Failing { since, reason, .. } => {
+                let seconds = since.elapsed().as_secs();
+                Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
+            }
+        };
+        self.states().iter().filter_map(lag).collect()
     }
 
-    /// Sets the metrics of the stores as they are now.
     pub fn update_metrics(&self) {
         let metrics = &self.0.metrics;
-        for ((_, kind), state) in self.states().iter() {
-            metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
-        }
-        for (kind, followed) in self.control_plane_services().start_following() {
-            metrics.store_synced(&kind, followed);
+        for states in [self.states(), self.0.control_plane_services.states()] {
+            for ((_, kind), state) in states.iter() {
+                metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+            }
         }
         metrics.services_left_out(self.read_snapshot().services_left_out());
         let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
         metrics.api_server_contact(SystemTime::now() - blind);
     }
 
-    /// The time of the oldest failure among the watches that fail.
     pub fn stale_since(&self) -> Option<Instant> {
         let since = |state: &State| match state {
             State::Failing { since, .. } => Some(*since),
@@ -290,14 +244,13 @@ impl Stores {
         })
     }
 
-    /// Waits until each kind was listed completely at least once.
     pub async fn completed(&self) {
         while !self.complete() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// The ranges of the cluster's `ServiceCIDR` objects, the primary ones first; empty if the cluster has none.
+    /// The primary ones first; empty if the cluster has none.
     pub fn service_cidrs(&self) -> watch::Receiver<ServiceRanges> {
         self.0.service_cidrs.subscribe()
     }
@@ -308,6 +261,10 @@ impl Inner {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn states_with(&self, kind: &Kind) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        if kinds::is_caller(kind) { self.control_plane_services.states() } else { self.states() }
+    }
+
     async fn follow(self: Arc<Self>, kind: Kind) {
         loop {
             match kinds::resource(&self.client, &kind).await {
@@ -315,7 +272,7 @@ impl Inner {
                 Ok(None) => self.set_absent(&kind),
                 Err(error) => self.set_failing(&kind, &error),
             }
-            let absent = self.states().get(&kind) == Some(&State::Absent);
+            let absent = self.states_with(&kind).get(&kind) == Some(&State::Absent);
             tokio::time::sleep(if absent { ABSENT_PAUSE } else { MAX_RETRY_PAUSE }).await;
         }
     }
@@ -327,7 +284,7 @@ impl Inner {
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
         let mut backoff = RetryBackoff::default();
-        let mut lists = Lists::new(kind);
+        let mut lists = Lists { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO };
         loop {
             let begin = Instant::now();
             match self.follow_once(kind, &api, &mut lists).await {
@@ -348,7 +305,6 @@ impl Inner {
         }
     }
 
-    /// Watches a kind from one list to the next.
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
         let config = watcher::Config::default().page_size(lists.page_objects);
         let mut list = self.lists.acquire().await.ok();
@@ -391,7 +347,8 @@ impl Inner {
                     list = None;
                     self.forget_others(kind, &listed.take().unwrap_or_default());
                     self.set_listing(kind, false);
-                    lists.completed(kind, begin.elapsed());
+                    let page_objects = kinds::page_objects(kind);
+                    *lists = Lists { complete: true, page_objects, took: begin.elapsed() };
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
@@ -410,15 +367,18 @@ impl Inner {
                     self.set_absent(kind);
                     return Ended::Absent;
                 }
-                // The API server answers, and the objects are listed again: nothing fails.
-                Some(Err(watcher::Error::WatchError(status))) if status.code == 410 => {
+                // The API server answers, and the objects are listed again: nothing fails. But no Service moves while
+                // its callers may have changed.
+                Some(Err(watcher::Error::WatchError(status))) if status.code == 410 && !kinds::is_caller(kind) => {
                     self.metrics.watch_error(&kind.1);
                     repeated_failures::warn_of_watch(kind, &status.message);
                     return Ended::Expired;
                 }
                 Some(Err(error)) => {
-                    if let watcher::Error::InitialListFailed(error) = &error {
-                        lists.failed(error);
+                    if let watcher::Error::InitialListFailed(error) = &error
+                        && is_too_slow(error)
+                    {
+                        lists.page_objects = (lists.page_objects / 4).max(SMALL_PAGE_OBJECTS);
                     }
                     self.set_failing(kind, &error);
                     return Ended::Failed;
@@ -428,10 +388,14 @@ impl Inner {
         }
     }
 
-    /// Stores an object. Returns its namespace and name, or `None` if it has no name.
+    /// Returns the namespace and name of the object; `None` if it has no name.
     fn apply(&self, kind: &Kind, object: PartialObject, tell: bool) -> Option<(String, String)> {
         let object = object.value(kind)?;
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
+        if kinds::is_caller(kind) {
+            self.control_plane_services.take(kind, &object);
+            return Some(id);
+        }
         let (before, after) = match Snapshot::insert_in(&self.snapshot, &object) {
             Insertion::Same => return Some(id),
             Insertion::Changed { before, after } => (before, Some(after)),
@@ -459,6 +423,9 @@ impl Inner {
     }
 
     fn delete(&self, kind: &Kind, namespace: &str, name: &str) {
+        if kinds::is_caller(kind) {
+            return self.control_plane_services.retain(kind, |other| other != name);
+        }
         let removed = {
             let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
             snapshot.remove(&kind.0, &kind.1, namespace, name)
@@ -471,8 +438,11 @@ impl Inner {
         }
     }
 
-    /// Deletes the objects that a complete list did not contain.
     fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
+        if kinds::is_caller(kind) {
+            let is_listed = |name: &str| listed.contains(&(String::new(), name.to_owned()));
+            return self.control_plane_services.retain(kind, is_listed);
+        }
         let names = Snapshot::read(&self.snapshot).names(&kind.0, &kind.1);
         for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
             self.delete(kind, &namespace, &name);
@@ -493,7 +463,7 @@ impl Inner {
     }
 
     fn set_synced(&self, kind: &Kind) {
-        let mut states = self.states();
+        let mut states = self.states_with(kind);
         if states.get(kind) == Some(&State::Synced) {
             return;
         }
@@ -512,7 +482,7 @@ impl Inner {
 
     fn set_absent(&self, kind: &Kind) {
         self.forget_others(kind, &BTreeSet::new());
-        let before = self.states().insert(kind.clone(), State::Absent);
+        let before = self.states_with(kind).insert(kind.clone(), State::Absent);
         if before == Some(State::Absent) {
             return;
         }
@@ -527,7 +497,7 @@ impl Inner {
         let reason = error_chain(error);
         self.metrics.watch_error(&kind.1);
         repeated_failures::warn_of_watch(kind, &reason);
-        let mut states = self.states();
+        let mut states = self.states_with(kind);
         let (since, synced) = match states.get(kind) {
             Some(State::Failing { since, synced, .. }) => (*since, *synced),
             before => (Instant::now(), matches!(before, Some(State::Synced))),

@@ -13,14 +13,12 @@ use super::partial_object::PartialObject;
 /// Is called with each event. It returns false to get no further events.
 pub type Listener = Box<dyn FnMut(&Event<PartialObject>) -> bool + Send>;
 
-/// The listeners, at most one for each kind.
 #[derive(Default)]
 pub struct Subscriptions(Mutex<BTreeMap<Kind, Entry>>);
 
 #[derive(Default)]
 struct Entry {
     listener: Option<Listener>,
-    /// Whether the listener has seen the beginning of a list.
     begun: bool,
     asks: Arc<Notify>,
 }
@@ -34,7 +32,6 @@ impl Subscriptions {
         });
     }
 
-    /// Passes an event to the listener of this kind, if there is one.
     pub fn show(&self, kind: &Kind, event: &Event<PartialObject>) {
         self.with(kind, |entry| {
             entry.begun |= matches!(event, Event::Init);
@@ -45,7 +42,6 @@ impl Subscriptions {
         });
     }
 
-    /// Is notified when a new list of this kind is requested.
     pub fn asks(&self, kind: &Kind) -> Arc<Notify> {
         self.with(kind, |entry| Arc::clone(&entry.asks))
     }

@@ -219,7 +219,7 @@ impl Contents {
         } else if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
             self.cluster.add_reservations(&object);
         } else if kinds::callers().any(|caller| caller == kind) {
-            add_caller(&self.cluster.called, &kind, object)?;
+            add_caller(&self.cluster.called, &kind, &object);
         } else if asked.contains(&kind) {
             self.cluster.take(&kind, serde_json::from_value(object)?);
         }
@@ -228,13 +228,12 @@ impl Contents {
 }
 
 /// Adds an object of a snapshot that makes the control plane call Services. `kind` is one of [`kinds::callers`].
-pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Value) -> Result<(), serde_json::Error> {
-    called.take(kind, serde_json::from_value(object)?);
+pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: &Value) {
+    called.take(kind, object);
     // Every cluster has APIServices: a snapshot with some was taken with all objects that refer to Services.
     if kind.1 == "APIService" {
         kinds::callers().for_each(|kind| called.listed(&kind));
     }
-    Ok(())
 }
 
 pub(crate) async fn of_cluster(
@@ -248,7 +247,12 @@ pub(crate) async fn of_cluster(
     }
     for kind in kinds::callers() {
         let called = &cluster.called;
-        match api_server_lists::each(client, &kind, &mut |object| called.take(&kind, object)).await {
+        let mut add = |object: PartialObject| {
+            if let Some(object) = object.value(&kind) {
+                called.take(&kind, &object);
+            }
+        };
+        match api_server_lists::each(client, &kind, &mut add).await {
             Ok(()) => called.listed(&kind),
             Err(error) => called.failed(&kind, error.to_string()),
         }

@@ -394,12 +394,12 @@ impl<'c> WatchedCluster<'c> {
         let metrics = ClusterMetrics::default();
         let (changed, changes) = watch::channel(());
         let changed = move |_: &Change<'_>| changed.send_replace(());
-        let stores = Stores::new(connection.client.clone(), metrics.clone(), |_| (), changed);
+        let stores = Stores::new(connection.client.clone(), metrics, |_| (), changed);
         stores.ask_for_service_cidrs().await;
         let settings = read_settings(command, &connection, &stores, None).await?;
         let settings = settings.context("the settings are unknown")?;
         // If these objects can't be listed, the audit has a note about it. So this permission is not required.
-        stores.control_plane_services().watch(&connection.client, &metrics);
+        stores.watch_kinds(kinds::callers());
         stores.control_plane_services().wait_until_listed().await;
         let (problem, cache) = (None, AuditCache::default());
         Ok((Self { command, connection, stores, settings, problem, cache }, changes))

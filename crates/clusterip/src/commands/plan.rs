@@ -227,7 +227,7 @@ fn misplaced_services(
     if cluster.is_empty() && !manifests.iter().any(is_existing) {
         return Ok(MisplacedServices::default());
     }
-    let called = callers(cluster)?;
+    let called = callers(cluster);
     let mut snapshot = Snapshot::default();
     for object in cluster {
         snapshot.insert(object);
@@ -247,16 +247,15 @@ fn misplaced_services(
     Ok(MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector))
 }
 
-fn callers(cluster: &[Value]) -> anyhow::Result<ControlPlaneServices> {
+fn callers(cluster: &[Value]) -> ControlPlaneServices {
     let called = ControlPlaneServices::default();
     for object in cluster {
         let kind = kind_of(object);
         if kinds::callers().any(|caller| caller == kind) {
-            let read = source::add_caller(&called, &kind, object.clone());
-            read.with_context(|| format!("{} {} can't be read", kind.1, object::name(object)))?;
+            source::add_caller(&called, &kind, object);
         }
     }
-    Ok(called)
+    called
 }
 
 /// Whether `kubectl get -o yaml` printed the Service: the API server sets its UID.
@@ -266,7 +265,7 @@ fn is_of_cluster(service: &Value) -> bool {
 
 /// A Service of the cluster after its manifest has been applied: it keeps its addresses, and their owners.
 fn updated(mut service: Value, mut manifest: Value) -> Value {
-    Mask::new(&FIELDS.map(str::to_owned).into()).prune(&mut manifest);
+    Mask::new(FIELDS).prune(&mut manifest);
     if let (Some(selector), Some(_)) = (service.pointer_mut("/spec/selector"), manifest.pointer("/spec/selector")) {
         *selector = Value::Null;
     }

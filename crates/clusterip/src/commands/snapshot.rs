@@ -13,7 +13,8 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::field_mask::Mask;
-use clusterip_cluster::watch::control_plane_services::{CallerObject, K2S};
+use clusterip_cluster::object;
+use clusterip_cluster::watch::control_plane_services::{Calls, K2S};
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::watched_fields;
@@ -180,7 +181,7 @@ async fn pool_objects(client: &Client) -> Result<Found, kube::Error> {
 async fn callers(client: &Client) -> anyhow::Result<Found> {
     let mut found = Vec::new();
     for kind in kinds::callers() {
-        let mut add = |object: CallerObject| found.extend(caller(&kind, &object));
+        let mut add = |object: PartialObject| found.extend(object.value(&kind).and_then(|object| caller(&object)));
         api_server_lists::each(client, &kind, &mut add).await?;
     }
     Ok((kinds::callers().collect(), found))
@@ -214,28 +215,30 @@ fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
     let annotations = [ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION];
     let annotations = annotations.map(|key| format!("metadata.annotations.{key}"));
     let fields = fixed.into_iter().map(str::to_owned).chain(annotations);
-    let fields = fields.chain([format!("metadata.labels.{LEASE_LABEL}")]).collect();
+    let fields = fields.chain([format!("metadata.labels.{LEASE_LABEL}")]);
     let mut lease = serde_json::to_value(lease)?;
-    Mask::new(&fields).prune(&mut lease);
+    Mask::new(fields).prune(&mut lease);
     Ok(lease)
 }
 
 /// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services,
 /// and the name of a webhook of another program that chooses addresses; `None` if it has neither. APIServices are kept:
 /// every cluster has some, and they show that this kind was listed.
-fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
+fn caller(object: &Value) -> Option<Value> {
+    let (kind, Calls { services, chooses_addresses }) = (object::kind(object), Calls::of(object));
     let services: Vec<Value> =
-        object.services.iter().map(|service| json!({"namespace": service.namespace, "name": service.name})).collect();
-    let mut reduced = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": object.metadata.name}});
-    match (kind.as_str(), services.first()) {
+        services.iter().map(|service| json!({"namespace": service.namespace, "name": service.name})).collect();
+    let metadata = json!({"name": object::name(object)});
+    let mut reduced = json!({"apiVersion": object::api_version(object), "kind": kind, "metadata": metadata});
+    match (kind, services.first()) {
         ("APIService", None) => {}
-        (_, None) if !object.chooses_addresses => return None,
+        (_, None) if !chooses_addresses => return None,
         ("APIService", Some(service)) => reduced["spec"] = json!({"service": service}),
         ("CustomResourceDefinition", Some(service)) => {
             reduced["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"service": service}}}});
         }
         _ => {
-            let named = object.chooses_addresses.then(|| json!({"name": K2S}));
+            let named = chooses_addresses.then(|| json!({"name": K2S}));
             let webhooks = services.iter().map(|service| json!({"clientConfig": {"service": service}}));
             reduced["webhooks"] = webhooks.chain(named).collect();
         }
@@ -378,7 +381,10 @@ mod tests {
 
     #[test]
     fn callers_keep_only_their_references() {
-        let of = |kind: &Kind, object: Value| caller(kind, &serde_json::from_value(object).unwrap());
+        let of = |kind: &Kind, object: Value| {
+            let object: PartialObject = serde_json::from_value(object).unwrap();
+            caller(&object.value(kind).unwrap())
+        };
         let service = || json!({"namespace": "shop", "name": "web"});
         let with_port = || json!({"namespace": "shop", "name": "web", "port": 443});
         let webhooks = kind("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration");

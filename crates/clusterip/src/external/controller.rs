@@ -195,10 +195,9 @@ impl Controller {
     fn listen(&self, changed: &Arc<Notify>) {
         let changed = Arc::downgrade(changed);
         let matters = |service: &PartialObject| {
-            let annotations = service.metadata.annotations.as_ref();
-            let spec = service.data.get("spec").and_then(|spec| spec.get("type"));
-            spec.is_some_and(|kind| kind == "LoadBalancer")
-                || annotations.is_some_and(|annotations| annotations.contains_key(RECORD_ANNOTATION))
+            let annotations = service.object.pointer("/metadata/annotations");
+            service.object.pointer("/spec/type").is_some_and(|kind| kind == "LoadBalancer")
+                || annotations.is_some_and(|annotations| annotations.get(RECORD_ANNOTATION).is_some())
         };
         let listener = move |event: &Event<PartialObject>| {
             let Some(changed) = changed.upgrade() else { return false };
@@ -374,7 +373,8 @@ impl Look {
 
 /// Whether a status has exactly these addresses, as texts: other programs may not accept another spelling.
 fn shows(service: &StoredService, held: &[IpAddr]) -> bool {
-    let written = service.ingress().and_then(Value::as_array).into_iter().flatten();
+    let ingress = service.ingress();
+    let written = ingress.as_ref().and_then(Value::as_array).into_iter().flatten();
     let written: BTreeSet<&str> = written.filter_map(|entry| entry.get("ip")?.as_str()).collect();
     let texts: Vec<String> = held.iter().map(ToString::to_string).collect();
     written == texts.iter().map(String::as_str).collect()

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::error_message;
-use clusterip_cluster::object::blocks_in;
+use clusterip_cluster::object::{blocks_of, map};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::nodes::Node;
 use http::Request;
@@ -37,16 +37,16 @@ pub struct WatchedNode {
 
 impl WatchedNode {
     pub fn of(object: &PartialObject) -> Option<Self> {
-        let PartialObject { metadata, data, .. } = object;
+        let PartialObject { metadata, object } = object;
         let name = metadata.name.clone()?;
-        let labels = metadata.labels.clone().unwrap_or_default();
+        let labels = map(object, &["metadata", "labels"]);
         Some(Self {
             unassigned: Node { name: name.clone(), labels, blocks: Vec::new() },
             name,
             uid: metadata.uid.clone().unwrap_or_default(),
             version: metadata.resource_version.clone().unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
-            blocks: blocks_in(data.get("spec")),
+            deleting: object.pointer("/metadata/deletionTimestamp").is_some(),
+            blocks: blocks_of(object),
         })
     }
 }

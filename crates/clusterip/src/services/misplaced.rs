@@ -201,7 +201,7 @@ fn control_plane(evaluator: &Evaluator, id: &ServiceKey, request: Option<&MoveRe
             "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {id}` moves it",
             called_by(&callers)
         )),
-        Err(unknown) => Some(unknown.to_string()),
+        Err(unknown) => Some(unknown),
     }
 }
 
@@ -210,7 +210,7 @@ pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<Ip
     let evaluation = ask(evaluator, service, false).map_err(|error| NoTarget::Unknown(error.to_string()))?;
     match (place(&evaluation), evaluation.decision.allocated()) {
         (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), new), evaluation)),
-        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::Unknown(reason.to_string())),
+        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::Unknown(reason)),
         _ => Err(NoTarget::Full(evaluation.decision.verdict.reason().unwrap_or_default().to_owned())),
     }
 }

@@ -14,20 +14,14 @@ pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// The fields of a Node that decisions and assignments read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredNode {
-    /// `metadata.name`
     pub name: String,
-    /// `metadata.labels`
     pub labels: Labels,
-    /// The blocks of the Node.
     pub blocks: Vec<IpNet>,
-    /// Whether the Node has the condition `Ready`.
     pub is_ready: bool,
-    /// The mistake in the labels, if they can't be read.
     pub(super) mistake: Option<TypeMismatch>,
 }
 
 impl StoredNode {
-    /// Reads a Node.
     pub fn read(node: &Value) -> Self {
         let conditions = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
         let mut ready = conditions.filter(|condition| text(condition, &["type"]) == "Ready");
@@ -41,18 +35,15 @@ impl StoredNode {
     }
 }
 
-/// The labels and annotations of a Namespace, or the mistake in them.
 pub(super) fn namespace(object: &Value) -> Result<NamespaceMeta, TypeMismatch> {
     let labels = strings(object, "metadata", "labels")?;
     Ok(NamespaceMeta { labels, annotations: strings(object, "metadata", "annotations")?.into() })
 }
 
-/// The node selector of a RuntimeClass, or the mistake in it.
 pub(super) fn runtime_class_nodes(object: &Value) -> Result<Labels, TypeMismatch> {
     strings(object, "scheduling", "nodeSelector")
 }
 
-/// The map of strings at `outer.inner` of an object.
 fn strings(object: &Value, outer: &str, inner: &str) -> Result<Labels, TypeMismatch> {
     Located::new(object, "").get(outer)?.map_or(Ok(Labels::new()), |at| at.map_of(inner))
 }
@@ -67,14 +58,13 @@ pub struct StoredEndpoints {
 }
 
 impl StoredEndpoints {
-    /// Reads an EndpointSlice.
     pub fn read(slice: &Value) -> Self {
         let endpoints = slice.get("endpoints").and_then(Value::as_array).into_iter().flatten();
         let nodes = endpoints.filter(|endpoint| answers(endpoint)).map(|endpoint| text(endpoint, &["nodeName"]).into());
         Self { service: text(slice, &["metadata", "labels", SERVICE_NAME_LABEL]).into(), nodes: nodes.collect() }
     }
 
-    /// About how many bytes of memory the endpoints take, with the entry of their EndpointSlice in the indexes.
+    /// With the entry of the EndpointSlice in the indexes.
     pub(super) fn bytes(&self, name: &str) -> usize {
         const ENTRY: usize = 96;
         const TEXT: usize = 32;

@@ -16,6 +16,7 @@ use clusterip_failover::assignments::{Port, Protocol};
 use serde_json::{Map, Value, json};
 
 use super::workloads::{LabelHashes, label_hashes};
+use crate::lookups::field_mask::MAX_VALUES;
 use crate::object::map;
 
 /// How many ports of a Service of type `LoadBalancer` are kept. Those of other types, and of Services that kube-proxy
@@ -27,39 +28,36 @@ pub const MAX_PORTS: usize = 1024;
 pub const IGNORED_BY_KUBE_PROXY: [&str; 2] =
     ["service.kubernetes.io/headless", "service.kubernetes.io/service-proxy-name"];
 
-/// The fields that are kept as they are written, if they are not too long.
-const FIELDS: [&[&str]; 16] = [
-    &["metadata", "annotations"],
-    &["metadata", "deletionTimestamp"],
-    &["metadata", "labels"],
-    &["metadata", "uid"],
-    &["spec", "clusterIP"],
-    &["spec", "clusterIPs"],
-    &["spec", "externalIPs"],
-    &["spec", "externalName"],
-    &["spec", "ipFamilies"],
-    &["spec", "ipFamilyPolicy"],
-    &["spec", "loadBalancerClass"],
-    &["spec", "loadBalancerIP"],
-    &["spec", "ports"],
-    &["spec", "selector"],
-    &["spec", "type"],
-    &["status", "loadBalancer", "ingress"],
+/// For a field with a text: the API server checks types only in objects of its own kinds.
+pub(crate) const TEXT: usize = 0;
+/// For a list or map that only administrators and Kubernetes itself make long.
+pub(crate) const MANY: usize = MAX_VALUES;
+
+/// The fields that are kept as they are written, and how many values of a list or map in them.
+pub(crate) const FIELDS: [(&str, usize); 15] = [
+    ("metadata.annotations", MANY),
+    ("metadata.deletionTimestamp", TEXT),
+    ("metadata.labels", MAX_LABELS),
+    ("metadata.uid", TEXT),
+    ("spec.clusterIP", TEXT),
+    ("spec.clusterIPs", MANY),
+    ("spec.externalIPs", MAX_EXTERNAL_IPS),
+    ("spec.externalName", TEXT),
+    ("spec.ipFamilies", MANY),
+    ("spec.ipFamilyPolicy", TEXT),
+    ("spec.loadBalancerClass", TEXT),
+    ("spec.loadBalancerIP", TEXT),
+    // One more than a Pod can have labels: a Service with a longer selector still selects no Pod.
+    ("spec.selector", MAX_LABELS + 1),
+    ("spec.type", TEXT),
+    ("status.loadBalancer.ingress", MANY),
 ];
-const ANNOTATIONS: usize = 0;
-const DELETION_TIMESTAMP: usize = 1;
-const LABELS: usize = 2;
-const UID: usize = 3;
-const CLUSTER_IP: usize = 4;
-const CLUSTER_IPS: usize = 5;
-const EXTERNAL_IPS: usize = 6;
-const EXTERNAL_NAME: usize = 7;
-const LOAD_BALANCER_CLASS: usize = 10;
-const LOAD_BALANCER_IP: usize = 11;
-const PORTS: usize = 12;
-const SELECTOR: usize = 13;
-const TYPE: usize = 14;
-const INGRESS: usize = 15;
+
+/// These are not kept if they are what the API server writes for the addresses.
+const PLAIN: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.ipFamilies"];
+
+/// How many bytes the allocator adds.
+const ALLOCATED: usize = 8;
 
 /// Frequent texts, which need no memory of their own.
 const FREQUENT: [&str; 8] =
@@ -71,63 +69,58 @@ pub struct StoredService {
     key: ServiceKey,
     addresses: Box<[IpAddr]>,
     external: Box<[IpAddr]>,
-    /// Whether `clusterIP` and `clusterIPs` are `addresses`, so that they need not be kept.
-    has_plain_addresses: bool,
-    /// Whether the address was set by hand; `None` if that is unknown.
+    /// Which fields of [`PLAIN`] are not kept.
+    is_plain: [bool; 3],
+    /// `None` if that is unknown.
     by_hand: Option<bool>,
     /// The labels of the Pods that the Service selects; empty if it selects none.
     selected: LabelHashes,
+    ports: Option<Arc<[Port]>>,
     /// The index in [`FIELDS`], and the value.
-    fields: Box<[(u8, Field)]>,
+    fields: Box<[(u8, Compact)]>,
 }
 
+/// A JSON value in little memory.
 #[derive(Clone, Debug, PartialEq)]
-enum Field {
+enum Compact {
     Frequent(&'static str),
-    FrequentAlone(&'static str),
     Text(Box<str>),
-    Texts(Box<[Box<str>]>),
-    Map(Box<[(Box<str>, Box<str>)]>),
-    /// In ascending order.
-    Ports(Arc<[Port]>),
-    /// A field that few Services have, or one of the wrong type.
+    List(Box<[Compact]>),
+    Map(Box<[(Box<str>, Compact)]>),
+    /// Null, a boolean or a number.
     Other(Box<Value>),
 }
 
 impl StoredService {
-    /// Reads a Service.
     pub fn read(service: &Value) -> Self {
-        let value = |path: &[&str]| path.iter().try_fold(service, |value, key| value.get(key));
+        let value = |path: &str| path.split('.').try_fold(service, |value, key| value.get(key));
         let addresses: Box<[IpAddr]> = addresses(service).into();
-        let selector = map(service, FIELDS[SELECTOR]);
-        let balances = value(FIELDS[TYPE]).is_some_and(|kind| kind == "LoadBalancer");
-        let labels = value(FIELDS[LABELS]);
+        let selector = map(service, &["spec", "selector"]);
+        let balances = value("spec.type").is_some_and(|kind| kind == "LoadBalancer");
+        let labels = value("metadata.labels");
         let is_ignored = labels.is_some_and(|labels| IGNORED_BY_KUBE_PROXY.iter().any(|key| labels.get(key).is_some()));
-        let has_plain_addresses = plain_addresses(&addresses).is_some_and(|[first, all]| {
-            value(FIELDS[CLUSTER_IP]) == Some(&first) && value(FIELDS[CLUSTER_IPS]) == Some(&all)
-        });
-        let is_kept = |index: usize| match index {
-            PORTS => balances && !is_ignored,
-            CLUSTER_IP | CLUSTER_IPS => !has_plain_addresses,
-            _ => true,
-        };
-        let field = |(index, path): (usize, &&[&str])| {
-            let field = Field::of(index, value(path)?).filter(|_| is_kept(index));
-            Some((u8::try_from(index).ok()?, field?))
+        let ports = value("spec.ports").and_then(Value::as_array).filter(|_| balances && !is_ignored);
+        let ports: BTreeSet<Port> = ports.into_iter().flatten().take(MAX_PORTS).filter_map(port).collect();
+        let plain = plain(&addresses);
+        let is_plain =
+            |path: &str| plain.iter().flatten().any(|(other, plain)| *other == path && value(path) == Some(plain));
+        let field = |(index, (path, most)): (usize, &(&str, usize))| {
+            let field = value(path).filter(|_| !is_plain(path)).and_then(|value| kept(path, value, *most))?;
+            Some((u8::try_from(index).ok()?, field))
         };
         Self {
             key: ServiceKey::of(service),
             addresses,
             external: in_use(service).into(),
-            has_plain_addresses,
+            is_plain: PLAIN.map(is_plain),
             by_hand: is_set_by_hand(service),
             // No Pod has more labels.
             selected: if selector.len() > MAX_LABELS { LabelHashes::default() } else { label_hashes(&selector) },
+            ports: (!ports.is_empty()).then(|| ports.into_iter().collect()),
             fields: FIELDS.iter().enumerate().filter_map(field).collect(),
         }
     }
 
-    /// The namespace and the name.
     pub fn key(&self) -> &ServiceKey {
         &self.key
     }
@@ -137,63 +130,52 @@ impl StoredService {
         &self.addresses
     }
 
-    /// The external addresses that count as held, see [`in_use`].
+    /// See [`in_use`].
     pub fn external(&self) -> &[IpAddr] {
         &self.external
     }
 
-    /// The text in `spec.externalName`; empty if there is none.
     pub fn external_name(&self) -> &str {
-        self.text(EXTERNAL_NAME)
+        self.text("spec.externalName")
     }
 
-    /// The UID; empty if it is unknown.
     pub fn uid(&self) -> &str {
-        self.text(UID)
+        self.text("metadata.uid")
     }
 
-    /// Whether the Service is being deleted.
     pub fn is_deleting(&self) -> bool {
-        self.field(DELETION_TIMESTAMP).is_some_and(|time| *time != Field::Other(Box::new(Value::Null)))
+        self.field("metadata.deletionTimestamp").is_some_and(|time| *time != Compact::Other(Box::new(Value::Null)))
     }
 
     /// Whether the Service gets external addresses, see [`ExternalSettings::is_ours`].
     pub fn is_served(&self, settings: &ExternalSettings) -> bool {
-        let class = self.text(LOAD_BALANCER_CLASS);
-        self.text(TYPE) == "LoadBalancer" && settings.is_our_class((!class.is_empty()).then_some(class))
+        let class = self.text("spec.loadBalancerClass");
+        self.text("spec.type") == "LoadBalancer" && settings.is_our_class((!class.is_empty()).then_some(class))
     }
 
-    /// The record of external addresses; empty if there is none.
     pub fn record(&self) -> &str {
         self.written_record().unwrap_or_default()
     }
 
-    /// `status.loadBalancer.ingress`, if it has any entry.
-    pub fn ingress(&self) -> Option<&Value> {
-        match self.field(INGRESS) {
-            Some(Field::Other(ingress)) => Some(ingress),
-            _ => None,
-        }
+    pub fn ingress(&self) -> Option<Value> {
+        let ingress = self.field("status.loadBalancer.ingress")?;
+        (!matches!(ingress, Compact::List(items) if items.is_empty())).then(|| ingress.value())
     }
 
-    /// The addresses in the Service's `status.loadBalancer`.
     pub fn shown(&self) -> BTreeSet<IpAddr> {
-        shown(self.ingress()).into_iter().collect()
+        shown(self.ingress().as_ref()).into_iter().collect()
     }
 
-    /// The ports of a Service of type `LoadBalancer`, from its first [`MAX_PORTS`]. Ports that can't be read are left
-    /// out.
+    /// The ports of a Service of type `LoadBalancer`, in ascending order, from its first [`MAX_PORTS`]. Ports that
+    /// can't be read are left out.
     pub fn ports(&self) -> Arc<[Port]> {
-        match self.field(PORTS) {
-            Some(Field::Ports(ports)) => Arc::clone(ports),
-            _ => Arc::default(),
-        }
+        self.ports.clone().unwrap_or_default()
     }
 
     /// Whether the Service is of type `LoadBalancer`, has a record of external addresses, or claims or shows some. Most
     /// clusters have few such Services among many.
     pub(super) fn may_have_external(&self) -> bool {
-        !self.external.is_empty() || self.text(TYPE) == "LoadBalancer" || self.written_record().is_some()
+        !self.external.is_empty() || self.text("spec.type") == "LoadBalancer" || self.written_record().is_some()
     }
 
     /// The Service as a JSON object with the fields that are kept, except for its ports: no decision reads them, and as
@@ -212,129 +194,122 @@ impl StoredService {
             metadata.insert("managedFields".to_owned(), json!([owner]));
         }
         service.insert("metadata".to_owned(), metadata.into());
-        let plain = plain_addresses(&self.addresses).filter(|_| self.has_plain_addresses).into_iter().flatten();
-        let fields = self.fields.iter().filter_map(|(index, field)| Some((usize::from(*index), field.value()?)));
-        for (index, value) in fields.chain([CLUSTER_IP, CLUSTER_IPS].into_iter().zip(plain)) {
-            let Some((last, outer)) = FIELDS[index].split_last() else { continue };
-            let within = outer.iter().try_fold(&mut service, |object, key| {
-                object.entry(*key).or_insert_with(|| Map::new().into()).as_object_mut()
+        let plain = plain(&self.addresses).into_iter().flatten().zip(self.is_plain);
+        let plain = plain.filter_map(|(field, is_plain)| is_plain.then_some(field));
+        let fields = self.fields.iter().map(|(index, field)| (FIELDS[usize::from(*index)].0, field.value()));
+        for (path, value) in fields.chain(plain) {
+            let Some((outer, last)) = path.rsplit_once('.') else { continue };
+            let within = outer.split('.').try_fold(&mut service, |object, key| {
+                object.entry(key).or_insert_with(|| Map::new().into()).as_object_mut()
             });
             if let Some(within) = within {
-                within.insert((*last).to_owned(), value);
+                within.insert(last.to_owned(), value);
             }
         }
         service.into()
     }
 
-    /// About how many bytes of memory the Service takes, with its entries in the indexes.
+    /// With its entries in the indexes.
     pub(super) fn bytes(&self) -> usize {
         const ENTRY: usize = 96;
         let key = 2 * self.key.name.len() + self.key.namespace.len();
         let addresses = (self.addresses.len() + self.external.len()) * (size_of::<IpAddr>() + ENTRY);
-        let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, Field)>() + field.bytes());
-        size_of::<Self>() + 2 * ENTRY + key + addresses + size_of_val(&*self.selected) + fields.sum::<usize>()
+        let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, Compact)>() + field.bytes());
+        // An `Arc` has two counters.
+        let ports = self.ports.as_ref().map_or(0, |ports| size_of_val(&**ports) + 2 * size_of::<usize>() + ALLOCATED);
+        let lists = size_of_val(&*self.selected) + ports;
+        size_of::<Self>() + 2 * ENTRY + key + addresses + lists + fields.sum::<usize>()
     }
 
-    /// Whether the Service selects Pods with these labels.
     pub fn selects(&self, labels: &LabelHashes) -> bool {
         !self.selected.is_empty() && self.selected.iter().all(|label| labels.binary_search(label).is_ok())
     }
 
     fn written_record(&self) -> Option<&str> {
-        match self.field(ANNOTATIONS) {
-            Some(Field::Map(annotations)) => {
-                annotations.iter().find(|(key, _)| **key == *RECORD_ANNOTATION).map(|(_, record)| &**record)
+        let Some(Compact::Map(annotations)) = self.field("metadata.annotations") else { return None };
+        annotations.iter().find(|(key, _)| **key == *RECORD_ANNOTATION).map(|(_, record)| record.text())
+    }
+
+    fn text(&self, path: &str) -> &str {
+        self.field(path).map_or("", Compact::text)
+    }
+
+    fn field(&self, path: &str) -> Option<&Compact> {
+        self.fields.iter().find(|(index, _)| FIELDS[usize::from(*index)].0 == path).map(|(_, field)| field)
+    }
+}
+
+/// What is kept of a field: no more than the core reads. `None` if that is nothing.
+fn kept(path: &str, value: &Value, most: usize) -> Option<Compact> {
+    match (path, value) {
+        ("metadata.annotations", Value::Object(fields)) => {
+            let kept = fields.iter().filter_map(|(key, value)| Some((&**key, shortened(key, value.as_str()?)?)));
+            let kept: Box<[_]> = kept.map(|(key, value)| (key.into(), Compact::Text(value.into()))).collect();
+            (!kept.is_empty()).then_some(Compact::Map(kept))
+        }
+        ("spec.loadBalancerIP", Value::String(text)) => Some(Compact::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into())),
+        _ => Some(Compact::first(value, most)),
+    }
+}
+
+impl Compact {
+    /// The value; of a list or map the first `most` items.
+    fn first(value: &Value, most: usize) -> Self {
+        let inner = |value| Self::first(value, usize::MAX);
+        match value {
+            Value::String(text) => {
+                let frequent = FREQUENT.into_iter().find(|known| known == text);
+                frequent.map_or_else(|| Self::Text(text.as_str().into()), Self::Frequent)
             }
-            _ => None,
+            Value::Array(items) => Self::List(items.iter().take(most).map(inner).collect()),
+            Value::Object(fields) => {
+                Self::Map(fields.iter().take(most).map(|(key, value)| (key.as_str().into(), inner(value))).collect())
+            }
+            _ => Self::Other(Box::new(value.clone())),
         }
     }
 
-    fn text(&self, index: usize) -> &str {
-        match self.field(index) {
-            Some(Field::Frequent(text)) => text,
-            Some(Field::Text(text)) => text,
+    fn text(&self) -> &str {
+        match self {
+            Self::Frequent(text) => text,
+            Self::Text(text) => text,
             _ => "",
         }
     }
 
-    fn field(&self, index: usize) -> Option<&Field> {
-        self.fields.iter().find(|(other, _)| usize::from(*other) == index).map(|(_, field)| field)
-    }
-}
-
-impl Field {
-    /// What is kept of a field: no more than the core reads. `None` if that is nothing.
-    fn of(index: usize, value: &Value) -> Option<Self> {
-        let other = || Self::Other(Box::new(value.clone()));
-        let most = match index {
-            LABELS => MAX_LABELS,
-            // One more than a Pod can have: a Service with a longer selector still selects no Pod.
-            SELECTOR => MAX_LABELS + 1,
-            EXTERNAL_IPS => MAX_EXTERNAL_IPS,
-            _ => usize::MAX,
-        };
-        Some(match value {
-            Value::String(text) if index == LOAD_BALANCER_IP => Self::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into()),
-            Value::String(text) => frequent(text).map_or_else(|| Self::Text(text.as_str().into()), Self::Frequent),
-            Value::Array(items) if index == PORTS => {
-                let ports: BTreeSet<Port> = items.iter().take(MAX_PORTS).filter_map(port).collect();
-                Self::Ports(ports.into_iter().collect())
-            }
-            Value::Array(items) => match &items[..] {
-                [Value::String(text)] if frequent(text).is_some() => Self::FrequentAlone(frequent(text)?),
-                _ => {
-                    let texts: Option<_> = items.iter().take(most).map(|item| Some(item.as_str()?.into())).collect();
-                    texts.map_or_else(other, Self::Texts)
-                }
-            },
-            Value::Object(fields) if index == ANNOTATIONS => {
-                let kept = fields.iter().filter_map(|(key, value)| Some((&**key, shortened(key, value.as_str()?)?)));
-                let kept: Box<[_]> = kept.map(|(key, value)| (key.into(), value.into())).collect();
-                return (!kept.is_empty()).then_some(Self::Map(kept));
-            }
-            Value::Object(fields) => {
-                let texts = fields.iter().take(most);
-                let texts = texts.map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
-                texts.collect::<Option<_>>().map_or_else(other, Self::Map)
-            }
-            _ => other(),
-        })
-    }
-
-    fn value(&self) -> Option<Value> {
-        Some(match self {
-            Self::Ports(_) => return None,
-            Self::Frequent(text) => (*text).into(),
-            Self::FrequentAlone(text) => json!([text]),
-            Self::Text(text) => (**text).into(),
-            Self::Texts(texts) => texts.iter().map(|text| Value::from(&**text)).collect(),
-            Self::Map(map) => map.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect(),
-            Self::Other(value) => value.as_ref().clone(),
-        })
-    }
-
-    fn bytes(&self) -> usize {
-        /// A text has a pointer, a length, and what the allocator adds.
-        const TEXT: usize = 24;
+    fn value(&self) -> Value {
         match self {
-            Self::Frequent(_) | Self::FrequentAlone(_) => 0,
-            Self::Ports(ports) => size_of_val(&**ports) + TEXT,
-            Self::Text(text) => text.len() + TEXT,
-            Self::Texts(texts) => texts.iter().map(|text| text.len() + TEXT).sum(),
-            Self::Map(map) => map.iter().map(|(key, value)| key.len() + value.len() + 2 * TEXT).sum(),
-            Self::Other(value) => bytes_of(value),
+            Self::Frequent(_) | Self::Text(_) => self.text().into(),
+            Self::List(items) => items.iter().map(Self::value).collect(),
+            Self::Map(fields) => fields.iter().map(|(key, value)| (key.to_string(), value.value())).collect(),
+            Self::Other(value) => value.as_ref().clone(),
+        }
+    }
+
+    /// About how many bytes of memory the value takes besides `size_of::<Self>()`.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Frequent(_) => 0,
+            Self::Text(text) => text.len() + ALLOCATED,
+            Self::List(items) => items.iter().map(|item| size_of::<Self>() + item.bytes()).sum(),
+            Self::Map(fields) => {
+                let entry = |(key, value): &(Box<str>, Self)| key.len() + ALLOCATED + value.bytes();
+                fields.iter().map(|field| size_of_val(field) + entry(field)).sum()
+            }
+            Self::Other(_) => size_of::<Value>() + ALLOCATED,
         }
     }
 }
 
-/// `clusterIP` and `clusterIPs` as the API server writes these addresses; `None` if there are none.
-fn plain_addresses(addresses: &[IpAddr]) -> Option<[Value; 2]> {
-    Some([json!(addresses.first()?), json!(addresses)])
-}
-
-/// The text, if it is one of the frequent ones.
-fn frequent(text: &str) -> Option<&'static str> {
-    FREQUENT.into_iter().find(|known| *known == text)
+/// What the API server writes into the fields of [`PLAIN`] for these addresses; `None` if there are none.
+fn plain(addresses: &[IpAddr]) -> Option<[(&'static str, Value); 3]> {
+    let family = |address: &IpAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let [first, all, families] = PLAIN;
+    Some([
+        (first, json!(addresses.first()?)),
+        (all, json!(addresses)),
+        (families, addresses.iter().map(family).collect()),
+    ])
 }
 
 /// The port and the protocol of an item of `spec.ports`; `None` if it can't be read.
@@ -346,18 +321,6 @@ fn port(port: &Value) -> Option<Port> {
         _ => return None,
     };
     Some((protocol, port.get("port")?.as_u64()?.try_into().ok()?))
-}
-
-/// About how many bytes a JSON value takes.
-fn bytes_of(value: &Value) -> usize {
-    const VALUE: usize = 64;
-    VALUE
-        + match value {
-            Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(bytes_of).sum(),
-            Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + VALUE + bytes_of(value)).sum(),
-            _ => 0,
-        }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const MAX_INDEXED: usize = 16;
 /// The entry in the index of all workloads that have too many labels.
 const WIDE: u64 = 0;
 
-/// How many labels of a selector are compared to find the rarest, and how many workloads with each of them are counted.
+/// How many labels are compared to find the rarest, and how many workloads with each of them are counted.
 const COMPARED: usize = 8;
 const COUNTED: usize = 512;
 
@@ -41,28 +41,22 @@ const STEPS_OF_WORKLOAD: usize = 32;
 /// number of workloads with any number of labels and terms.
 pub const MAX_STEPS: usize = 16 << 10;
 
-/// The fields of a workload that a decision reads.
 #[derive(Debug, PartialEq)]
 pub struct StoredWorkload {
-    /// The labels of the Pods.
     labels: LabelHashes,
     pods: StoredPods,
 }
 
 #[derive(Debug, PartialEq)]
 enum StoredPods {
-    /// The Pods may run on any node.
     Anywhere,
-    /// What restricts the nodes of the Pods.
     Restricted(Arc<PodSpec>),
     /// The labels can't be read, so it is unknown which Services select the Pods.
     UnreadableLabels(Box<TypeMismatch>),
-    /// The Pod spec can't be read.
     UnreadableSpec(Box<TypeMismatch>),
 }
 
 impl StoredWorkload {
-    /// Reads a workload.
     pub(super) fn read(template: TemplateAt, object: &Value) -> Self {
         let field = |path: &[&str]| path.iter().try_fold(object, |value, key| value.get(key)).unwrap_or(&Value::Null);
         match template.pods(field(&["metadata", "labels"]), field(&["spec"])) {
@@ -78,7 +72,6 @@ impl StoredWorkload {
         }
     }
 
-    /// The labels of the Pods.
     pub fn labels(&self) -> &LabelHashes {
         &self.labels
     }
@@ -88,7 +81,7 @@ impl StoredWorkload {
         self.pods == StoredPods::Anywhere
     }
 
-    /// The Node that this Pod is bound to; `None` if there is none.
+    /// The Node that this Pod is bound to.
     pub fn node(&self) -> Option<&str> {
         match &self.pods {
             StoredPods::Restricted(spec) => spec.node.as_deref(),
@@ -96,7 +89,7 @@ impl StoredWorkload {
         }
     }
 
-    /// About how many bytes of memory the workload takes, with its entries in the indexes.
+    /// With its entries in the indexes.
     pub(super) fn bytes(&self, name: &str) -> usize {
         const ENTRY: usize = 32;
         let indexed = if self.labels.len() > MAX_INDEXED { 1 } else { self.labels.len() };
@@ -110,7 +103,6 @@ impl StoredWorkload {
         size_of::<Self>() + 2 * ENTRY + name.len() + self.labels.len() * size_of::<u64>() + indexed * ENTRY + pods
     }
 
-    /// The hashes under which the workload is found.
     fn indexed(&self) -> &[u64] {
         if self.labels.len() > MAX_INDEXED { &[WIDE] } else { &self.labels }
     }
@@ -160,20 +152,17 @@ fn bytes_of(spec: &PodSpec) -> usize {
         + terms.sum::<usize>()
 }
 
-/// The hashes of the labels that count.
 pub fn label_hashes(labels: &Labels) -> LabelHashes {
     let mut hashes: Vec<u64> = labels.iter().take(MAX_LABELS).map(|(key, value)| hash(key, value)).collect();
     hashes.sort_unstable();
     hashes.into()
 }
 
-/// The hash of a label.
 pub(super) fn hash(key: &str, value: &str) -> u64 {
     static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     HASHER.hash_one((key, value)).max(WIDE + 1)
 }
 
-/// The names of the workloads of one kind in one namespace, by the labels of their Pods.
 #[derive(Default)]
 pub(super) struct LabelIndex(BTreeSet<(u64, Arc<str>)>);
 
@@ -256,7 +245,6 @@ impl LabelIndex {
     }
 }
 
-/// The spec of Pods that may run on any node.
 fn anywhere() -> Arc<PodSpec> {
     static ANYWHERE: LazyLock<Arc<PodSpec>> = LazyLock::new(Arc::default);
     Arc::clone(&ANYWHERE)

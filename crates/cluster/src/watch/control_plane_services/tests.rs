@@ -1,14 +1,15 @@
-use kube::api::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
+use crate::watch::partial_object::PartialObject;
 
 fn kind(name: &str) -> Kind {
     kinds::callers().find(|(_, kind)| kind == name).unwrap()
 }
 
-fn read(object: &Value) -> CallerObject {
-    serde_json::from_str(&object.to_string()).unwrap()
+/// The object as the watch shows it.
+fn watched(kind: &Kind, object: &Value) -> Value {
+    serde_json::from_str::<PartialObject>(&object.to_string()).unwrap().value(kind).unwrap()
 }
 
 /// An index for which all kinds were listed, and are empty.
@@ -64,27 +65,48 @@ fn references_to_services_are_read() {
         },
         Row { name: "an empty object", object: json!({}), services: &[] },
     ];
-    for row in rows {
+    for mut row in rows {
         let expected = row.services.iter().map(|(namespace, name)| ServiceKey::new(*namespace, *name));
-        assert_eq!(read(&row.object).services, expected.collect(), "{}", row.name);
-        let value: CallerObject = serde_json::from_value(row.object).unwrap();
-        assert_eq!(value.services.len(), row.services.len(), "{}: out of a value", row.name);
+        assert_eq!(Calls::of(&row.object).services, expected.collect(), "{}", row.name);
+        row.object["metadata"] = json!({"name": "a"});
+        let object = watched(&kind("APIService"), &row.object);
+        assert_eq!(Calls::of(&object).services.len(), row.services.len(), "{}: out of a watch", row.name);
     }
 }
 
 #[test]
-fn only_name_uid_and_version_of_the_metadata_are_kept() {
-    let object = read(&json!({"metadata": {
-        "name": "a", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": [{"manager": "m"}],
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
-    }}));
-    let metadata = ObjectMeta {
-        name: Some("a".into()),
-        uid: Some("u".into()),
-        resource_version: Some("7".into()),
-        ..ObjectMeta::default()
-    };
-    assert_eq!(object, CallerObject { metadata, ..CallerObject::default() });
+fn webhooks_of_k2s_are_recognized_by_their_names() {
+    struct Case {
+        name: &'static str,
+        webhook: &'static str,
+        conditions: Value,
+        expected: bool,
+    }
+    let never = json!({"name": "never", "expression": " false\n"});
+    let maybe = json!({"name": "maybe", "expression": "object.metadata.name != 'web'"});
+    let cases = [
+        Case { name: "of Services", webhook: "clusterip.k2s.io", conditions: json!([]), expected: true },
+        Case { name: "of workloads", webhook: "workload.clusterip.k2s.io", conditions: json!([]), expected: true },
+        Case { name: "with a condition", webhook: "clusterip.k2s.io", conditions: json!([maybe]), expected: true },
+        Case {
+            name: "that is never called",
+            webhook: "clusterip.k2s.io",
+            conditions: json!([maybe, never]),
+            expected: false,
+        },
+        Case { name: "of another domain", webhook: "myclusterip.k2s.io", conditions: json!([]), expected: false },
+        Case {
+            name: "of this program",
+            webhook: "services.clusterip-policy.io",
+            conditions: json!([]),
+            expected: false,
+        },
+        Case { name: "without a name", webhook: "", conditions: json!([]), expected: false },
+    ];
+    for Case { name, webhook, conditions, expected } in cases {
+        let object = json!({"metadata": {"name": "a"}, "webhooks": [{"name": webhook, "matchConditions": conditions}]});
+        assert_eq!(Calls::of(&watched(&kind(MUTATING), &object)).chooses_addresses, expected, "{name}");
+    }
 }
 
 #[test]
@@ -94,31 +116,29 @@ fn callers_are_found_until_their_references_are_gone() {
     let webhook = |name: &str, services: &[&str]| {
         let webhooks =
             services.iter().map(|service| json!({"clientConfig": {"service": {"namespace": "a", "name": service}}}));
-        read(&json!({"metadata": {"name": name}, "webhooks": webhooks.collect::<Vec<_>>()}))
+        json!({"metadata": {"name": name}, "webhooks": webhooks.collect::<Vec<_>>()})
     };
     let called = |name: &str| {
         let callers = services.callers("a", name).unwrap();
         callers.iter().map(Caller::to_string).collect::<Vec<_>>().join(", ")
     };
-    services.take(&validating, webhook("one", &["hook", "other"]));
-    services.take(&validating, webhook("two", &["hook"]));
-    services.take(
-        &api,
-        read(&json!({"metadata": {"name": "v1.x"}, "spec": {"service": {"namespace": "a", "name": "hook"}}})),
-    );
+    services.take(&validating, &webhook("one", &["hook", "other"]));
+    services.take(&validating, &webhook("two", &["hook"]));
+    services
+        .take(&api, &json!({"metadata": {"name": "v1.x"}, "spec": {"service": {"namespace": "a", "name": "hook"}}}));
     let both = "ValidatingWebhookConfiguration one, ValidatingWebhookConfiguration two";
     assert_eq!(called("hook"), format!("APIService v1.x, {both}"));
     assert_eq!(called("other"), "ValidatingWebhookConfiguration one");
     assert_eq!(services.callers("b", "hook"), Ok(Vec::new()), "the name in another namespace");
 
-    services.take(&validating, webhook("one", &["other"]));
+    services.take(&validating, &webhook("one", &["other"]));
     assert_eq!(called("hook"), "APIService v1.x, ValidatingWebhookConfiguration two", "after a change");
-    services.0.retain(&validating, &HashSet::from(["one".to_owned()]));
+    services.retain(&validating, |name| name == "one");
     assert_eq!(called("hook"), "APIService v1.x", "after a list without it");
-    services.take(&api, read(&json!({"metadata": {"name": "v1.x"}})));
-    services.take(&validating, webhook("one", &[]));
+    services.take(&api, &json!({"metadata": {"name": "v1.x"}}));
+    services.take(&validating, &webhook("one", &[]));
     assert_eq!((called("hook").as_str(), called("other").as_str()), ("", ""));
-    assert!(services.0.references.read().unwrap().is_empty(), "nothing is left behind");
+    assert!(services.lock().is_empty(), "nothing is left behind");
 }
 
 #[test]
@@ -127,23 +147,23 @@ fn webhooks_of_other_programs_are_known_until_they_are_gone_or_never_called() {
     let names = services.other_webhooks();
     let (mutating, validating) = (kind(MUTATING), kind("ValidatingWebhookConfiguration"));
     let configuration = |name: &str, expression: &str| {
-        read(&json!({"metadata": {"name": name}, "webhooks": [
+        json!({"metadata": {"name": name}, "webhooks": [
             {"name": "other.example.com", "clientConfig": {"url": "https://example.com"}},
             {"name": "clusterip.k2s.io", "matchConditions": [{"name": "a", "expression": expression}]},
-        ]}))
+        ]})
     };
     let known = || names.borrow().iter().cloned().collect::<Vec<_>>().join(" ");
-    services.take(&validating, configuration("validating", "true"));
+    services.take(&validating, &configuration("validating", "true"));
     assert_eq!(known(), "", "a webhook that changes nothing");
-    services.take(&mutating, configuration("k2s-webhook", "true"));
-    services.take(&mutating, configuration("k2s", "true"));
-    services.take(&mutating, configuration("never", "false"));
+    services.take(&mutating, &configuration("k2s-webhook", "true"));
+    services.take(&mutating, &configuration("k2s", "true"));
+    services.take(&mutating, &configuration("never", "false"));
     assert_eq!(known(), "k2s k2s-webhook");
-    services.take(&mutating, configuration("k2s", "false"));
+    services.take(&mutating, &configuration("k2s", "false"));
     assert_eq!(known(), "k2s-webhook", "after a change");
-    services.0.retain(&validating, &HashSet::new());
+    services.retain(&validating, |_| false);
     assert_eq!(known(), "k2s-webhook", "after a list of another kind");
-    services.0.retain(&mutating, &HashSet::from(["k2s".to_owned()]));
+    services.retain(&mutating, |name| name == "k2s");
     assert_eq!(known(), "", "after a list without it");
 
     assert_eq!(services.unknown_webhooks(), None);
@@ -157,7 +177,7 @@ fn webhooks_of_other_programs_are_known_until_they_are_gone_or_never_called() {
 #[test]
 fn callers_are_unknown_until_every_kind_is_listed() {
     let services = ControlPlaneServices::default();
-    let reason = |services: &ControlPlaneServices| services.callers("a", "b").unwrap_err().to_string();
+    let reason = |services: &ControlPlaneServices| services.callers("a", "b").unwrap_err();
     assert!(reason(&services).ends_with("APIService was not listed; CustomResourceDefinition was not listed"));
     let crds = kind("CustomResourceDefinition");
     kinds::callers().filter(|kind| *kind != crds).for_each(|kind| services.listed(&kind));
