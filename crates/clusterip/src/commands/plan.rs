@@ -180,7 +180,7 @@ impl PlanArguments {
         }
         // The manifests of -o yaml have no place for Services that are not among them.
         let misplaced = if are_settings_given && self.output != Output::Yaml {
-            misplaced_services(&live, &there, &manifests, self.selector.as_ref())?
+            misplaced_services(&live, &there, &manifests, self.selector.as_ref())
         } else {
             MisplacedServices::default()
         };
@@ -220,12 +220,12 @@ fn misplaced_services(
     cluster: &[Value],
     manifests: &[Manifest],
     selector: Option<&ServiceSelector>,
-) -> anyhow::Result<MisplacedServices> {
+) -> MisplacedServices {
     let is_existing = |manifest: &Manifest| {
         manifest.is_service() && manifest.object.may_have("uid") && is_of_cluster(&manifest.object.value())
     };
     if cluster.is_empty() && !manifests.iter().any(is_existing) {
-        return Ok(MisplacedServices::default());
+        return MisplacedServices::default();
     }
     let called = callers(cluster);
     let mut snapshot = Snapshot::default();
@@ -244,7 +244,7 @@ fn misplaced_services(
             None => {}
         }
     }
-    Ok(MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector))
+    MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector)
 }
 
 fn callers(cluster: &[Value]) -> ControlPlaneServices {
