@@ -88,7 +88,7 @@ async fn next_start_finishes_an_interrupted_move() {
             let fault = if when == "before" { Fault::PauseBefore } else { Fault::PauseAfter };
             let gate = proxy.on(is_step(&namespace, &name, step), fault);
             let (cut_off, ordered) = (mover(proxy.client()), order(&before, &to));
-            let task = tokio::spawn(async move { cut_off.start(&ordered, &These(vec![])).await });
+            let task = tokio::spawn(async move { cut_off.start(&ordered, None, &These(vec![])).await });
             gate.arrived().await;
             task.abort();
             assert!(task.await.unwrap_err().is_cancelled(), "{name}");
@@ -130,7 +130,7 @@ async fn late_write_of_a_killed_process_is_harmless() {
             let to = if from.len() == 2 { vec![four, six] } else { vec![four] };
             let gate = proxy.on(is_step(&namespace, &name, step), Fault::PauseBefore);
             let (cut_off, ordered) = (mover(proxy.client()), order(&before, &to));
-            let task = tokio::spawn(async move { cut_off.start(&ordered, &These(vec![])).await });
+            let task = tokio::spawn(async move { cut_off.start(&ordered, None, &These(vec![])).await });
             gate.arrived().await;
             task.abort();
             let next = mover(client.clone());

@@ -7,7 +7,7 @@ use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_core::annotations::{is_moving, looks_half_moved};
 use clusterip_core::services::is_set_by_hand;
 use clusterip_moves::journal::Journal;
-use clusterip_moves::step::{TargetAddresses, Without, self};
+use clusterip_moves::step::{Without, self};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn check(service: &Value, journal: &Journal) {
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
     assert!(is_moving(&released));
-    let assigned = step::assigned(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
+    let assigned = step::assigned(&released, journal, &journal.to, &Without::default());
     step::ending(&assigned, journal, &journal.to, &[]);
     step::with_status(&assigned, journal);
     assert!(!is_moving(&step::cleaned_up(&assigned, journal, false)));

@@ -25,9 +25,10 @@ fn check(document: &Value) {
             settings.warnings();
             for pool in &settings.nodes.pools {
                 for cidr in &pool.cidrs {
-                    let mut allocator =
+                    let (blocks, withheld) =
                         settings.withheld_blocks(pool, *cidr).expect("a range that can be divided into blocks");
-                    let block = allocator.allocate_next().expect("a free block");
+                    let free = blocks.next_free(&withheld, 0).expect("a free block");
+                    let block = blocks.block(free).expect("a block of the range");
                     assert!(cidr.contains(&block));
                     let meets = |range: &IpNet| range.contains(&block) || block.contains(range);
                     assert!(!settings.withheld_from(pool).any(|(range, _)| meets(&range)), "{block} of {pool:?}");

@@ -12,9 +12,11 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignment_watcher::{AssignmentWatcher, matters};
+use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::http::status::{self, Scrapes, Status};
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
+use clusterip_cluster::metrics::{Exposition, ScrapeLock};
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::shutdown::{shutdown_signal, until};
 use clusterip_cluster::watch::kinds;
@@ -25,12 +27,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::agent_metrics::ExposedMetrics;
+use crate::agent_metrics::AgentMetrics;
 use crate::event_loop::AddressAgent;
 use crate::heartbeat::{Health, unknown_node};
-use crate::linux::LinuxNetwork;
+use crate::node_network::LinuxNetwork;
 
-/// The text at the end of `clusterip help agent`.
 pub const HELP: &str = "\
 Examples:
   On each node, as in deploy/external:
@@ -45,7 +46,6 @@ The agent serves /healthz, /readyz and /metrics over plain HTTP.
 
 Exit status: 0 after SIGTERM or SIGINT, when all addresses are released; 2 if the agent can't start or continue.";
 
-/// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct Agent {
     #[command(flatten)]
@@ -73,13 +73,11 @@ pub struct Agent {
     logging: Logging,
 }
 
-/// Parses the value of `--listen`.
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:9634")
 }
 
 impl Agent {
-    /// Holds the external addresses of this node until SIGTERM or SIGINT arrives.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -89,6 +87,7 @@ impl Agent {
         done.map(|()| ExitCode::SUCCESS)
     }
 
+    /// Works until SIGTERM or SIGINT arrives, or until a task ends early. Then the addresses are released.
     async fn work(self) -> anyhow::Result<()> {
         let mut shutdown = pin!(shutdown_signal());
         let running = tokio::select! {
@@ -97,83 +96,7 @@ impl Agent {
             () = &mut shutdown => return Ok(()),
             running = self.start() => running?,
         };
-        running.until(shutdown).await
-    }
-
-    /// Starts all tasks. The last one holds addresses, so none is held if this is dropped before its end.
-    async fn start(&self) -> anyhow::Result<Running> {
-        // The network comes first because it needs no cluster: no address of an earlier process may remain on the
-        // interface.
-        let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
-        let client = self.cluster.client().await?;
-        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let metrics = Arc::new(ExposedMetrics::new());
-        let server = status::bind(self.listen).await?;
-        // `clusterip serve` reports overlaps of Service ranges with pools.
-        let (_unknown, ranges) = watch::channel(ServiceRanges::default());
-        let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
-        let duties = self.duties(&namespace);
-        let follower = start_following(source, ranges, &metrics.cluster, &client, &duties).await?;
-        let settings = follower.subscribe();
-        let (changed, changes) = watch::channel(());
-        let changed = move |change: &Change<'_>| {
-            if matters(change) {
-                changed.send_replace(());
-            }
-        };
-        let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), changed);
-        stores.watch_kinds(kinds::of_agent());
-        let (stop, stopped) = watch::channel(false);
-        let (health, seen) = watch::channel(Health::new());
-        tracing::info!(listen = %server.local_addr(), namespace, node = self.node, "serving probes and metrics");
-        let report = probe_status(&self.node, &seen, &stores, &metrics);
-        let mut tasks = JoinSet::new();
-        let (end, of_follower) = (until(stopped.clone()), until(stopped.clone()));
-        tasks.spawn(async move { status::run(server, report, end).await.context("the server of probes and metrics") });
-        tasks.spawn(follower.run(of_follower).map(Ok));
-        tasks.spawn(report_pools(settings.clone()).map(Ok));
-        stores.completed().await;
-        if let Some(reason) = unknown_node(&self.node, &stores) {
-            tracing::error!("{reason}");
-        }
-        let mut watcher = AssignmentWatcher { settings, stores, changes, refused: BTreeSet::new() };
-        let (tell, assignments) =
-            watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
-        tasks.spawn(watcher.run(tell, until(stopped.clone())).map(Ok));
-        let heartbeat = self.cluster.client().await?;
-        let node = self.node.clone();
-        health.send_modify(|health| health.beat = Instant::now());
-        let agent =
-            AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics: metrics.agent.clone() };
-        let held = tokio::spawn(agent.run(health, until(stopped)));
-        Ok(Running { stop, health: seen, held, tasks })
-    }
-
-    fn duties(&self, namespace: &str) -> Duties {
-        Duties {
-            namespace: namespace.to_owned(),
-            agent: true,
-            pools: self.settings.is_none() && self.policy.is_none(),
-            kubewarden_policy: self.policy.clone(),
-            ..Duties::default()
-        }
-    }
-}
-
-/// The tasks of an agent.
-struct Running {
-    stop: watch::Sender<bool>,
-    health: watch::Receiver<Health>,
-    /// Holds the addresses.
-    held: JoinHandle<()>,
-    /// Serve probes and metrics, and follow the settings and the assignments.
-    tasks: JoinSet<anyhow::Result<()>>,
-}
-
-impl Running {
-    /// Runs until `shutdown`, or until a task ends early. Then the addresses are released.
-    async fn until(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { stop, health, mut held, mut tasks } = self;
+        let Running { stop, health, mut held, mut tasks } = running;
         let failed = tokio::select! {
             () = shutdown => {
                 match health.borrow().holding.is_empty() {
@@ -196,51 +119,97 @@ impl Running {
         tracing::info!("stopped");
         failed.unwrap_or(Ok(()))
     }
-}
 
-/// Logs whether the settings have pools of external addresses, now and when that changes. It ends when the settings are
-/// not followed any more.
-async fn report_pools(mut settings: watch::Receiver<Arc<LiveSettings>>) {
-    let mut reported = None;
-    loop {
-        let has_pools = !settings.borrow_and_update().settings.external.pools.is_empty();
-        if reported.replace(has_pools) != Some(has_pools) {
-            match has_pools {
-                true => tracing::info!("holding the external addresses that are assigned to this node"),
-                false => tracing::info!("the settings have no pools of external addresses: there is nothing to hold"),
+    /// Starts all tasks. The last one holds addresses, so none is held if this is dropped before its end.
+    async fn start(&self) -> anyhow::Result<Running> {
+        // The network needs no cluster, and no address of an earlier process may remain on the interface.
+        let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
+        let client = self.cluster.client().await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let (lock, metrics) = (ScrapeLock::default(), AgentMetrics::default());
+        let cluster_metrics = ClusterMetrics::new(lock.clone());
+        let mut exposition = Exposition::new(lock);
+        exposition.add(&cluster_metrics);
+        exposition.add(&metrics);
+        let server = status::bind(self.listen).await?;
+        // `clusterip serve` reports overlaps of Service ranges with pools.
+        let (_unknown, ranges) = watch::channel(ServiceRanges::default());
+        let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
+        let duties = Duties {
+            namespace: namespace.clone(),
+            agent: true,
+            pools: self.settings.is_none() && self.policy.is_none(),
+            kubewarden_policy: self.policy.clone(),
+            ..Duties::default()
+        };
+        let follower = start_following(source, ranges, &cluster_metrics, &client, &duties).await?;
+        let settings = follower.subscribe();
+        let (changed, changes) = watch::channel(());
+        let changed = move |change: &Change<'_>| {
+            if matters(change) {
+                changed.send_replace(());
             }
+        };
+        let stores = Stores::new(client.clone(), cluster_metrics, |_| (), changed);
+        stores.watch_kinds(kinds::of_agent());
+        let (stop, stopped) = watch::channel(false);
+        let (health, seen) = watch::channel(Health::default());
+        tracing::info!(listen = %server.local_addr(), namespace, node = self.node, "serving probes and metrics");
+        let (liveness, readiness) = (seen.clone(), seen.clone());
+        let (node, nodes, measured) = (self.node.clone(), stores.clone(), stores.clone());
+        let report = Status {
+            liveness_errors: Arc::new(move || liveness.borrow().liveness_error(Instant::now()).into_iter().collect()),
+            readiness_errors: Arc::new(move || {
+                let reasons = nodes.lagging().into_iter().chain(unknown_node(&node, &nodes));
+                reasons.chain(readiness.borrow().readiness_error()).collect()
+            }),
+            scrapes: Scrapes::new(move || {
+                measured.update_metrics();
+                exposition.encode()
+            }),
+        };
+        let mut tasks = JoinSet::new();
+        let (end, of_follower) = (until(stopped.clone()), until(stopped.clone()));
+        tasks.spawn(async move { status::run(server, report, end).await.context("the server of probes and metrics") });
+        tasks.spawn(follower.run(of_follower).map(Ok));
+        tasks.spawn(report_pools(settings.clone()).map(Ok));
+        stores.completed().await;
+        health.send_modify(|health| health.beat = Some(Instant::now()));
+        if let Some(reason) = unknown_node(&self.node, &stores) {
+            tracing::error!("{reason}");
         }
-        if settings.changed().await.is_err() {
-            return;
-        }
+        let mut watcher = AssignmentWatcher { settings, stores, changes, refused: BTreeSet::new() };
+        let (tell, assignments) =
+            watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
+        tasks.spawn(watcher.run(tell, until(stopped.clone())).map(Ok));
+        let heartbeat = self.cluster.client().await?;
+        let node = self.node.clone();
+        let agent = AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics };
+        let held = tokio::spawn(agent.run(health, until(stopped)));
+        Ok(Running { stop, health: seen, held, tasks })
     }
 }
 
-/// The answers of the agent's endpoints.
-fn probe_status(
-    node: &str,
-    health: &watch::Receiver<Health>,
-    stores: &Stores,
-    metrics: &Arc<ExposedMetrics>,
-) -> Status {
-    let (liveness, readiness) = (health.clone(), health.clone());
-    let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
-    Status {
-        // The loop begins only when the stores are complete. Until then the agent counts as alive.
-        liveness_errors: Arc::new(move || {
-            let health = liveness.borrow();
-            health.liveness_error(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
-        }),
-        readiness_errors: Arc::new({
-            let (node, stores) = (node.to_owned(), stores.clone());
-            move || {
-                let reasons = stores.lagging().into_iter().chain(unknown_node(&node, &stores));
-                reasons.chain(readiness.borrow().readiness_error()).collect()
-            }
-        }),
-        scrapes: Scrapes::new(move || {
-            stores.update_metrics();
-            metrics.encode()
-        }),
+struct Running {
+    stop: watch::Sender<bool>,
+    health: watch::Receiver<Health>,
+    /// Holds the addresses.
+    held: JoinHandle<()>,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+/// Logs whether the settings have pools of external addresses, now and when that changes.
+async fn report_pools(mut settings: watch::Receiver<Arc<LiveSettings>>) {
+    let mut has_pools = !settings.borrow().settings.external.pools.is_empty();
+    loop {
+        match has_pools {
+            true => tracing::info!("holding the external addresses that are assigned to this node"),
+            false => tracing::info!("the settings have no pools of external addresses: there is nothing to hold"),
+        }
+        let is_other = |now: &Arc<LiveSettings>| now.settings.external.pools.is_empty() == has_pools;
+        if settings.wait_for(is_other).await.is_err() {
+            return;
+        }
+        has_pools = !has_pools;
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::backoff::RetryBackoff;
 use clusterip_cluster::lease_writes;
+use clusterip_cluster::metrics::length;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
@@ -32,16 +33,13 @@ use crate::agent_metrics::AgentMetrics;
 
 pub struct AddressAgent<N> {
     pub client: Client,
-    /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection
-    /// that carries many claims breaks, the agent notices only when a request times out; the heartbeat must not wait
-    /// for that.
+    /// Has connections of its own: the heartbeat and the watch must not wait until requests of a broken one time out.
     pub heartbeat: Client,
     pub namespace: String,
     pub node: String,
-    /// The assigned addresses and the Nodes that may hold them. The first value must be complete, because the agent
-    /// releases every address that it does not contain.
+    /// The first value must be complete, because the agent releases every address that it does not contain.
     pub assignments: watch::Receiver<Arc<Assignments>>,
-    /// The network of this node. It must hold no address of an earlier process.
+    /// It must hold no address of an earlier process.
     pub network: N,
     pub metrics: AgentMetrics,
 }
@@ -58,7 +56,7 @@ impl<N: Network> AddressAgent<N> {
         let mut event_loop = EventLoop {
             own: heartbeat_name(&self.node),
             state: AgentState::new(&self.node, Instant::now()),
-            term: heartbeat.subscribe(),
+            term: heartbeat.term.subscribe(),
             assignments: self.assignments,
             observed: observed_here,
             desired,
@@ -69,33 +67,26 @@ impl<N: Network> AddressAgent<N> {
             leases,
             watched,
         };
-        {
-            let mut reconcile = pin!(reconciler.run());
-            {
-                let mut renew = pin!(heartbeat.run());
-                let mut run = pin!(event_loop.run());
-                let mut shutdown = pin!(shutdown);
-                tokio::select! {
-                    biased;
-                    () = &mut shutdown => {}
-                    // The network comes first: an expired hold must be released in time.
-                    () = &mut reconcile => {}
-                    () = &mut renew => {}
-                    () = &mut run => {}
-                }
+        let mut reconcile = pin!(reconciler.run());
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            // The network comes first: an expired hold must be released in time.
+            () = &mut reconcile => {}
+            () = heartbeat.run() => {}
+            () = event_loop.run() => {}
+        }
+        let off = timeout(RELEASE_TIMEOUT, async {
+            tokio::select! {
+                () = &mut reconcile => {}
+                () = event_loop.drain() => {}
             }
-            let off = timeout(RELEASE_TIMEOUT, async {
-                tokio::select! {
-                    () = &mut reconcile => {}
-                    () = event_loop.drain() => {}
-                }
-            });
-            if off.await.is_err() {
-                tracing::warn!(
-                    "not all addresses could be released: other nodes take them over when the heartbeat expires"
-                );
-                return;
-            }
+        });
+        if off.await.is_err() {
+            tracing::warn!(
+                "not all addresses could be released: other nodes take them over when the heartbeat expires"
+            );
+            return;
         }
         heartbeat.give_back().await;
     }
@@ -129,7 +120,8 @@ impl EventLoop {
         loop {
             let now = Instant::now();
             let replan_at = self.plan(now, &mut writing);
-            if self.watch_is_broken(now) {
+            // A broken watch looks like a cluster without changes, but a working one delivers at least the own heartbeat.
+            if now.saturating_duration_since(self.own_heartbeat_seen) >= WATCH_SILENCE {
                 tracing::warn!(
                     "the watch of Leases does not deliver the heartbeat of this agent: restarting the watch"
                 );
@@ -161,7 +153,7 @@ impl EventLoop {
         let left = self.observed.wait_for(|observed| observed.number >= number && observed.addresses.is_empty()).await;
         drop(left);
         self.health.send_modify(|health| health.holding.clear());
-        self.metrics.held(0);
+        self.metrics.held.set(0);
     }
 
     fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
@@ -172,7 +164,7 @@ impl EventLoop {
         self.state.set_term(term);
         self.state.assignments = Arc::clone(&self.assignments.borrow_and_update());
         let observed = self.observed.borrow_and_update().clone();
-        self.metrics.held(observed.addresses.len());
+        self.metrics.held.set(length(observed.addresses.len()));
         self.health.send_if_modified(|health| {
             let other = health.holding != observed.addresses;
             health.holding.clone_from(&observed.addresses);
@@ -183,7 +175,7 @@ impl EventLoop {
         send_if_changed(&self.desired, plan.desired);
         log_lost(&plan.lost);
         for address in plan.given_up {
-            self.metrics.given_up();
+            self.metrics.given_up.inc();
             tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
         }
         for write in plan.writes {
@@ -192,44 +184,30 @@ impl EventLoop {
         plan.replan_at
     }
 
-    /// Whether the watch is broken. A broken watch looks like a cluster without changes, but this agent renews its own
-    /// heartbeat, so a working watch delivers at least that.
-    fn watch_is_broken(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.own_heartbeat_seen) >= WATCH_SILENCE
-    }
-
     fn events(&self) -> Events {
         let config = watcher::Config::default().labels(&Observer::labels());
         watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()
     }
 
     fn handle_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {
+        if let Ok(Event::InitApply(lease) | Event::Apply(lease)) = &event
+            && lease.metadata.name.as_ref() == Some(&self.own)
+        {
+            self.own_heartbeat_seen = now;
+        }
         match event {
             Ok(Event::Init) => self.listing.clear(),
-            Ok(Event::InitApply(lease)) => {
-                self.note_own_heartbeat(&lease, now);
-                self.listing.push(lease);
-            }
+            Ok(Event::InitApply(lease)) => self.listing.push(lease),
             Ok(Event::InitDone) => self.state.replace_all(&std::mem::take(&mut self.listing), now),
-            Ok(Event::Apply(lease)) => {
-                self.note_own_heartbeat(&lease, now);
-                self.state.apply(&lease, now);
-            }
+            Ok(Event::Apply(lease)) => self.state.apply(&lease, now),
             Ok(Event::Delete(lease)) => self.state.delete(&lease, now),
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the Leases of agents can't be watched, trying again");
             }
         }
     }
-
-    fn note_own_heartbeat(&mut self, lease: &Lease, now: Instant) {
-        if lease.metadata.name.as_deref() == Some(self.own.as_str()) {
-            self.own_heartbeat_seen = now;
-        }
-    }
 }
 
-/// Writes or removes a Lease, if it still has the version that the agent has observed.
 async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteOutcome) {
     let name = write.lease.name_any();
     let sent = async {
@@ -241,9 +219,18 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
     };
     let exists = write.lease.resource_version().is_some();
     let outcome = match timeout(REQUEST_TIMEOUT, sent).await {
-        Ok(Ok(lease)) => {
-            log_written(&write);
-            WriteOutcome::Written(lease)
+        Ok(Ok(written)) => {
+            let lease = &name;
+            match write.kind {
+                WriteKind::Claim => tracing::info!(lease, "claimed"),
+                WriteKind::GiveBack => tracing::info!(lease, "gave back"),
+                WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that did not renew it"),
+                WriteKind::PutBack => {
+                    tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses")
+                }
+                WriteKind::Remove => tracing::debug!(lease, "removed"),
+            }
+            WriteOutcome::Written(written)
         }
         Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
         Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
@@ -262,16 +249,5 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
 fn log_lost(addresses: &[IpAddr]) {
     for address in addresses {
         tracing::error!(%address, "another program changed the claim of this address: releasing it");
-    }
-}
-
-fn log_written(write: &LeaseWrite) {
-    let lease = write.lease.name_any();
-    match write.kind {
-        WriteKind::Claim => tracing::info!(lease, "claimed"),
-        WriteKind::GiveBack => tracing::info!(lease, "gave back"),
-        WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that did not renew it"),
-        WriteKind::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
-        WriteKind::Remove => tracing::debug!(lease, "removed"),
     }
 }

@@ -1,18 +1,14 @@
-//! The loop that renews the heartbeat, the Lease that shows that an agent is alive.
-//!
-//! [`Health`] is what the probes of the agent report about it.
-//!
-//! [`HeartbeatState`] decides what to write and what an answer means; this loop sends the requests to the API server.
+//! The loop that renews the heartbeat of an agent. [`HeartbeatState`] decides what to write and what an answer means.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use anyhow::{Error, anyhow};
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::backoff::with_jitter;
 use clusterip_cluster::lease_writes;
+use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, Term, name};
 use clusterip_failover::leases::{Identity, Role};
@@ -28,38 +24,30 @@ use crate::agent_metrics::{AgentMetrics, Renewal};
 /// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;
 
-/// The state of an agent that its probes report.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Health {
     /// The addresses that may be on the network of its node.
     pub holding: BTreeSet<IpAddr>,
     /// Whether the agent's heartbeat is renewed, so that it may hold addresses.
     pub alive: bool,
-    /// When the loop that renews the heartbeat last began a round.
-    pub beat: Instant,
+    /// When the loop that renews the heartbeat last began a round; `None` until the objects of the cluster are known.
+    pub beat: Option<Instant>,
 }
 
 impl Health {
-    #[expect(clippy::new_without_default, reason = "it depends on the time")]
-    pub fn new() -> Self {
-        Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
-    }
-
-    /// Why the liveness probe fails: the renewal loop has not begun a round for at least 60 s. `None` if the agent is
-    /// alive, even if it may hold no address.
+    /// Why the liveness probe fails; `None` if the agent is alive, even if it may hold no address.
     pub fn liveness_error(&self, now: Instant) -> Option<String> {
-        let still = now.saturating_duration_since(self.beat);
+        let still = now.saturating_duration_since(self.beat?);
         (still >= STALLED).then(|| format!("the loop of the agent has been stalled for {} s", still.as_secs()))
     }
 
-    /// Why the readiness probe fails: the agent may hold no address. `None` if it may.
+    /// Why the agent may hold no address; `None` if it may.
     pub fn readiness_error(&self) -> Option<String> {
         (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
     }
 }
 
-/// Why the readiness probe fails: the cluster has no Node of this name, so that no address is ever assigned to the
-/// agent. `None` if it has one, and as long as the Nodes are not known.
+/// Why the agent never gets an address: there is no Node of this name. `None` as long as the Nodes are not known.
 pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
     if !stores.complete() {
         return None;
@@ -73,7 +61,7 @@ pub(super) struct Heartbeat {
     leases: Api<Lease>,
     name: String,
     heartbeat_state: HeartbeatState,
-    term: watch::Sender<Option<Term>>,
+    pub(super) term: watch::Sender<Option<Term>>,
     health: watch::Sender<Health>,
     metrics: AgentMetrics,
     stops: bool,
@@ -87,15 +75,10 @@ impl Heartbeat {
         Self { leases, name: name(node), heartbeat_state, term, health, metrics, stops: false }
     }
 
-    /// Notifies whenever the term is renewed or ends.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Term>> {
-        self.term.subscribe()
-    }
-
     pub(super) async fn run(&mut self) {
         loop {
             let begin = Instant::now();
-            self.health.send_modify(|health| health.beat = begin);
+            self.health.send_modify(|health| health.beat = Some(begin));
             self.heartbeat_state.lapse_if_over(begin);
             let renewed = match self.heartbeat_state.until() {
                 // A renewal that is answered after the end of the term is useless.
@@ -107,9 +90,10 @@ impl Heartbeat {
             };
             self.publish();
             let result = if matches!(renewed, Ok(true)) { Renewal::Renewed } else { Renewal::Failed };
-            self.metrics.renewal(result);
+            self.metrics.renewals.get_or_create(&[("result", result)]).inc();
             let next = match renewed {
-                Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
+                // Up to `JITTER` earlier.
+                Ok(true) => begin + (HEARTBEAT.retry - 2 * JITTER) + with_jitter(JITTER),
                 Ok(false) => begin + RETRY_PAUSE,
                 Err(error) => {
                     tracing::warn!(lease = self.name, %error, "the heartbeat of this agent can't be renewed");
@@ -126,18 +110,14 @@ impl Heartbeat {
         }
     }
 
-    /// Gives the heartbeat back, so that other agents need not wait until it expires. Call this only after all
-    /// addresses were released.
+    /// Gives the heartbeat back, so that other agents need not wait until it expires. No address may be held any more.
     pub(super) async fn give_back(&mut self) {
         self.stops = true;
         self.heartbeat_state.lapse();
         self.publish();
         for _ in 0..TRIES {
-            if self.heartbeat_state.is_unclear() {
-                match timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await {
-                    Ok(Ok(lease)) => self.heartbeat_state.read(lease, Instant::now()),
-                    Ok(Err(_)) | Err(_) => continue,
-                }
+            if self.heartbeat_state.is_unclear() && self.read().await.is_err() {
+                continue;
             }
             let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
             let written = timeout(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease)).await;
@@ -162,10 +142,7 @@ impl Heartbeat {
                     return Ok(false);
                 }
                 NextAction::Read => {
-                    let read =
-                        timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(|_| no_answer())?;
-                    let lease = read.map_err(|error| Error::msg(error_message(&error)))?;
-                    self.heartbeat_state.read(lease, Instant::now());
+                    self.read().await?;
                     // If other agents have ended the term, it is over at once.
                     self.publish();
                 }
@@ -181,8 +158,7 @@ impl Heartbeat {
                                 return Ok(true);
                             }
                         }
-                        // Another writer was faster, or an earlier request of this agent succeeded although it
-                        // seemed to have failed, or the Lease was removed.
+                        // Another writer was faster, an earlier request has succeeded after all, or the Lease is gone.
                         Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
                         Err(error) => return Err(Error::msg(error_message(&error))),
                     }
@@ -192,30 +168,24 @@ impl Heartbeat {
         Err(anyhow!("other writers keep changing it"))
     }
 
+    async fn read(&mut self) -> anyhow::Result<()> {
+        let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(|_| no_answer())?;
+        let lease = read.map_err(|error| Error::msg(error_message(&error)))?;
+        self.heartbeat_state.read(lease, Instant::now());
+        Ok(())
+    }
+
     fn publish(&self) {
         let term = self.heartbeat_state.term(Instant::now());
-        self.term.send_if_modified(|known| {
-            if *known == term {
-                return false;
-            }
-            match (&*known, &term) {
-                (None, Some(term)) => {
-                    tracing::info!(identity = %term.identity, "the heartbeat of this agent is renewed")
-                }
-                (Some(_), None) if !self.stops => {
-                    tracing::warn!("this agent may hold no address until its heartbeat is renewed");
-                }
-                _ => {}
-            }
-            known.clone_from(&term);
-            true
-        });
-        self.metrics.alive(term.is_some());
-        self.health.send_if_modified(|health| {
-            let other = health.alive != term.is_some();
-            health.alive = term.is_some();
-            other
-        });
+        let (alive, was_alive) = (term.is_some(), self.term.borrow().is_some());
+        if let Some(term) = term.as_ref().filter(|_| !was_alive) {
+            tracing::info!(identity = %term.identity, "the heartbeat of this agent is renewed");
+        } else if was_alive && !alive && !self.stops {
+            tracing::warn!("this agent may hold no address until its heartbeat is renewed");
+        }
+        send_if_changed(&self.term, term);
+        self.metrics.alive.set(i64::from(alive));
+        self.health.send_if_modified(|health| std::mem::replace(&mut health.alive, alive) != alive);
     }
 }
 
@@ -228,14 +198,6 @@ fn is_missing(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-/// A random duration by which the next renewal is sent earlier.
-fn jitter() -> Duration {
-    // The standard library seeds each `RandomState` from the system's randomness.
-    let random = RandomState::new().build_hasher().finish();
-    let longest = u64::try_from(JITTER.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(random % longest.max(1))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -245,7 +207,7 @@ mod tests {
     #[test]
     fn a_stalled_loop_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
         let begin = Instant::now();
-        let health = |alive| Health { alive, beat: begin, ..Health::new() };
+        let health = |alive| Health { alive, beat: Some(begin), ..Health::default() };
         let (still, unready) = (
             Some("the loop of the agent has been stalled for 60 s".to_owned()),
             Some("the heartbeat is not renewed: no address may be held".to_owned()),

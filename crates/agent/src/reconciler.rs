@@ -1,9 +1,6 @@
-//! Applies the desired state of a plan to the network.
-//!
-//! Every hold carries a deadline and is released when it expires, even if no new plan arrives.
+//! Applies the desired state of a plan to the network. A hold is released when it expires, even if no new plan arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -16,7 +13,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::network::{HoldOutcome, Network};
+use super::network::Network;
 use crate::agent_metrics::{AgentMetrics, Step};
 
 const AT_ONCE: usize = 16;
@@ -29,31 +26,24 @@ struct AddressState {
     /// The hold that is in effect; `None` if the address may not be on the network.
     held: Option<Hold>,
     announced: usize,
-    /// When the address is announced next; `None` if it was announced often enough.
-    next: Option<Instant>,
-    /// The time before which no step is retried.
-    again: Option<Instant>,
+    /// When the next step is due: the next announcement, or without `held` the first step or its retry. `None` if the
+    /// address was announced often enough.
+    due: Option<Instant>,
     failures: u32,
 }
 
 impl AddressState {
-    fn coming(now: Instant) -> Self {
-        Self { next: Some(now), ..Self::default() }
+    fn due(at: Instant) -> Self {
+        Self { due: Some(at), ..Self::default() }
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.again.is_none_or(|again| now >= again)
+        self.due.is_some_and(|due| now >= due)
     }
 
-    fn needs_work(&self, hold: &Hold, now: Instant) -> bool {
-        self.is_due(now) && (self.held.as_ref() != Some(hold) || self.next.is_some_and(|next| now >= next))
-    }
-
-    /// The state after a failure: the address is held and announced again after a pause.
+    /// After a failure, the address is held and announced again after a pause.
     fn failed(self) -> Self {
-        let failures = self.failures.saturating_add(1);
-        let again = Some(Instant::now() + RETRY_PAUSE);
-        Self { held: None, again, failures, next: self.next.or(Some(Instant::now())), ..self }
+        Self { held: None, failures: self.failures.saturating_add(1), due: Some(Instant::now() + RETRY_PAUSE), ..self }
     }
 }
 
@@ -94,47 +84,38 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
     async fn reconcile(&mut self, desired: &DesiredState) {
         let now = Instant::now();
         let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
-        let going: Vec<IpAddr> = self
-            .done
-            .iter()
-            .filter(|(address, done)| !lasts(address) && done.is_due(now))
-            .map(|(address, _)| *address)
-            .collect();
+        let is_going =
+            |(address, done): &(&IpAddr, &AddressState)| !lasts(address) && (done.held.is_some() || done.is_due(now));
+        let going: Vec<IpAddr> = self.done.iter().filter(is_going).map(|(address, _)| *address).collect();
         let (network, metrics, pauses) = (self.network, self.metrics, self.pauses);
-        let released: Vec<(IpAddr, bool)> = stream::iter(going)
-            .map(|address| async move {
-                (address, try_step(metrics, Step::Release, address, network.release(address)).await.is_some())
-            })
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
+        let releases = going.into_iter().map(|address| async move {
+            (address, try_step(metrics, Step::Release, address, network.release(address)).await)
+        });
+        let released: Vec<_> = stream::iter(releases).buffer_unordered(AT_ONCE).collect().await;
         for (address, gone) in released {
-            if gone {
+            if gone.is_some() {
                 self.done.remove(&address);
             } else if let Some(done) = self.done.get_mut(&address) {
                 // The release may have succeeded nevertheless, so the address may not be on the network.
-                *done = AddressState { again: Some(Instant::now() + RETRY_PAUSE), ..AddressState::coming(now) };
+                *done = AddressState::due(Instant::now() + RETRY_PAUSE);
             }
         }
         // From now on an address that is about to be added may be on the network.
         let mut coming = Vec::new();
         for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
-            let done = self.done.entry(*address).or_insert_with(|| AddressState::coming(now));
-            if done.needs_work(hold, now) {
+            let done = self.done.entry(*address).or_insert_with(|| AddressState::due(now));
+            if done.is_due(now) || done.held.as_ref().is_some_and(|held| held != hold) {
                 coming.push((*address, hold.clone(), done.clone()));
             }
         }
         self.publish(desired.number);
         // Renewals come first: they must not wait for the ports of other addresses.
         coming.sort_by_key(|(_, hold, done)| done.held.as_ref().is_none_or(|held| held.ports != hold.ports));
-        let mut steps = stream::iter(coming)
-            .map(|(address, hold, done)| async move {
-                let done = hold_and_announce(network, metrics, pauses, address, hold, done).await;
-                (address, done)
-            })
-            .buffer_unordered(AT_ONCE);
-        // Additions must not delay removals for long. Additions that do not complete in time are repeated in the next
-        // round.
+        let additions = coming.into_iter().map(|(address, hold, done)| async move {
+            (address, hold_and_announce(network, metrics, pauses, address, hold, done).await)
+        });
+        let mut steps = stream::iter(additions).buffer_unordered(AT_ONCE);
+        // Additions that do not complete in time are repeated in the next round.
         let end = now + ROUND;
         while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
             self.done.insert(address, done);
@@ -149,7 +130,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             let hold = desired.held.get(address).filter(|hold| now < hold.until);
             // An address outside of the desired state was not released in this round, or waits for its next try.
             let behind = hold.is_none() || done.held.as_ref() != hold;
-            done.again.or(if behind { Some(now) } else { done.next })
+            if behind && done.held.is_some() { Some(now) } else { done.due }
         });
         let ends = self.done.keys().filter_map(|address| desired.held.get(address)).map(|hold| hold.until);
         more.chain(ends.filter(|end| *end > now)).min()
@@ -163,7 +144,6 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
     }
 }
 
-/// Holds an address, and announces it if an announcement is due.
 async fn hold_and_announce<N: Network>(
     network: &N,
     metrics: &AgentMetrics,
@@ -180,17 +160,14 @@ async fn hold_and_announce<N: Network>(
             false => None,
         };
         match held {
-            Some(HoldOutcome::Kept) => {}
+            Some(false) => {}
             // This also happens to an address that was held before, if another program has removed it.
-            Some(HoldOutcome::Added) => {
-                done = AddressState { failures: done.failures, ..AddressState::coming(Instant::now()) }
-            }
+            Some(true) => done = AddressState { failures: done.failures, ..AddressState::due(Instant::now()) },
             None => return done.failed(),
         }
         done.held = Some(hold.clone());
     }
-    done.again = None;
-    if done.next.is_some_and(|next| Instant::now() >= next) {
+    if done.is_due(Instant::now()) {
         let announced = match lasts() {
             true => try_step(metrics, Step::Announce, address, network.announce(address)).await,
             false => None,
@@ -198,8 +175,8 @@ async fn hold_and_announce<N: Network>(
         if announced.is_none() {
             return done.failed();
         }
-        metrics.announced();
-        done.next = pauses.get(done.announced).map(|pause| Instant::now() + *pause);
+        metrics.announcements.inc();
+        done.due = pauses.get(done.announced).map(|pause| Instant::now() + *pause);
         done.announced += 1;
     }
     done.failures = 0;
@@ -207,18 +184,18 @@ async fn hold_and_announce<N: Network>(
 }
 
 /// Runs one step with its time limit; `None` if it failed.
-async fn try_step<T, E: fmt::Display>(
+async fn try_step<T>(
     metrics: &AgentMetrics,
     step: Step,
     address: IpAddr,
-    work: impl Future<Output = Result<T, E>>,
+    work: impl Future<Output = anyhow::Result<T>>,
 ) -> Option<T> {
     let error = match timeout(STEP_TIMEOUT, pin!(work)).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
     };
-    metrics.failed(step);
+    metrics.failures.get_or_create(&[("step", step)]).inc();
     tracing::warn!(%address, step = step.as_str(), error, "a step on the network failed, trying again");
     None
 }

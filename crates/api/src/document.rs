@@ -8,8 +8,6 @@ use serde_json::{Map, Value, json};
 use crate::object_key::{Kind, ObjectKey, SECTIONS};
 use crate::{GROUP, VERSION};
 
-/// The fields of pool objects that the document does not have.
-const ONLY_IN_OBJECTS: [&str; 3] = ["priority", "serviceCIDRSelector", "fence"];
 /// The fields of a ClusterIPPolicy with one of several names as their value. Objects have these names in upper camel
 /// case, as all of Kubernetes does, and the document has them in lower camel case.
 pub(crate) const ENUM_FIELDS: [&str; 4] = ["order", "explicit", "whenFull", "unmatched"];
@@ -20,7 +18,8 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(key.name));
     entry.extend(fields(object.get("spec")));
-    entry.retain(|field, _| !ONLY_IN_OBJECTS.contains(&field.as_str()));
+    // Only objects have these.
+    entry.retain(|field, _| !["priority", "serviceCIDRSelector", "fence"].contains(&field.as_str()));
     if let Some(cidrs) = cidrs {
         entry.insert("cidrs".to_owned(), json!(cidrs));
     }

@@ -1,10 +1,8 @@
 //! The custom resources of clusterip-policy, in the API group `clusterip-policy.io`. `deploy/crds` has their schemas.
 //!
-//! Pools are objects, so that `kubectl get servicepools` shows them. [`compile`] translates the objects into the
-//! settings document, which is all that the policy, `clusterip plan` and Kubewarden know. [`objects()`] is the inverse.
-//!
-//! The fields of a pool are those of the document, and the core checks them, so that an object and a document are
-//! refused for the same reasons in the same words.
+//! [`compile`] translates the objects into the settings document, which is all that the core and Kubewarden know.
+//! [`objects()`] is the inverse. The fields of a pool are those of the document, and the core checks them, so that an
+//! object and a document are refused for the same reasons in the same words.
 
 mod compile;
 mod document;

@@ -39,7 +39,7 @@ impl From<&kube::Error> for RequestFailure {
 }
 
 /// The error `what: CAUSE`. The [`RequestFailure`] is among its causes.
-pub(crate) fn failed(what: impl Display, error: &kube::Error) -> anyhow::Error {
+pub fn failed(what: impl Display, error: &kube::Error) -> anyhow::Error {
     let failure = RequestFailure::from(error);
     let text = format!("{what}: {failure}");
     anyhow::Error::new(failure).context(text)

@@ -3,58 +3,25 @@
 
 use std::fmt;
 use std::io;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::{Request, Response, StatusCode};
 use futures::{AsyncReadExt, StreamExt, stream};
-use jiff::SignedDuration;
 use kube::client::{AuthError, Body as RequestBody};
 use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
+use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use crate::api_error::{causes, innermost};
 use crate::list_pages::{PageSizes, query_parts, requested_objects};
 use crate::nesting::with_limited_depth;
 use crate::utf8::with_replaced_bytes;
-
-/// The time limit of a request to the API server; `None` for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestTimeout(pub Option<Duration>);
-
-impl Default for RequestTimeout {
-    fn default() -> Self {
-        Self(Some(Duration::from_secs(10)))
-    }
-}
-
-impl fmt::Display for RequestTimeout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.and_then(|limit| SignedDuration::try_from(limit).ok()) {
-            Some(limit) => write!(f, "{limit:#}"),
-            None => f.write_str("0"),
-        }
-    }
-}
-
-impl FromStr for RequestTimeout {
-    type Err = &'static str;
-
-    /// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        let seconds = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| format!("{text}s"));
-        let limit = seconds.as_deref().unwrap_or(text).parse().ok();
-        let limit = limit.and_then(|limit: SignedDuration| Duration::try_from(limit).ok());
-        let limit = limit.ok_or("expected a number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")?;
-        Ok(Self((!limit.is_zero()).then_some(limit)))
-    }
-}
 
 /// A request to the API server that got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -76,7 +43,7 @@ enum Cause {
 }
 
 fn no_answer(limit: Duration) -> String {
-    format!("no answer within {} (--request-timeout)", RequestTimeout(Some(limit)))
+    format!("no answer within {limit:?} (--request-timeout)")
 }
 
 /// Why the API server can't be reached, with a remedy, if the request failed because of that.
@@ -95,8 +62,10 @@ pub(crate) fn is_too_slow(error: &kube::Error) -> bool {
     errors.any(|error| error.cause == Cause::TimeLimit)
 }
 
-struct Sender<S> {
-    inner: AsyncMutex<S>,
+type Inner = BoxService<Request<RequestBody>, Response<Body>, BoxError>;
+
+struct Sender {
+    inner: AsyncMutex<Inner>,
     server: ApiServer,
     limit: Option<Duration>,
     pages: PageSizes,
@@ -113,7 +82,8 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let sender = Arc::new(Sender { inner: AsyncMutex::new(inner), server, limit, pages: PageSizes::default() });
+    let inner = AsyncMutex::new(inner.map_response(|response| response.map(Body::new)).boxed());
+    let sender = Arc::new(Sender { inner, server, limit, pages: PageSizes::default() });
     service_fn(move |request: Request<RequestBody>| {
         let sender = Arc::clone(&sender);
         async move {
@@ -124,12 +94,7 @@ where
     })
 }
 
-impl<S, B> Sender<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error = BoxError>,
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+impl Sender {
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<Body>, BoxError> {
         let name = format!("{} {}{}", request.method(), self.server.url, request.uri().path());
         let to = self.server.clone();
@@ -151,7 +116,7 @@ where
             let is_login = causes(error.as_ref()).any(|cause| cause.is::<AuthError>());
             failed(innermost(error.as_ref()), if is_login { Cause::Login } else { Cause::Connection }).into()
         });
-        let mut response = answered?.map(Body::new);
+        let mut response = answered?;
         if is_watch && response.status() == StatusCode::OK {
             response = response.map(events_of_watch);
         } else if let Some(limit) = self.limit {
@@ -256,7 +221,6 @@ fn events_of_watch(body: Body) -> Body {
 fn expired() -> Bytes {
     let message = "the watch ended at once: the API server can't send the next event";
     let status = Status::failure(message, "Expired").with_code(StatusCode::GONE.as_u16());
-    // Serializing can't fail: a Status has only texts and numbers.
     serde_json::to_vec(&WatchEvent::<()>::Error(status.boxed())).unwrap_or_default().into()
 }
 

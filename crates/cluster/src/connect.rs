@@ -2,9 +2,11 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use jiff::SignedDuration;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -14,7 +16,7 @@ use tower::layer::layer_fn;
 pub use crate::api_error::without_user_info;
 use crate::api_error::{error_chain, error_message};
 use crate::api_requests::{ApiServer, bounded};
-pub use crate::api_requests::{RequestTimeout, is_answer_too_large, request_at_most};
+pub use crate::api_requests::{is_answer_too_large, request_at_most};
 
 /// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -26,8 +28,16 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub context: Option<String>,
     /// The time limit for a request to the API server, such as 500ms, 10s or 2m; 0 for no limit
-    #[arg(long, value_name = "TIME", default_value_t)]
-    pub request_timeout: RequestTimeout,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit)]
+    pub request_timeout: Duration,
+}
+
+/// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
+fn time_limit(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| format!("{text}s"));
+    let limit: Option<SignedDuration> = seconds.as_deref().unwrap_or(text).parse().ok();
+    let limit = limit.and_then(|limit| Duration::try_from(limit).ok());
+    limit.ok_or("expected a number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")
 }
 
 #[derive(Debug, Error)]
@@ -46,7 +56,7 @@ impl ClusterArguments {
     /// A client whose requests have the time limit, and whose errors of the connection name the URL.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         let mut config = self.config().await?;
-        let RequestTimeout(limit) = self.request_timeout;
+        let limit = Some(self.request_timeout).filter(|limit| !limit.is_zero());
         // The limit of the request ends before this one, and its error names the URL.
         config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
         let server = ApiServer::new(&config, self.context_name());

@@ -1,8 +1,7 @@
 //! Logs as text or JSON.
 //!
-//! Both formats write one line per event to standard error. Anyone who may create an object chooses names that are
-//! logged, and log lines are shown in terminals: characters that would control a terminal or forge a line are
-//! escaped.
+//! Both formats write one line per event to standard error. Tenants choose names that are logged, and log lines are shown
+//! in terminals: characters that would control a terminal or forge a line are escaped.
 
 use std::fmt::{self, Debug};
 use std::io::{self, Write};

@@ -33,7 +33,6 @@ impl ScrapeLock {
     }
 }
 
-/// Registers a gauge that is always 1 and has the version of the program as its label.
 pub fn register_version(registry: &mut Registry, name: &str, help: &str) {
     let info: Family<[(&str, &str); 1], Gauge> = Family::default();
     info.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);

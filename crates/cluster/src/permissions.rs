@@ -26,7 +26,6 @@ const AT_ONCE: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     pub verb: &'static str,
-    /// The API group; empty for the core group.
     pub group: String,
     /// With the subresource, if it is for one: `services/status`.
     pub resource: String,

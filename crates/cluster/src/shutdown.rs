@@ -10,26 +10,20 @@ pub async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Completes at SIGTERM or SIGINT.
-#[cfg(unix)]
+/// Completes at SIGTERM or Ctrl-C. Windows has no SIGTERM.
 pub async fn shutdown_signal() {
-    let terminated = signal(SignalKind::terminate());
-    let interrupted = signal(SignalKind::interrupt());
-    let (Ok(mut terminated), Ok(mut interrupted)) = (terminated, interrupted) else {
-        // Without signal handlers only SIGKILL ends the process.
-        return std::future::pending().await;
+    #[cfg(unix)]
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminated) => drop(terminated.recv().await),
+            Err(_) => std::future::pending().await,
+        }
     };
+    #[cfg(not(unix))]
+    let terminated = std::future::pending::<()>();
     tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
-    }
-}
-
-/// Completes at Ctrl-C. Windows has no SIGTERM.
-#[cfg(not(unix))]
-pub async fn shutdown_signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
+        () = terminated => {}
         // Without a handler, Ctrl-C ends the process at once.
-        std::future::pending().await
+        Ok(()) = tokio::signal::ctrl_c() => {}
     }
 }

@@ -11,7 +11,6 @@ pub fn harmless(text: &str) -> String {
     })
 }
 
-/// Like [`harmless`], but keeps line breaks.
 pub fn harmless_lines(text: &str) -> String {
     text.split('\n').map(harmless).collect::<Vec<_>>().join("\n")
 }

@@ -82,14 +82,11 @@ pub fn run() -> ExitCode {
         }
         Command::Man => manual(),
     };
-    match done {
-        Ok(code) => code,
-        Err(error) => {
-            // An error may quote text from files and clusters.
-            commands::terminal::print_error(&text_of(&error));
-            ExitCode::from(BAD_INPUT)
-        }
-    }
+    done.unwrap_or_else(|error| {
+        // An error may quote text from files and clusters.
+        commands::terminal::print_error(&text_of(&error));
+        ExitCode::from(BAD_INPUT)
+    })
 }
 
 /// The command line. kubectl runs the file `kubectl-clusterip` for `kubectl clusterip`, and then usages and errors show

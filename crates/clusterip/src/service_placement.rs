@@ -19,7 +19,6 @@ use clusterip_core::workload::OS_LABEL;
 use clusterip_core::{Decision, Verdict};
 use serde_json::Value;
 
-/// Why the policy is not asked where a Service belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// The Service has no address, or is left alone: it is exempt, or is `default/kubernetes`.
@@ -31,9 +30,8 @@ pub enum Skip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     InPlace,
-    /// They lie in another pool than the one of the operating system that the settings assume. The Service stays,
-    /// because its evidence may change as workloads come and go. A pool that does not admit the Service is no such
-    /// pool.
+    /// They lie in another pool, which admits the Service, than the one of the operating system that the settings
+    /// assume. The Service stays, because its evidence may change as workloads come and go.
     NotWhereAssumed,
     /// No pool is for the Service, but its address lies in a pool: it is misplaced too. The same holds if the pool that
     /// the Service belongs to is unknown, and it lies in a pool that does not admit it.
@@ -185,12 +183,8 @@ fn is_assumed(settings: &Settings, pool: &Pool, evidence: &Report) -> bool {
 }
 
 fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
-    let mut pools: Vec<&Pool> = Vec::new();
-    for pool in addresses.iter().filter_map(|address| settings.pool_of(*address)) {
-        if !pools.iter().any(|known| known.name == pool.name) {
-            pools.push(pool);
-        }
-    }
+    let mut pools: Vec<&Pool> = addresses.iter().filter_map(|address| settings.pool_of(*address)).collect();
+    pools.dedup_by(|one, other| one.name == other.name);
     pools
 }
 

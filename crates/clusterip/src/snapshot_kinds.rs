@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
@@ -11,6 +11,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::lease_namespaces::LeaseNamespaces;
+use crate::text::joined;
 
 /// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
 const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
@@ -40,9 +41,8 @@ impl SnapshotKinds {
             self.listed.extend(kinds.map(kind_of));
         } else {
             let spec = |field| object::text(object, &["spec", field]);
-            // A Service of type ExternalName needs none.
-            let has_address = !spec("clusterIP").is_empty() || spec("type") == "ExternalName";
-            self.has_address |= kind.1 == "Service" && has_address;
+            let is_stored = !spec("clusterIP").is_empty() || spec("type") == "ExternalName";
+            self.has_address |= kind.1 == "Service" && is_stored;
             self.seen.insert(kind);
         }
     }
@@ -56,36 +56,35 @@ impl SnapshotKinds {
     pub fn check(&self, settings: &Settings) -> anyhow::Result<()> {
         self.check_not_empty()?;
         let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");
-        match self.has("v1", "Service") {
-            _ if self.has_address || has_nodes => Ok(()),
-            // The manifests were not applied to a cluster.
-            true => bail!(
-                "no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}"
-            ),
-            false => bail!("no Services, but every cluster has some: {REMEDY}"),
-        }
+        let is_usable = self.has_address || has_nodes;
+        ensure!(is_usable || self.has("v1", "Service"), "no Services, but every cluster has some: {REMEDY}");
+        // The manifests were not applied to a cluster.
+        ensure!(
+            is_usable,
+            "no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}"
+        );
+        Ok(())
     }
 
-    pub fn notes(&self, settings: &Settings) -> Vec<String> {
+    /// What an audit of the snapshot must say about it.
+    pub fn note(&self, settings: &Settings) -> Option<String> {
         if !self.has("v1", "Service") {
-            return vec![format!("the snapshot has no Services: {REMEDY}")];
+            return Some(format!("the snapshot has no Services: {REMEDY}"));
         }
         let by_nodes = settings.pools.iter().any(|pool| !pool.matches.node_labels.is_empty());
         let of_cluster = [("v1", "Namespace"), ("v1", "Node"), ("node.k8s.io/v1", "RuntimeClass")];
         let of_cluster = of_cluster.map(|(api, kind)| (api.to_owned(), kind.to_owned()));
         let evidence = settings.kinds.iter().map(kinds::of_workload).chain(of_cluster).filter(|_| by_nodes);
-        let missing: Vec<String> = evidence
-            .filter(|kind| !self.seen.contains(kind) && !self.listed.contains(kind))
-            .map(|(_, kind)| kind)
-            .collect();
-        if missing.is_empty() {
-            return Vec::new();
-        }
-        vec![format!(
-            "the snapshot has no objects of the kinds {}: if the cluster has some, the evidence about nodes is \
-             incomplete; {REMEDY}, with all kinds",
-            missing.join(", ")
-        )]
+        let missing = joined(
+            evidence.filter(|kind| !self.seen.union(&self.listed).any(|seen| seen == kind)).map(|(_, kind)| kind),
+            ", ",
+        );
+        (!missing.is_empty()).then(|| {
+            format!(
+                "the snapshot has no objects of the kinds {missing}: if the cluster has some, the evidence about nodes \
+                 is incomplete; {REMEDY}, with all kinds"
+            )
+        })
     }
 
     pub fn was_listed(&self, api_version: &str, kind: &str) -> bool {
@@ -100,8 +99,8 @@ impl SnapshotKinds {
 /// The object that names the listed kinds, and the namespaces of the Leases. It is the first object of a snapshot.
 pub fn contents(kinds: &[Kind], leases: &LeaseNamespaces) -> Value {
     let (api_version, kind) = CONTENTS;
-    let kinds = kinds.iter().map(|(api_version, kind)| json!({"apiVersion": api_version, "kind": kind}));
-    let kinds: Vec<Value> = kinds.collect();
+    let kind_object = |(api_version, kind): &Kind| json!({"apiVersion": api_version, "kind": kind});
+    let kinds: Vec<Value> = kinds.iter().map(kind_object).collect();
     let metadata = json!({"name": "clusterip-snapshot"});
     json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "kinds": kinds, "leaseNamespaces": leases})
 }
@@ -112,7 +111,7 @@ pub fn lease_namespaces(object: &Value) -> Option<LeaseNamespaces> {
     LeaseNamespaces::deserialize(named).ok()
 }
 
-fn kind_of(object: &Value) -> Kind {
+pub fn kind_of(object: &Value) -> Kind {
     (object::api_version(object).to_owned(), object::kind(object).to_owned())
 }
 
@@ -228,8 +227,8 @@ mod tests {
         for Case { name, objects, settings, expected } in cases {
             let settings = serde_json::from_str(settings).expect("JSON");
             let settings = Settings::from_value(&settings).expect("valid settings");
-            let notes = SnapshotKinds::of(&objects).notes(&settings);
-            let missing = notes.iter().filter_map(|note| note.split(" of the kinds ").nth(1)?.split(':').next());
+            let note = SnapshotKinds::of(&objects).note(&settings);
+            let missing = note.iter().filter_map(|note| note.split(" of the kinds ").nth(1)?.split(':').next());
             assert_eq!(missing.collect::<Vec<_>>().join("; "), expected, "{name}");
         }
     }

@@ -8,6 +8,15 @@ pub(crate) fn joined<T: Display>(items: impl IntoIterator<Item = T>, separator: 
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }
 
+/// The first few items, and how many more there are: each of the others is described elsewhere.
+pub(crate) fn first_few(items: impl Iterator<Item = String>, more: impl Fn(usize) -> String) -> String {
+    const SHOWN: usize = 3;
+    let mut items: Vec<String> = items.collect();
+    let left = items.split_off(SHOWN.min(items.len())).len();
+    items.extend((left > 0).then(|| more(left)));
+    items.join(", ")
+}
+
 /// Such as `1 Service` or `2 Services`.
 pub(crate) fn several(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })

@@ -12,8 +12,6 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde::ser::Serializer;
 
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
 /// The addresses or blocks of a range or pool. `usable` is the sum of `used`, `in_flight` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -23,7 +21,6 @@ pub struct Usage {
     pub used: u128,
     /// Usable, and in flight: claimed by a server, or kept by a move in progress.
     pub in_flight: u128,
-    /// Usable, and free now.
     pub free: u128,
     /// Blocks and external addresses that are never assigned. Of the addresses for Services, only those that are kept
     /// for addresses set by hand or reserved for one Service.
@@ -101,53 +98,57 @@ pub(crate) fn full(ranges: impl Iterator<Item = (Family, Usage)>) -> BTreeMap<Fa
 
 /// How full each pool is, for each of its families, in the order of the settings.
 pub fn of_services(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUsage> {
-    let of_pool = |pool: &Pool| {
-        let families = FAMILIES.into_iter().filter(|family| pool.has(*family));
-        by_family(&pool.name, families, |family| {
-            let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
-            Usage::of_addresses(&settings.candidates(pool, family), inside.map(|address| (*address, false)))
-        })
+    let usage = |pool: &Pool, family| {
+        let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
+        Usage::of_addresses(&settings.candidates(pool, family), inside.map(|address| (*address, false)))
     };
-    settings.pools.iter().flat_map(of_pool).collect()
+    by_family(&settings.pools, |pool| (&pool.name, families(|family| pool.has(family))), usage)
 }
 
 /// As [`of_services`]. `held` are the addresses that a node holds, if that is known.
 pub fn of_external(settings: &ExternalSettings, used: &[IpAddr], held: Option<&BTreeSet<IpAddr>>) -> Vec<PoolUsage> {
-    let of_pool = |pool: &ExternalPool| {
-        let families = FAMILIES.into_iter().filter(|family| pool.has(*family));
-        by_family(&pool.name, families, |family| {
-            let is_inside = |address: &&IpAddr| Family::of(**address) == family && pool.contains(**address);
-            let inside = || used.iter().filter(is_inside);
-            let held = held.map(|held| inside().filter(|address| held.contains(*address)).count() as u128);
-            Usage { held, ..Usage::of_addresses(&pool.candidates(family), inside().map(|address| (*address, false))) }
-        })
+    let usage = |pool: &ExternalPool, family| {
+        let is_inside = |address: &&IpAddr| Family::of(**address) == family && pool.contains(**address);
+        let inside = || used.iter().filter(is_inside);
+        let held = held.map(|held| inside().filter(|address| held.contains(*address)).count() as u128);
+        Usage { held, ..Usage::of_addresses(&pool.candidates(family), inside().map(|address| (*address, false))) }
     };
-    settings.pools.iter().flat_map(of_pool).collect()
+    by_family(&settings.pools, |pool| (&pool.name, families(|family| pool.has(family))), usage)
 }
 
 /// As [`of_services`]. `held` returns the blocks that Nodes have, and is called only if there are pools.
 pub fn of_nodes(settings: &Settings, held: impl FnOnce() -> Vec<IpNet>) -> Vec<PoolUsage> {
     let held = if settings.nodes.pools.is_empty() { Vec::new() } else { held() };
-    let of_pool = |pool: &NodePool| {
-        by_family(&pool.name, pool.families(), |family| {
-            let mut usage = Usage::default();
-            // Checked settings have no range that can't be cut into blocks.
-            for blocks in pool.cidrs_of(family).filter_map(|cidr| pool.blocks(cidr).ok()) {
-                usage.add(&Usage::of_blocks(settings, pool, &blocks, held.iter().copied()));
-            }
-            usage
-        })
+    let usage = |pool: &NodePool, family| {
+        let mut usage = Usage::default();
+        // Checked settings have no range that can't be cut into blocks.
+        for blocks in pool.cidrs_of(family).filter_map(|cidr| pool.blocks(cidr).ok()) {
+            usage.add(&Usage::of_blocks(settings, pool, &blocks, held.iter().copied()));
+        }
+        usage
     };
-    settings.nodes.pools.iter().flat_map(of_pool).collect()
+    by_family(&settings.nodes.pools, |pool| (&pool.name, pool.families()), usage)
 }
 
-fn by_family(
-    pool: &str,
-    families: impl IntoIterator<Item = Family>,
-    usage: impl Fn(Family) -> Usage,
+fn families(has: impl Fn(Family) -> bool) -> Vec<Family> {
+    [Family::V4, Family::V6].into_iter().filter(|family| has(*family)).collect()
+}
+
+fn by_family<P>(
+    pools: &[P],
+    of: impl Fn(&P) -> (&String, Vec<Family>),
+    usage: impl Fn(&P, Family) -> Usage,
 ) -> Vec<PoolUsage> {
-    let of_family = |family| PoolUsage { pool: pool.to_owned(), family, usage: usage(family) };
-    families.into_iter().map(of_family).collect()
+    let mut all = Vec::new();
+    for pool in pools {
+        let (name, families) = of(pool);
+        all.extend(families.into_iter().map(|family| PoolUsage {
+            pool: name.clone(),
+            family,
+            usage: usage(pool, family),
+        }));
+    }
+    all
 }
 
 /// Who has the address. Another holder without a name is an `IPAddress` object without its Service.

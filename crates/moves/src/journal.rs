@@ -9,7 +9,6 @@ use clusterip_core::annotations::MOVING_NAME;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How a move releases the old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReleaseMethod {
@@ -19,13 +18,12 @@ pub enum ReleaseMethod {
     SingleStack,
 }
 
-/// What is known about a move. It is written once, before the move begins, and never changed.
+/// What is known about a move. It is written once, before the move begins, and never changed. Addresses are in the order
+/// of the Service, primary first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
-    /// The namespace of the Service.
     pub namespace: String,
-    /// The name of the Service.
     pub name: String,
     /// The UID of the Service. The journal does not apply to another Service of the same name.
     pub uid: String,
@@ -35,25 +33,19 @@ pub struct Journal {
     /// When the move was recorded, in seconds since 1970. A status is not restored long after that.
     #[serde(default)]
     pub recorded_at: i64,
-    /// How the old address is released. Records call it `way`.
     #[serde(rename = "way")]
     pub release_method: ReleaseMethod,
-    /// The old addresses, primary first.
     pub from: Vec<IpAddr>,
-    /// The new addresses, primary first.
     pub to: Vec<IpAddr>,
-    /// Why the Service is moved.
     #[serde(default)]
     pub why: String,
     /// The reason for the new addresses, for the annotation of the Service. `None` if the settings do not ask for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The original `spec`.
     pub spec: Map<String, Value>,
     /// The `spec` that the API server makes of the original when the address is released. A field that differs from it
     /// later was changed by another client.
     pub released: Map<String, Value>,
-    /// The original `metadata.managedFields`.
     #[serde(default)]
     pub managed_fields: Vec<Map<String, Value>>,
     /// The value of [`SOURCE_RANGES_ANNOTATION`], if the release has to remove it.
@@ -74,25 +66,20 @@ impl Journal {
     }
 }
 
-/// What a journal contains for a seamless move.
+/// What a journal contains for a seamless move: the names of its temporary Services, and when they are deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The name of the temporary Service that has the new addresses first.
     pub new: String,
-    /// The name of the temporary Service that keeps the old addresses for the grace period.
     pub old: String,
-    /// The name of the temporary Service whose changes make kube-proxy wait for the swaps.
     pub trigger: String,
-    /// The namespace of `trigger`: the server's namespace.
+    /// The namespace of `trigger`.
     pub server_namespace: String,
-    /// The DNS name of `new`.
     pub external_name: String,
     /// For how many seconds after swap 1 `old` stays.
     pub grace: i64,
 }
 
-/// The options of a seamless move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeamlessOptions {

@@ -9,36 +9,16 @@ use clusterip_core::services::addresses;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
 
-/// How a Service is moved.
+/// How a Service is moved, and what its clients notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Both addresses answer during the move.
     Seamless,
-    /// The old address stops answering when the Service gets the new one.
-    Plain(WhyPlain),
-}
-
-/// Why a Service is not moved seamlessly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhyPlain {
-    /// No seamless move was asked for.
-    NotAsked,
-    /// No endpoint is ready, so nothing answers at the old address either.
-    NoReadyEndpoints,
-    /// The Service has no selector, so a temporary Service would have no endpoints.
-    NoSelector,
-    /// The Service has node ports, which a Service without an address does not have.
-    NodePorts,
-    /// The Service is a load balancer, which a Service without an address is not.
-    LoadBalancer,
-    /// The Service has external addresses, which a Service without an address does not have.
-    ExternalAddresses,
-    /// One of two addresses stays.
-    OneStays,
+    /// The old address stops answering when the Service gets the new one. Contains what the clients notice, and why the
+    /// move is not seamless, as the rest of a sentence about them.
+    Plain(&'static str),
 }
 
 impl Method {
-    /// The name of the method.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Seamless => "seamless",
@@ -47,33 +27,21 @@ impl Method {
     }
 }
 
-/// What the clients of the Service notice, as the rest of a sentence about them.
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Seamless => "notice nothing: both addresses answer until the grace period ends",
-            Self::Plain(WhyPlain::NotAsked) => {
-                "fail until DNS forgets the old address; with --seamless, the old address answers until then"
-            }
-            Self::Plain(WhyPlain::NoReadyEndpoints) => "notice nothing: no endpoint is ready",
-            Self::Plain(WhyPlain::NoSelector) => {
-                "fail until DNS forgets the old address; without a selector, no temporary Service can keep it"
-            }
-            Self::Plain(WhyPlain::NodePorts) => {
-                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds"
-            }
-            Self::Plain(WhyPlain::LoadBalancer) => {
-                "fail until DNS forgets the old address; a seamless move would interrupt its load balancer for seconds"
-            }
-            Self::Plain(WhyPlain::ExternalAddresses) => {
-                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds"
-            }
-            Self::Plain(WhyPlain::OneStays) => "fail at the address that moves until DNS forgets it; the other one stays",
+            Self::Plain(notice) => notice,
         })
     }
 }
 
-/// How to move a Service to these addresses, if a seamless move is asked for.
+/// What clients notice of a plain move if no seamless one was asked for.
+pub const NOT_ASKED: &str =
+    "fail until DNS forgets the old address; with --seamless, the old address answers until then";
+
+/// How to move a Service to these addresses, if a seamless move is asked for. A Service without an address has no node
+/// ports and no external addresses, and is no load balancer. A temporary Service without a selector has no endpoints.
 pub fn method(service: &Value, to: &[IpAddr], has_ready_endpoints: bool) -> Method {
     let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field));
     let is_filled = |field: &str| match spec(field) {
@@ -82,12 +50,22 @@ pub fn method(service: &Value, to: &[IpAddr], has_ready_endpoints: bool) -> Meth
         _ => false,
     };
     Method::Plain(match spec("type").and_then(Value::as_str) {
-        _ if !has_ready_endpoints => WhyPlain::NoReadyEndpoints,
-        _ if !is_filled("selector") => WhyPlain::NoSelector,
-        Some("NodePort") => WhyPlain::NodePorts,
-        Some("LoadBalancer") => WhyPlain::LoadBalancer,
-        _ if is_filled("externalIPs") => WhyPlain::ExternalAddresses,
-        _ if addresses(service).iter().any(|address| to.contains(address)) => WhyPlain::OneStays,
+        _ if !has_ready_endpoints => "notice nothing: no endpoint is ready",
+        _ if !is_filled("selector") => {
+            "fail until DNS forgets the old address; without a selector, no temporary Service can keep it"
+        }
+        Some("NodePort") => {
+            "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds"
+        }
+        Some("LoadBalancer") => {
+            "fail until DNS forgets the old address; a seamless move would interrupt its load balancer for seconds"
+        }
+        _ if is_filled("externalIPs") => {
+            "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds"
+        }
+        _ if addresses(service).iter().any(|address| to.contains(address)) => {
+            "fail at the address that moves until DNS forgets it; the other one stays"
+        }
         _ => return Method::Seamless,
     })
 }
@@ -122,20 +100,16 @@ fn ports(slice: &Value) -> u64 {
     hasher.finish()
 }
 
-/// How many Services a seamless move creates in the namespace of its Service.
-const NEEDED: u64 = 2;
-/// The resources of a quota that count every Service.
-const COUNTED: [&str; 2] = ["services", "count/services"];
-
 /// The first of these ResourceQuotas that has no room for the temporary Services, as text; `None` if all have. A
 /// quantity that is not a plain number is left to the API server.
 pub fn without_room(quotas: &[Value]) -> Option<String> {
+    const NEEDED: u64 = 2;
     let full = |quota: &Value| {
         let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let amount = |list: &str, resource: &str| -> Option<u64> {
             quota.get("status")?.get(list)?.get(resource)?.as_str()?.parse().ok()
         };
-        COUNTED.into_iter().find_map(|resource| {
+        ["services", "count/services"].into_iter().find_map(|resource| {
             let (hard, used) = (amount("hard", resource)?, amount("used", resource)?);
             (used.saturating_add(NEEDED) > hard).then(|| {
                 format!(
@@ -164,27 +138,45 @@ mod tests {
                 has_ready_endpoints: bool,
                 expected: Method,
             }
+            const NO_SELECTOR: &str =
+                "fail until DNS forgets the old address; without a selector, no temporary Service can keep it";
             let plain = Method::Plain;
             let case =
                 |name, change, has_ready_endpoints, expected| Case { name, change, has_ready_endpoints, expected };
             let cases = [
                 case("a Service that serves", json!({}), true, Method::Seamless),
-                case("no ready endpoint", json!({}), false, plain(WhyPlain::NoReadyEndpoints)),
-                case("no selector", json!({"selector": null}), true, plain(WhyPlain::NoSelector)),
-                case("an empty selector", json!({"selector": {"app": null}}), true, plain(WhyPlain::NoSelector)),
-                case("node ports", json!({"type": "NodePort"}), true, plain(WhyPlain::NodePorts)),
-                case("a load balancer", json!({"type": "LoadBalancer"}), true, plain(WhyPlain::LoadBalancer)),
+                case("no ready endpoint", json!({}), false, plain("notice nothing: no endpoint is ready")),
+                case("no selector", json!({"selector": null}), true, plain(NO_SELECTOR)),
+                case("an empty selector", json!({"selector": {"app": null}}), true, plain(NO_SELECTOR)),
+                case(
+                    "node ports",
+                    json!({"type": "NodePort"}),
+                    true,
+                    plain(
+                        "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds",
+                    ),
+                ),
+                case(
+                    "a load balancer",
+                    json!({"type": "LoadBalancer"}),
+                    true,
+                    plain(
+                        "fail until DNS forgets the old address; a seamless move would interrupt its load balancer for seconds",
+                    ),
+                ),
                 case(
                     "external addresses",
                     json!({"externalIPs": ["192.0.2.1"]}),
                     true,
-                    plain(WhyPlain::ExternalAddresses),
+                    plain(
+                        "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds",
+                    ),
                 ),
                 case(
                     "the second address moves",
                     json!({"clusterIP": "fd00::8", "clusterIPs": ["fd00::8", "10.0.0.1"]}),
                     true,
-                    plain(WhyPlain::OneStays),
+                    plain("fail at the address that moves until DNS forgets it; the other one stays"),
                 ),
             ];
             for Case { name, change, has_ready_endpoints, expected } in cases {

@@ -1,27 +1,23 @@
 //! How a move ended, and how the API server's answers to its requests are interpreted.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
+use thiserror::Error;
 
-/// How large a Service is that moves, in bytes of JSON. A move takes many times the memory, so few large Services move at
-/// once.
+/// The size of a Service in bytes of JSON. A move takes many times the memory, so few large Services move at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
-    /// As most Services are.
     Usual,
-    /// As large as a Service may be that moves.
     Large,
 }
 
 impl Size {
-    /// The size of a Service with so many bytes; `None` if it is too large to move.
+    /// `None` for a Service that is too large to move.
     pub fn of(bytes: usize) -> Option<Self> {
         [Self::Usual, Self::Large].into_iter().find(|size| bytes <= size.most())
     }
 
-    /// The most bytes of a Service of this size.
     pub const fn most(self) -> usize {
         match self {
             Self::Usual => 16 << 10,
@@ -36,97 +32,68 @@ impl Size {
     }
 }
 
-/// How a move ended. The Service has an address, and nothing of the move is left on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a move ended. The Service has an address, and nothing of the move is left on it. `why` is why the move was
+/// ordered, and `notes` what did not go as ordered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Outcome {
     /// The Service has the addresses that were ordered, or the next ones that were free.
-    Moved {
-        /// The old addresses.
-        from: Vec<IpAddr>,
-        /// The new addresses.
-        to: Vec<IpAddr>,
-        /// Why the move was ordered.
-        why: String,
-        /// What did not go as ordered.
-        notes: Vec<String>,
-    },
+    #[error("moved from {} to {}{}{}", shown(from), shown(to), because(why), but(notes))]
+    Moved { from: Vec<IpAddr>, to: Vec<IpAddr>, why: String, notes: Vec<String> },
     /// The Service kept its old addresses, because no new ones were available.
-    Kept {
-        /// The old addresses.
-        from: Vec<IpAddr>,
-        /// Why the move was ordered.
-        why: String,
-        /// What prevented the move.
-        notes: Vec<String>,
-    },
+    #[error("kept {}{}{}", shown(from), because(why), but(notes))]
+    Kept { from: Vec<IpAddr>, why: String, notes: Vec<String> },
     /// Neither new addresses nor the old ones were available, so the Service has addresses that no pool contains. Only
     /// where the settings leave the choice to Kubernetes, the API server may have picked some.
-    Elsewhere {
-        /// The old addresses.
-        from: Vec<IpAddr>,
-        /// The addresses that it has instead.
-        to: Vec<IpAddr>,
-        /// Why the move was ordered.
-        why: String,
-        /// What prevented the move.
-        notes: Vec<String>,
-    },
+    #[error(
+        "moved from {} to {}, because neither a new address nor the old one is available{}{}",
+        shown(from),
+        shown(to),
+        because(why),
+        but(notes)
+    )]
+    Elsewhere { from: Vec<IpAddr>, to: Vec<IpAddr>, why: String, notes: Vec<String> },
     /// A user changed the Service during the move, which made the move pointless.
-    Overtaken {
-        /// The old addresses.
-        from: Vec<IpAddr>,
-        /// The addresses that the Service has now.
-        now: Vec<IpAddr>,
-        /// Why the move was ordered.
-        why: String,
-    },
+    #[error("another client set the address to {} during the move from {}{}", shown(now), shown(from), because(why))]
+    Overtaken { from: Vec<IpAddr>, now: Vec<IpAddr>, why: String },
     /// Nothing was written.
+    #[error("not moved: {0}")]
     Unmoved(Unmoved),
 }
 
-/// Why nothing was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unmoved {
     /// The Service does not exist, or another one has its name.
+    #[error("it is gone")]
     Gone,
-    /// The Service is being deleted.
-    BeingDeleted,
-    /// The Service is headless.
-    Headless,
-    /// The Service is of type `ExternalName`, which has no address.
-    ExternalName,
-    /// The Service is of type `LoadBalancer`, which is moved on request only.
-    LoadBalancer,
-    /// The address was set by hand after the move was ordered.
-    SetByHand,
-    /// An endpoint of the Service can be reached at its present addresses. It became ready after the move was ordered.
+    /// The Service can't be moved, or need not be moved, for this reason.
+    #[error("{0}")]
+    Unfit(&'static str),
+    /// An endpoint became ready after the move was ordered.
+    #[error("an endpoint that can be reached at its present address became ready meanwhile")]
     Reachable,
-    /// The Service has no address. The API server never leaves a Service like that.
-    WithoutAddress,
-    /// The Service has the ordered addresses already.
-    There,
-    /// No target address was free.
-    NoTarget {
-        /// The addresses that were tried.
-        taken: Vec<IpAddr>,
-    },
-    /// The Service shows no trace of a move.
+    #[error("no address to move to is free; taken: {}", shown(taken))]
+    NoTarget { taken: Vec<IpAddr> },
+    #[error("no move of it is in progress")]
     NotMoving,
-    /// The Service is so large that its move would take too much memory.
+    /// Its move would take too much memory.
+    #[error("it has more than {} bytes, and such Services are not moved: delete it and create it again",
+        Size::Large.most())]
     TooLarge,
-    /// A move of the Service is recorded, but has not begun. Its first write got no answer, and may still arrive.
+    /// The first write of its move got no answer, and may still arrive.
+    #[error("its recorded move has not begun")]
     NotBegun,
-    /// A seamless move was asked for, and can't be prepared. Its temporary Services are deleted.
-    NotPrepared {
-        /// What prevents it, with the way out.
-        reason: String,
-    },
-    /// The Service looks half moved, but no move of it is recorded. It is left alone.
+    /// A seamless move was asked for. Its temporary Services are deleted. The reason has the way out.
+    #[error("a seamless move can't be prepared: {reason}")]
+    NotPrepared { reason: String },
+    #[error(
+        "it looks as if a move has begun (annotation {MOVING_ANNOTATION}, or externalName {MOVING_NAME}), but no move \
+             of it is recorded, so it is left unchanged; to have it managed again, remove the annotation, and set \
+             spec.type back if it is ExternalName"
+    )]
     NotRecorded,
 }
 
 impl Outcome {
-    /// The `reason` of the Event about this outcome.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Moved { .. } => "AddressMoved",
@@ -138,17 +105,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the outcome needs attention: it is neither the requested move, nor a move that was not
-    /// needed.
+    /// Whether the outcome needs attention: it is neither the requested move, nor a move that was not needed.
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Moved { notes, .. } => !notes.is_empty(),
-            Self::Unmoved(unmoved) => {
-                matches!(
-                    unmoved,
-                    Unmoved::NoTarget { .. } | Unmoved::TooLarge | Unmoved::NotPrepared { .. } | Unmoved::NotRecorded
-                )
-            }
+            Self::Unmoved(
+                Unmoved::Gone | Unmoved::Unfit(_) | Unmoved::Reachable | Unmoved::NotMoving | Unmoved::NotBegun,
+            ) => false,
             _ => true,
         }
     }
@@ -162,98 +125,37 @@ pub fn shown(addresses: &[IpAddr]) -> String {
     }
 }
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let but = |notes: &[String]| match notes {
-            [] => String::new(),
-            notes => format!("; {}", notes.join("; ")),
-        };
-        let because = |why: &str| if why.is_empty() { String::new() } else { format!(": {why}") };
-        match self {
-            Self::Moved { from, to, why, notes } => {
-                write!(f, "moved from {} to {}{}{}", shown(from), shown(to), because(why), but(notes))
-            }
-            Self::Kept { from, why, notes } => write!(f, "kept {}{}{}", shown(from), because(why), but(notes)),
-            Self::Elsewhere { from, to, why, notes } => {
-                let (from, to) = (shown(from), shown(to));
-                write!(
-                    f,
-                    "moved from {from} to {to}, because neither a new address nor the old one is available{}{}",
-                    because(why),
-                    but(notes)
-                )
-            }
-            Self::Overtaken { from, now, why } => {
-                let (from, now) = (shown(from), shown(now));
-                write!(f, "another client set the address to {now} during the move from {from}{}", because(why))
-            }
-            Self::Unmoved(unmoved) => write!(f, "not moved: {unmoved}"),
-        }
-    }
+fn because(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(": {why}") }
 }
 
-impl fmt::Display for Unmoved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("it is gone"),
-            Self::BeingDeleted => f.write_str("it is being deleted"),
-            Self::Headless => f.write_str("it is headless"),
-            Self::ExternalName => f.write_str("it is of type ExternalName"),
-            Self::SetByHand => f.write_str("its address was set by hand meanwhile"),
-            Self::Reachable => {
-                f.write_str("an endpoint that can be reached at its present address became ready meanwhile")
-            }
-            Self::LoadBalancer => f.write_str("it is a load balancer, which is moved only on request"),
-            Self::WithoutAddress => f.write_str("it has no address"),
-            Self::There => f.write_str("it already has that address"),
-            Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
-            Self::NotMoving => f.write_str("no move of it is in progress"),
-            Self::TooLarge => {
-                let most = Size::Large.most();
-                write!(
-                    f,
-                    "it has more than {most} bytes, and such Services are not moved: delete it and create it again"
-                )
-            }
-            Self::NotBegun => f.write_str("its recorded move has not begun"),
-            Self::NotPrepared { reason } => write!(f, "a seamless move can't be prepared: {reason}"),
-            Self::NotRecorded => write!(
-                f,
-                "it looks as if a move has begun (annotation {MOVING_ANNOTATION}, or externalName {MOVING_NAME}), but no \
-                 move of it is recorded, so it is left unchanged; to have it managed again, remove the annotation, and \
-                 set spec.type back if it is ExternalName"
-            ),
-        }
-    }
+fn but(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("; {note}")).collect()
 }
 
-/// Why a request was not carried out, or may not have been.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a request was not carried out, or may not have been. Contains the message of the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The Service does not exist any more.
+    #[error("it is gone")]
     Gone,
     /// Another client has changed the object since it was read.
+    #[error("another client changed it at every try")]
     Conflict,
-    /// An address is not available: it is allocated already, or in no range of the cluster.
-    Address {
-        /// The address; `None` if the answer does not name it.
-        which: Option<IpAddr>,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// A node port is not available for now: it is allocated already.
-    Port {
-        /// The port; `None` if the answer does not name it.
-        which: Option<u64>,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// The request can't be carried out as it is. Contains the message of the API server.
+    /// An address is allocated already, or in no range of the cluster. `which` is `None` if the answer does not name it.
+    #[error("{reason}")]
+    Address { which: Option<IpAddr>, reason: String },
+    /// A node port is allocated already, for now. `which` is `None` if the answer does not name it.
+    #[error("{reason}")]
+    Port { which: Option<u64>, reason: String },
+    /// The request can't be carried out as it is.
+    #[error("{0}")]
     Refused(String),
     /// The request failed for now, and can be tried again. Unless the API server has answered, it may have been
     /// carried out.
+    #[error("{0}")]
     Trouble(String),
     /// The answer is larger than [`Size::most_read`]. The request may have been carried out.
+    #[error("{0}")]
     TooLarge(String),
 }
 
@@ -267,39 +169,22 @@ impl Refusal {
     pub fn answer(code: u16, message: &str) -> Self {
         const ADDRESS: &str = "failed to allocate IP ";
         let reason = message.to_owned();
-        let number_before = |text: &str| {
-            message
-                .split_once(text)
-                .and_then(|(before, _)| before.rsplit(' ').next())
-                .and_then(|port| port.parse().ok())
+        let port_is_taken = match code {
+            500 => "failed to allocate requested HealthCheck NodePort",
+            _ => "provided port is already allocated",
         };
         match code {
             404 => Self::Gone,
             409 => Self::Conflict,
-            422 if message.contains(ADDRESS) => {
-                let after = message.split_once(ADDRESS).map(|(_, after)| after);
-                let which = after.and_then(|after| after.split_once(": ")?.0.parse().ok());
-                Self::Address { which, reason }
+            422 if let Some((_, after)) = message.split_once(ADDRESS) => {
+                Self::Address { which: after.split_once(": ").and_then(|(address, _)| address.parse().ok()), reason }
             }
-            422 if message.contains("provided port is already allocated") => {
-                Self::Port { which: number_before(": provided port is already allocated"), reason }
-            }
-            500 if message.contains("failed to allocate requested HealthCheck NodePort") => {
-                Self::Port { which: number_before(": provided port is already allocated"), reason }
+            422 | 500 if message.contains(port_is_taken) => {
+                let before = message.split_once(": provided port is already allocated").map(|(before, _)| before);
+                Self::Port { which: before.and_then(|before| before.rsplit(' ').next()?.parse().ok()), reason }
             }
             408 | 429 | 500.. => Self::Trouble(reason),
             _ => Self::Refused(reason),
-        }
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Gone => f.write_str("it is gone"),
-            Self::Conflict => f.write_str("another client changed it at every try"),
-            Self::Address { reason, .. } | Self::Port { reason, .. } => f.write_str(reason),
-            Self::Refused(reason) | Self::Trouble(reason) | Self::TooLarge(reason) => f.write_str(reason),
         }
     }
 }

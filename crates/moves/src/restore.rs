@@ -91,12 +91,10 @@ fn is_ours(entry: &Fields) -> bool {
     entry.get("manager").is_some_and(|manager| manager == MANAGER)
 }
 
-/// The fields that tell one entry from another.
 fn key(entry: &Fields) -> [Option<&str>; 4] {
     ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field)?.as_str())
 }
 
-/// The set of the fields that any of these entries owns.
 fn tree<'e>(entries: impl IntoIterator<Item = &'e Fields>) -> Fields {
     let mut tree = Fields::new();
     let sets = entries.into_iter().filter_map(|entry| entry.get("fieldsV1")?.as_object());
@@ -104,7 +102,6 @@ fn tree<'e>(entries: impl IntoIterator<Item = &'e Fields>) -> Fields {
     tree
 }
 
-/// Adds the fields of one set to another.
 fn add(all: &mut Fields, more: &Fields) {
     for (name, child) in more.iter().filter(|(name, _)| *name != ".") {
         let child = child.as_object();

@@ -34,7 +34,7 @@ use clusterip_core::annotations::{
 use clusterip_core::services::addresses;
 use serde_json::{Map, Value, json};
 
-use crate::journal::{Journal, Plan};
+use crate::journal::Journal;
 use crate::outcome::Refusal;
 use crate::step::{self, Step};
 use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, latest_grace_end};
@@ -49,17 +49,24 @@ pub const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
 /// together.
 pub const TRIGGER_LEAD: Duration = Duration::from_millis(450);
 
-/// The stored objects of a move. Each is `None` if it does not exist.
+/// The stored Service, and the objects with the names of its temporary Services. What is missing is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The Service that moves; also `None` if another Service has its name.
+    /// Also `None` if another Service has its name.
     pub service: Option<Value>,
-    /// The Service with the name of `new`.
     pub new: Option<Value>,
-    /// The Service with the name of `old`.
     pub old: Option<Value>,
-    /// The Service with the name of `trigger`.
     pub trigger: Option<Value>,
+}
+
+impl Observed {
+    pub fn temporary(&mut self, role: Role) -> &mut Option<Value> {
+        match role {
+            Role::New => &mut self.new,
+            Role::Old => &mut self.old,
+            Role::Trigger => &mut self.trigger,
+        }
+    }
 }
 
 /// What the next step depends on besides the stored objects.
@@ -69,8 +76,7 @@ pub struct Moment {
     pub now: i64,
     /// The time since the last write of this run, or since its beginning.
     pub since_write: Duration,
-    /// Whether the EndpointSlices of `new`, and of `old` until it has released its address, list the endpoints of the
-    /// Service.
+    /// Whether the EndpointSlices of `new`, and of `old` until it is released, list the endpoints of the Service.
     pub endpoints_match: bool,
     /// Whether the preparation has taken too long.
     pub is_late: bool,
@@ -78,10 +84,8 @@ pub struct Moment {
     pub requests_ended: bool,
 }
 
-/// The next step of a seamless move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeamlessStep {
-    /// Create a temporary Service.
     Create(Role),
     /// Release the first address of `old`, and keep its EndpointSlices.
     ReleaseOld,
@@ -91,7 +95,6 @@ pub enum SeamlessStep {
     Release,
     /// Swap 1: `old` takes the old addresses.
     TakeOld,
-    /// Delete a temporary Service.
     Delete(Role),
     /// Go back: write the marker to the Service, so that a release that arrives late is refused.
     PreventRelease,
@@ -99,14 +102,12 @@ pub enum SeamlessStep {
     Original(Step),
     /// The move can't be prepared: an object has the name of a temporary Service, or is not as it was created.
     GiveUp(Role),
-    /// Wait, and decide again.
     Wait(Wait),
     /// Nothing is left of the move: delete its record.
     End,
 }
 
 impl SeamlessStep {
-    /// The name of the step, for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create(Role::New) => "create new",
@@ -131,192 +132,141 @@ impl SeamlessStep {
     }
 }
 
-/// What a move waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The EndpointSlices of the temporary Services.
     Endpoints,
-    /// This time.
     For(Duration),
     /// The end of the grace period, in seconds since 1970.
-    Grace {
-        /// The end.
-        until: i64,
-    },
+    Grace(i64),
     /// Requests without an answer, which may still be carried out.
     Requests,
 }
 
 /// The next step of a seamless move. `target` contains the addresses that the Service gets next: those of the journal,
 /// unless they were refused; it is empty if the API server picks them.
-pub fn next(
-    seen: &Observed,
-    journal: &Journal,
-    plan: &Plan,
-    progress: &Progress,
-    moment: &Moment,
+pub fn next<'v>(
+    seen: &'v Observed,
+    journal: &'v Journal,
+    progress: &'v Progress,
+    moment: &'v Moment,
     target: &[IpAddr],
 ) -> SeamlessStep {
-    let temporaries = Temporaries::of(seen, journal);
-    let Some(service) = &seen.service else { return temporaries.delete_all(moment) };
+    let temporary = |object: &'v Option<Value>, role| Temporary::of(object.as_ref(), role, journal);
+    let (new, old) = (temporary(&seen.new, Role::New), temporary(&seen.old, Role::Old));
+    let trigger = temporary(&seen.trigger, Role::Trigger);
+    let this = Situation { new, old, trigger, journal, progress, moment };
+    let Some(service) = &seen.service else { return this.delete_all() };
     match step::next(service, journal) {
         // The author of the Service can make the API server refuse each write to it. That must not keep an address.
         Step::Assign | Step::RestoreStatus | Step::Cleanup
-            if moment.now >= latest_grace_end(journal, plan)
-                && let Some(delete) = temporaries.delete_any() =>
+            if moment.now >= latest_grace_end(journal)
+                && let Some(delete) = this.delete_any() =>
         {
             delete
         }
-        Step::Assign => between_swaps(service, &temporaries, journal, progress, moment, target),
-        Step::Idle if addresses(service) == journal.from => {
-            before_swaps(service, &temporaries, journal, progress, moment)
-        }
-        Step::Idle => after_swaps(&temporaries, journal, plan, moment),
+        Step::Assign => this.between_swaps(service, target),
+        Step::Idle if addresses(service) == journal.from => this.before_swaps(service),
+        Step::Idle => this.after_swaps(),
         step => SeamlessStep::Original(step),
     }
 }
 
-/// The temporary Services of a move.
-struct Temporaries<'v> {
+/// The temporary Services of a move, and what its next step depends on besides them and the Service.
+struct Situation<'v> {
     new: Temporary<'v>,
     old: Temporary<'v>,
     trigger: Temporary<'v>,
+    journal: &'v Journal,
+    progress: &'v Progress,
+    moment: &'v Moment,
 }
 
-impl<'v> Temporaries<'v> {
-    fn of(seen: &'v Observed, journal: &Journal) -> Self {
-        Self {
-            new: Temporary::of(seen.new.as_ref(), Role::New, journal),
-            old: Temporary::of(seen.old.as_ref(), Role::Old, journal),
-            trigger: Temporary::of(seen.trigger.as_ref(), Role::Trigger, journal),
+impl Situation<'_> {
+    /// Before swap 1, or after the Service got its old addresses back.
+    fn before_swaps(&self, service: &Value) -> SeamlessStep {
+        if !step::may_still_begin(service, self.journal) {
+            return self.delete_all();
+        }
+        if self.progress.recorded && self.progress.failure.is_none() && !self.moment.is_late {
+            return self.prepare();
+        }
+        // A release that arrives late, or that another leader makes, would leave the name without an address once `new`
+        // is deleted.
+        SeamlessStep::PreventRelease
+    }
+
+    fn prepare(&self) -> SeamlessStep {
+        match (&self.new, &self.old) {
+            (Temporary::Foreign, _) => return SeamlessStep::GiveUp(Role::New),
+            (_, Temporary::Foreign) => return SeamlessStep::GiveUp(Role::Old),
+            (Temporary::Absent, _) => return SeamlessStep::Create(Role::New),
+            (new, _) if !new.is_at(&self.journal.to) => return SeamlessStep::GiveUp(Role::New),
+            (_, Temporary::Absent) => return SeamlessStep::Create(Role::Old),
+            _ if !self.moment.endpoints_match => return SeamlessStep::Wait(Wait::Endpoints),
+            (_, old) if !old.is_released() => return SeamlessStep::ReleaseOld,
+            _ if !self.progress.tried_old => return SeamlessStep::TryOld,
+            _ => {}
+        }
+        let next = match self.trigger {
+            Temporary::Absent if !self.progress.without_trigger => SeamlessStep::Create(Role::Trigger),
+            _ => SeamlessStep::Release,
+        };
+        self.after(if self.trigger.is_ours() { TRIGGER_LEAD } else { PROXY_DELAY }, next)
+    }
+
+    fn between_swaps(&self, service: &Value, target: &[IpAddr]) -> SeamlessStep {
+        let Self { new, old, trigger, journal, progress, .. } = self;
+        if !new.is_at(&journal.to) || !points_at(service, journal) {
+            // The name has no address, so assign one first, unless a temporary Service has it.
+            return if new.has_any(target) {
+                SeamlessStep::Delete(Role::New)
+            } else if old.has_any(target) {
+                SeamlessStep::Delete(Role::Old)
+            } else {
+                SeamlessStep::Original(Step::Assign)
+            };
+        }
+        if old.is_released() && !(progress.without_old || progress.took_old) {
+            return SeamlessStep::TakeOld;
+        }
+        let next = SeamlessStep::Delete(if trigger.is_ours() { Role::Trigger } else { Role::New });
+        self.after(if progress.deleted_trigger { TRIGGER_LEAD } else { BETWEEN_SWAPS }, next)
+    }
+
+    /// After the Service got its new addresses, or after another client has changed them.
+    fn after_swaps(&self) -> SeamlessStep {
+        let until = grace_end(&self.old, self.journal);
+        if self.trigger.is_ours() {
+            SeamlessStep::Delete(Role::Trigger)
+        } else if self.new.is_ours() {
+            SeamlessStep::Delete(Role::New)
+        } else if self.old.is_at(&self.journal.from) && self.moment.now < until {
+            SeamlessStep::Wait(Wait::Grace(until))
+        } else {
+            self.delete_all()
         }
     }
 
+    /// The step, after this time since the last write.
+    fn after(&self, needed: Duration, step: SeamlessStep) -> SeamlessStep {
+        let rest = needed.saturating_sub(self.moment.since_write);
+        if rest.is_zero() { step } else { SeamlessStep::Wait(Wait::For(rest)) }
+    }
+
     /// Deletes all temporary Services without delay, and ends the move.
-    fn delete_all(&self, moment: &Moment) -> SeamlessStep {
-        self.delete_any().unwrap_or_else(|| end(moment))
+    fn delete_all(&self) -> SeamlessStep {
+        let end = if self.moment.requests_ended { SeamlessStep::End } else { SeamlessStep::Wait(Wait::Requests) };
+        self.delete_any().unwrap_or(end)
     }
 
     /// Deletes a temporary Service, `new` last; `None` if none is left.
     fn delete_any(&self) -> Option<SeamlessStep> {
-        let all = [(&self.trigger, Role::Trigger), (&self.old, Role::Old), (&self.new, Role::New)];
+        let all = [(self.trigger, Role::Trigger), (self.old, Role::Old), (self.new, Role::New)];
         let (_, role) = all.into_iter().find(|(temporary, _)| temporary.is_ours())?;
         Some(SeamlessStep::Delete(role))
     }
 }
 
-fn end(moment: &Moment) -> SeamlessStep {
-    if moment.requests_ended { SeamlessStep::End } else { SeamlessStep::Wait(Wait::Requests) }
-}
-
-/// Before swap 1, or after the Service got its old addresses back.
-fn before_swaps(
-    service: &Value,
-    temporaries: &Temporaries<'_>,
-    journal: &Journal,
-    progress: &Progress,
-    moment: &Moment,
-) -> SeamlessStep {
-    if !step::may_still_begin(service, journal) {
-        return temporaries.delete_all(moment);
-    }
-    if progress.recorded && progress.failure.is_none() && !moment.is_late {
-        return prepare(temporaries, journal, progress, moment);
-    }
-    // A release that arrives late, or that another leader makes, would leave the name without an address once `new` is
-    // deleted.
-    SeamlessStep::PreventRelease
-}
-
-fn prepare(
-    Temporaries { new, old, trigger }: &Temporaries<'_>,
-    journal: &Journal,
-    progress: &Progress,
-    moment: &Moment,
-) -> SeamlessStep {
-    let old_is_released = old.is_released();
-    match (new, old) {
-        (Temporary::Foreign, _) => return SeamlessStep::GiveUp(Role::New),
-        (_, Temporary::Foreign) => return SeamlessStep::GiveUp(Role::Old),
-        (Temporary::Absent, _) => return SeamlessStep::Create(Role::New),
-        (new, _) if !new.is_at(&journal.to) => return SeamlessStep::GiveUp(Role::New),
-        (_, Temporary::Absent) => return SeamlessStep::Create(Role::Old),
-        _ if !moment.endpoints_match => return SeamlessStep::Wait(Wait::Endpoints),
-        _ if !old_is_released => return SeamlessStep::ReleaseOld,
-        _ => {}
-    }
-    if !progress.tried_old {
-        return SeamlessStep::TryOld;
-    }
-    let has_trigger = trigger.is_ours();
-    let goes_without_trigger = progress.without_trigger || matches!(trigger, Temporary::Foreign);
-    let needed = if has_trigger { TRIGGER_LEAD } else { PROXY_DELAY };
-    if moment.since_write < needed {
-        SeamlessStep::Wait(Wait::For(needed - moment.since_write))
-    } else if !has_trigger && !goes_without_trigger {
-        SeamlessStep::Create(Role::Trigger)
-    } else {
-        SeamlessStep::Release
-    }
-}
-
-fn between_swaps(
-    service: &Value,
-    Temporaries { new, old, trigger }: &Temporaries<'_>,
-    journal: &Journal,
-    progress: &Progress,
-    moment: &Moment,
-    target: &[IpAddr],
-) -> SeamlessStep {
-    if !new.is_at(&journal.to) || !points_at(service, journal) {
-        // The name has no address, so assign one first, unless a temporary Service has it.
-        return if new.has_any(target) {
-            SeamlessStep::Delete(Role::New)
-        } else if old.has_any(target) {
-            SeamlessStep::Delete(Role::Old)
-        } else {
-            SeamlessStep::Original(Step::Assign)
-        };
-    }
-    if old.is_released() && !(progress.without_old || progress.took_old) {
-        return SeamlessStep::TakeOld;
-    }
-    let needed = if progress.deleted_trigger { TRIGGER_LEAD } else { BETWEEN_SWAPS };
-    if moment.since_write < needed {
-        SeamlessStep::Wait(Wait::For(needed - moment.since_write))
-    } else if trigger.is_ours() {
-        SeamlessStep::Delete(Role::Trigger)
-    } else {
-        SeamlessStep::Delete(Role::New)
-    }
-}
-
-/// After the Service got its new addresses, or after another client has changed them.
-fn after_swaps(temporaries: &Temporaries<'_>, journal: &Journal, plan: &Plan, moment: &Moment) -> SeamlessStep {
-    let Temporaries { new, old, trigger } = temporaries;
-    if trigger.is_ours() || new.is_ours() || !old.is_at(&journal.from) {
-        return temporaries.delete_all_but_old(journal, moment);
-    }
-    let until = grace_end(old, journal, plan);
-    if moment.now < until { SeamlessStep::Wait(Wait::Grace { until }) } else { SeamlessStep::Delete(Role::Old) }
-}
-
-impl Temporaries<'_> {
-    /// As [`Self::delete_all`], but `old` stays if it has the old addresses.
-    fn delete_all_but_old(&self, journal: &Journal, moment: &Moment) -> SeamlessStep {
-        if self.trigger.is_ours() {
-            SeamlessStep::Delete(Role::Trigger)
-        } else if self.new.is_ours() {
-            SeamlessStep::Delete(Role::New)
-        } else if self.old.is_ours() && !self.old.is_at(&journal.from) {
-            SeamlessStep::Delete(Role::Old)
-        } else {
-            end(moment)
-        }
-    }
-}
-
-/// Whether a Service is an alias of `new`.
 fn points_at(service: &Value, journal: &Journal) -> bool {
     service.pointer("/spec/externalName").and_then(Value::as_str) == Some(journal.external_name())
 }
@@ -326,7 +276,6 @@ fn points_at(service: &Value, journal: &Journal) -> bool {
 pub struct Progress {
     /// Whether this run recorded the move. No other run creates temporary Services.
     recorded: bool,
-    /// Why the preparation has failed.
     failure: Option<String>,
     tried_old: bool,
     without_trigger: bool,
@@ -339,27 +288,12 @@ pub struct Progress {
     notes: Vec<String>,
 }
 
-/// What follows from the answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reaction {
-    /// Read the objects again, and go on.
-    GoOn,
-    /// Wait before the next try. The move fails if the request was refused, or takes too long.
-    TryAgain,
-}
-
 impl Progress {
-    /// The run that recorded the move.
+    /// The run that recorded the move. By default, a run finishes what another one began.
     pub fn of_first_run() -> Self {
         Self { recorded: true, ..Self::default() }
     }
 
-    /// A run that finishes what another one began.
-    pub fn of_later_run() -> Self {
-        Self::default()
-    }
-
-    /// Stops the preparation.
     pub fn fail(&mut self, reason: String) {
         if self.failure.is_none() {
             self.notes.push(reason.clone());
@@ -367,94 +301,62 @@ impl Progress {
         }
     }
 
-    /// Why the preparation has failed; `None` if it has not.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// What did not go as planned.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Whether this run recorded the move.
-    pub fn is_of_first_run(&self) -> bool {
-        self.recorded
-    }
-
-    /// Notes the answer to the request of a step, and returns what follows.
-    pub fn answered(&mut self, step: &SeamlessStep, answer: Result<(), &Refusal>) -> Reaction {
-        let refusal = match answer {
-            Ok(()) => {
-                self.tried_old |= *step == SeamlessStep::TryOld;
-                self.took_old |= *step == SeamlessStep::TakeOld;
-                self.deleted_trigger |= *step == SeamlessStep::Delete(Role::Trigger);
-                return Reaction::GoOn;
-            }
-            Err(refusal) => refusal,
+    /// Notes the answer to the request of a step. Returns whether to wait before the objects are read again: a move
+    /// whose requests fail again and again takes too long, and ends.
+    pub fn answered(&mut self, step: &SeamlessStep, answer: Result<(), &Refusal>) -> bool {
+        use SeamlessStep::{Create, Delete, Release, ReleaseOld, TakeOld, TryOld};
+        let Err(refusal) = answer else {
+            self.tried_old |= *step == TryOld;
+            self.took_old |= *step == TakeOld;
+            self.deleted_trigger |= *step == Delete(Role::Trigger);
+            return false;
         };
-        let is_unanswered = refusal.is_uncertain();
+        if refusal.is_uncertain() {
+            return true;
+        }
         match (step, refusal) {
-            (SeamlessStep::Create(Role::Trigger), _) if is_unanswered => {}
             // Another client has changed the object, or deleted it.
-            (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
-            (_, Refusal::Conflict) => {}
-            (
-                SeamlessStep::Delete(_) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld,
-                Refusal::Gone,
-            ) => {}
-            (SeamlessStep::Create(Role::Trigger), _) => self.without_trigger = true,
+            (_, Refusal::Conflict) | (Delete(_) | ReleaseOld | TakeOld | TryOld, Refusal::Gone) => {}
+            (Create(Role::Trigger), _) => self.without_trigger = true,
             // As long as the Service has the old address, this is the expected answer.
-            (SeamlessStep::TryOld, Refusal::Address { .. } | Refusal::Port { .. }) => self.tried_old = true,
-            (SeamlessStep::TakeOld, _) if !is_unanswered => {
+            (TryOld, Refusal::Address { .. } | Refusal::Port { .. }) => self.tried_old = true,
+            (TakeOld, _) => {
                 self.without_old = true;
                 self.notes.push(format!("its old address stopped answering at once: {refusal}"));
             }
-            (
-                SeamlessStep::Create(Role::New | Role::Old)
-                | SeamlessStep::ReleaseOld
-                | SeamlessStep::TryOld
-                | SeamlessStep::Release,
-                _,
-            ) if !is_unanswered => self.fail(refusal.to_string()),
-            _ => return Reaction::TryAgain,
+            (Create(_) | ReleaseOld | TryOld | Release, _) => self.fail(refusal.to_string()),
+            _ => return true,
         }
-        if is_unanswered { Reaction::TryAgain } else { Reaction::GoOn }
+        false
     }
 }
 
-/// A request of a seamless move to the API server.
+/// A request of a seamless move to the API server, about the Service with this namespace and name.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Request {
-    /// Create this Service.
-    Create {
-        /// Its namespace.
-        namespace: String,
-        /// The Service.
-        body: Value,
-    },
-    /// Replace the Service. The body names the UID and the version that it replaces.
-    Replace {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// The Service.
-        body: Value,
-        /// Whether nothing is stored.
-        dry_run: bool,
-    },
-    /// Delete the Service, if it still has this UID and version.
-    Delete {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// Its UID.
-        uid: String,
-        /// Its version.
-        resource_version: String,
-    },
+pub struct Request {
+    pub verb: Verb,
+    pub namespace: String,
+    pub name: String,
+    /// The Service; for a deletion, the options that name the UID and the version to delete.
+    pub body: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Create,
+    /// The body names the UID and the version that it replaces.
+    Replace,
+    /// A replacement of which nothing is stored.
+    TryReplace,
+    Delete,
 }
 
 /// The fields of a spec that decide where and how its traffic goes.
@@ -478,25 +380,24 @@ const COPIED_ANNOTATIONS: [&str; 4] = [
     "service.kubernetes.io/topology-mode",
 ];
 
-/// The request of a step; `None` for a step that sends none, or whose object does not exist. `now` is the time in
-/// seconds since 1970.
-pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, plan: &Plan, now: i64) -> Option<Request> {
-    let replace = |(namespace, name): (&str, &str), body: Value, dry_run: bool| {
-        Some(Request::Replace { namespace: namespace.to_owned(), name: name.to_owned(), body, dry_run })
-    };
+/// The request of a step, if it sends one and its object exists. `now` is the time in seconds since 1970.
+pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, now: i64) -> Option<Request> {
+    let plan = journal.seamless.as_ref()?;
     let service = (journal.namespace.as_str(), journal.name.as_str());
     let old = plan.place(Role::Old, journal);
-    match step {
+    let taking = || Some(at_old_address(seen.old.as_ref()?, journal, now));
+    let (verb, (namespace, name), body) = match step {
         SeamlessStep::Create(role) => {
-            let (namespace, name) = plan.place(*role, journal);
-            let body = temporary(*role, name, namespace, seen, journal);
-            Some(Request::Create { namespace: namespace.to_owned(), body })
+            let place = plan.place(*role, journal);
+            (Verb::Create, place, temporary(*role, place, seen, journal))
         }
-        SeamlessStep::ReleaseOld => replace(old, without_address(seen.old.as_ref()?), false),
-        SeamlessStep::TryOld => replace(old, at_old_address(seen.old.as_ref()?, journal, now), true),
-        SeamlessStep::TakeOld => replace(old, at_old_address(seen.old.as_ref()?, journal, now), false),
-        SeamlessStep::Release => replace(service, step::released(seen.service.as_ref()?, journal), false),
-        SeamlessStep::PreventRelease => replace(service, step::marked(seen.service.as_ref()?, journal), false),
+        SeamlessStep::ReleaseOld => (Verb::Replace, old, without_address(seen.old.as_ref()?)),
+        SeamlessStep::TryOld => (Verb::TryReplace, old, taking()?),
+        SeamlessStep::TakeOld => (Verb::Replace, old, taking()?),
+        SeamlessStep::Release => (Verb::Replace, service, step::released(seen.service.as_ref()?, journal)),
+        SeamlessStep::PreventRelease => {
+            (Verb::Replace, service, step::marked(seen.service.as_ref()?, journal, &journal.to))
+        }
         SeamlessStep::Delete(role) => {
             let object = match role {
                 Role::New => &seen.new,
@@ -504,25 +405,17 @@ pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, plan: &P
                 Role::Trigger => &seen.trigger,
             };
             let metadata = object.as_ref()?.get("metadata")?;
-            let (namespace, name) = plan.place(*role, journal);
-            Some(Request::Delete {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                uid: metadata.get("uid")?.as_str()?.to_owned(),
-                resource_version: metadata.get("resourceVersion")?.as_str()?.to_owned(),
-            })
+            let this = json!({"uid": metadata.get("uid")?, "resourceVersion": metadata.get("resourceVersion")?});
+            (Verb::Delete, plan.place(*role, journal), json!({"preconditions": this}))
         }
-        SeamlessStep::Original(_) | SeamlessStep::GiveUp(_) | SeamlessStep::Wait(_) | SeamlessStep::End => None,
-    }
+        SeamlessStep::Original(_) | SeamlessStep::GiveUp(_) | SeamlessStep::Wait(_) | SeamlessStep::End => return None,
+    };
+    Some(Request { verb, namespace: namespace.to_owned(), name: name.to_owned(), body })
 }
 
-/// A temporary Service as it is created.
-fn temporary(role: Role, name: &str, namespace: &str, seen: &Observed, journal: &Journal) -> Value {
-    let service = seen.service.as_ref();
-    let copied = |key: &&str| {
-        let value = service?.get("metadata")?.get("annotations")?.get(*key)?;
-        Some(((*key).to_owned(), value.clone()))
-    };
+fn temporary(role: Role, (namespace, name): (&str, &str), seen: &Observed, journal: &Journal) -> Value {
+    let original = seen.service.as_ref().and_then(|service| service.get("metadata")?.get("annotations"));
+    let copied = |key: &&str| Some(((*key).to_owned(), original?.get(*key)?.clone()));
     let mut annotations: Map<String, Value> = COPIED_ANNOTATIONS.iter().filter_map(copied).collect();
     annotations.insert(MOVE_ANNOTATION.to_owned(), "never".into());
     annotations.insert(SERVICE_ANNOTATION.to_owned(), in_service_annotation(&journal.namespace, &journal.name).into());
@@ -532,16 +425,16 @@ fn temporary(role: Role, name: &str, namespace: &str, seen: &Observed, journal: 
         "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, TEMPORARY_LABEL: role.as_str()},
         "annotations": annotations,
     });
-    let spec = match role {
-        Role::Trigger => json!({"type": "ClusterIP", "ports": [{"port": 1, "protocol": "TCP"}]}).as_object().cloned(),
-        Role::New => Some(spec_at(journal, &journal.to)),
-        Role::Old => Some(spec_at(journal, &[])),
-    };
     if role != Role::Trigger {
         metadata["ownerReferences"] =
             json!([{"apiVersion": "v1", "kind": "Service", "name": journal.name, "uid": journal.uid}]);
     }
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec.unwrap_or_default()})
+    let spec = match role {
+        Role::Trigger => json!({"type": "ClusterIP", "ports": [{"port": 1, "protocol": "TCP"}]}),
+        Role::New => spec_at(journal, &journal.to).into(),
+        Role::Old => spec_at(journal, &[]).into(),
+    };
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }
 
 /// The spec of a temporary Service that sends traffic where the Service sends it, with these addresses.
@@ -549,10 +442,7 @@ fn spec_at(journal: &Journal, addresses: &[IpAddr]) -> Map<String, Value> {
     let copied = |key: &&str| Some(((*key).to_owned(), journal.spec.get(*key)?.clone()));
     let mut spec: Map<String, Value> = COPIED.iter().filter_map(copied).collect();
     spec.insert("type".to_owned(), "ClusterIP".into());
-    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
-    for port in ports.filter_map(Value::as_object_mut) {
-        port.remove("nodePort");
-    }
+    step::drop_ports(&mut spec, |_| true);
     let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     if let Some(first) = texts.first() {
         spec.insert("clusterIP".to_owned(), first.as_str().into());
@@ -561,7 +451,6 @@ fn spec_at(journal: &Journal, addresses: &[IpAddr]) -> Map<String, Value> {
     spec
 }
 
-/// `old` without an address.
 fn without_address(old: &Value) -> Value {
     let mut old = step::bare(old);
     if let Some(spec) = old.get_mut("spec").and_then(Value::as_object_mut) {

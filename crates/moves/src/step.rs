@@ -1,4 +1,4 @@
-//! The steps of a move: decides which step is next, and what it writes.
+//! The steps of a move on the Service itself: decides which step is next, and what it writes.
 //!
 //! ```text
 //!           release               assign             restore the status       cleanup
@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use crate::outcome::{Outcome, Unmoved};
 use crate::restore;
+use crate::temporary::is_being_deleted;
 
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +54,7 @@ pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
 /// How the move of this journal ends, once only [`Step::Cleanup`] is left. `to` are the addresses of the last attempt.
 pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String]) -> Outcome {
     let now = addresses(service);
-    let Journal { from, why, .. } = journal.clone();
-    let notes = notes.to_vec();
+    let (from, why, notes) = (journal.from.clone(), journal.why.clone(), notes.to_vec());
     // If only the second address moves, the first is always the same, and so proves nothing.
     let first_proves_move = journal.release_method == ReleaseMethod::ExternalName;
     if now.is_empty() {
@@ -73,21 +73,15 @@ pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String
 /// Why a Service can't be moved, or need not be moved; `None` if it can.
 pub fn unmovable(service: &Value, to: &[IpAddr], load_balancers: bool) -> Option<Unmoved> {
     let read = Service::read(service, "").unwrap_or_default();
-    if service.pointer("/metadata/deletionTimestamp").is_some() {
-        Some(Unmoved::BeingDeleted)
-    } else if read.external_name {
-        Some(Unmoved::ExternalName)
-    } else if read.is_headless() {
-        Some(Unmoved::Headless)
-    } else if text(service, "type") == Some("LoadBalancer") && !load_balancers {
-        Some(Unmoved::LoadBalancer)
-    } else if read.addresses().is_empty() {
-        Some(Unmoved::WithoutAddress)
-    } else if read.addresses() == to {
-        Some(Unmoved::There)
-    } else {
-        None
-    }
+    let reasons = [
+        (is_being_deleted(service), "it is being deleted"),
+        (read.external_name, "it is of type ExternalName"),
+        (read.is_headless(), "it is headless"),
+        (is_load_balancer(service) && !load_balancers, "it is a load balancer, which is moved only on request"),
+        (read.addresses().is_empty(), "it has no address"),
+        (read.addresses() == to, "it already has that address"),
+    ];
+    reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| Unmoved::Unfit(reason))
 }
 
 /// The journal for a move of this Service that begins. What the API server makes of the spec is not known until the
@@ -127,8 +121,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
 
 /// The Service without its address, and with the marker.
 pub fn released(service: &Value, journal: &Journal) -> Value {
-    let mut service = bare(service);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
+    let mut service = marked(service, journal, &journal.to);
     match journal.release_method {
         ReleaseMethod::SingleStack => {
             let first: Vec<String> = journal.from.iter().take(1).map(IpAddr::to_string).collect();
@@ -151,21 +144,13 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// The Service with the marker, otherwise unchanged. It gets another version, so the API server refuses a release that
-/// was made from the version before.
-pub(crate) fn marked(service: &Value, journal: &Journal) -> Value {
+/// The Service with the marker of an attempt to move to these addresses, otherwise unchanged. It gets another version,
+/// so the API server refuses a release that was made from the version before.
+pub(crate) fn marked(service: &Value, journal: &Journal, to: &[IpAddr]) -> Value {
     let mut service = bare(service);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
+    let marker = in_moving_annotation(&journal.from, to);
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker));
     service
-}
-
-/// The addresses that a Service gets when they are assigned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TargetAddresses {
-    /// These addresses, primary first.
-    These(Vec<IpAddr>),
-    /// Free addresses that the API server picks.
-    AnyFree,
 }
 
 /// What a Service does not get back.
@@ -177,17 +162,12 @@ pub struct Without {
     pub external: bool,
 }
 
-/// The Service as it was before, at its new addresses, still with the marker.
-pub fn assigned(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
+/// The Service as it was, at the addresses `to`, still with the marker. Without addresses, the API server picks some.
+pub fn assigned(service: &Value, journal: &Journal, to: &[IpAddr], without: &Without) -> Value {
     let mut spec = restore::merged_spec(&journal.spec, &journal.released, &spec(service));
-    let to = match target {
-        TargetAddresses::These(addresses) => addresses.as_slice(),
-        TargetAddresses::AnyFree => &[],
-    };
-    let kept = match (target, journal.release_method) {
-        (TargetAddresses::These(addresses), _) => addresses.clone(),
-        (TargetAddresses::AnyFree, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
-        (TargetAddresses::AnyFree, ReleaseMethod::ExternalName) => Vec::new(),
+    let kept = match (to, journal.release_method) {
+        ([], ReleaseMethod::SingleStack) => &journal.from[..1.min(journal.from.len())],
+        (to, _) => to,
     };
     let kept: Vec<String> = kept.iter().map(IpAddr::to_string).collect();
     spec.remove("clusterIP");
@@ -196,28 +176,22 @@ pub fn assigned(service: &Value, journal: &Journal, target: &TargetAddresses, wi
         spec.insert("clusterIP".into(), first.as_str().into());
         spec.insert("clusterIPs".into(), kept.into());
     }
-    drop_ports(&mut spec, &without.ports);
+    drop_ports(&mut spec, |port| without.ports.contains(&port));
     if without.external {
         EXTERNAL_FIELDS.iter().for_each(|field| drop(spec.remove(*field)));
     }
-    let mut service = bare(service);
+    let mut service = marked(service, journal, to);
     service["spec"] = spec.into();
     restore_source_ranges(&mut service, journal);
-    renew_reason(&mut service, journal, to);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, to)));
+    // The reason for the old addresses is removed if that for the new ones is unknown. It is written now, so that the
+    // cleanup restores its owners.
+    if annotation(&service, REASON_ANNOTATION).is_some() && to != journal.from {
+        let reason = journal.reason.as_deref().filter(|_| to == journal.to);
+        annotate(&mut service, REASON_ANNOTATION, reason);
+    }
     service
 }
 
-/// Replaces the reason for the old addresses, if the Service has one. It is removed if the reason for the addresses
-/// `to` is unknown. It is written while the addresses are assigned, so that the cleanup restores its owners.
-fn renew_reason(service: &mut Value, journal: &Journal, to: &[IpAddr]) {
-    if annotation(service, REASON_ANNOTATION).is_some() && to != journal.from {
-        let reason = journal.reason.as_deref().filter(|_| to == journal.to);
-        annotate(service, REASON_ANNOTATION, reason);
-    }
-}
-
-/// The fields of a spec that name external addresses.
 const EXTERNAL_FIELDS: [&str; 2] = ["externalIPs", "loadBalancerIP"];
 
 /// The Service without the external addresses of its spec; `None` if it has none.
@@ -228,8 +202,8 @@ pub fn without_external(service: &Value) -> Option<Value> {
     (removed > 0).then_some(service)
 }
 
-fn drop_ports(spec: &mut Map<String, Value>, without: &[u64]) {
-    let dropped = |value: Option<&Value>| value.and_then(Value::as_u64).is_some_and(|port| without.contains(&port));
+pub(crate) fn drop_ports(spec: &mut Map<String, Value>, is_dropped: impl Fn(u64) -> bool) {
+    let dropped = |value: Option<&Value>| value.and_then(Value::as_u64).is_some_and(&is_dropped);
     if dropped(spec.get("healthCheckNodePort")) {
         spec.remove("healthCheckNodePort");
     }
@@ -250,16 +224,8 @@ pub fn with_status(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// The IP addresses in the recorded status of the load balancer.
 pub fn recorded_ips(journal: &Journal) -> Vec<IpAddr> {
     stored::shown(journal.load_balancer.as_ref().and_then(|status| status.get("ingress")))
-}
-
-/// Whether the recorded status may be restored. `of_others` are those of [`recorded_ips`] that other Services show or
-/// have: since the release, the controller of the load balancer may have given them away, and kube-proxy would send
-/// their traffic to the Pods of this Service.
-pub fn may_restore_status(journal: &Journal, of_others: &[IpAddr]) -> bool {
-    !recorded_ips(journal).iter().any(|address| of_others.contains(address))
 }
 
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
@@ -290,16 +256,14 @@ pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Valu
 }
 
 fn restore_source_ranges(service: &mut Value, journal: &Journal) {
-    let allowed = is_load_balancer(service);
     if let Some(ranges) = journal.source_ranges.as_deref()
-        && allowed
+        && is_load_balancer(service)
         && annotation(service, SOURCE_RANGES_ANNOTATION).is_none()
     {
         annotate(service, SOURCE_RANGES_ANNOTATION, Some(ranges));
     }
 }
 
-/// Whether a Service is in the state in which the release of this journal leaves it.
 fn is_released(service: &Value, journal: &Journal) -> bool {
     match journal.release_method {
         ReleaseMethod::ExternalName => {
@@ -329,8 +293,8 @@ fn is_name_of_move(name: Option<&str>, journal: &Journal) -> bool {
 /// as before. The status of another class may be written only by its own controller.
 fn wants_status(service: &Value, journal: &Journal) -> bool {
     let now = service.pointer("/status/loadBalancer").and_then(Value::as_object);
-    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
-    let same_class = class == journal.spec.get("loadBalancerClass").and_then(Value::as_str);
+    let same_class =
+        text(service, "loadBalancerClass") == journal.spec.get("loadBalancerClass").and_then(Value::as_str);
     // A status that a cloud controller has written meanwhile is newer.
     is_load_balancer(service) && same_class && journal.load_balancer.is_some() && now.is_none_or(Map::is_empty)
 }
@@ -339,15 +303,15 @@ fn is_load_balancer(service: &Value) -> bool {
     text(service, "type") == Some("LoadBalancer")
 }
 
-/// The Service as a request contains it, without field owners, which only the API server knows.
+/// The Service as a request contains it, without field owners, which only the API server knows. They may be most of the
+/// object, so they are not copied.
 pub(crate) fn bare(service: &Value) -> Value {
-    let without = |object: Option<&Map<String, Value>>, field: &str| -> Map<String, Value> {
-        let left = object.into_iter().flatten().filter(|(name, _)| *name != field);
-        left.map(|(name, value)| (name.clone(), value.clone())).collect()
+    let without = |object: Option<&Value>, field: &str| -> Map<String, Value> {
+        let fields = object.and_then(Value::as_object).into_iter().flatten().filter(|(name, _)| *name != field);
+        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
     };
-    let mut bare = without(service.as_object(), "metadata");
-    let metadata = service.get("metadata").and_then(Value::as_object);
-    bare.insert("metadata".into(), without(metadata, "managedFields").into());
+    let mut bare = without(Some(service), "metadata");
+    bare.insert("metadata".into(), without(service.get("metadata"), "managedFields").into());
     bare.into()
 }
 
@@ -366,11 +330,6 @@ fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {
 
 fn annotation<'v>(service: &'v Value, name: &str) -> Option<&'v str> {
     service.get("metadata")?.get("annotations")?.get(name)?.as_str()
-}
-
-/// The value of [`MOVING_ANNOTATION`] for an attempt to move to these addresses.
-fn marker(journal: &Journal, to: &[IpAddr]) -> String {
-    in_moving_annotation(&journal.from, to)
 }
 
 pub(crate) fn annotate(service: &mut Value, name: &str, value: Option<&str>) {

@@ -1,6 +1,5 @@
 //! The temporary Services of a seamless move: their names, whether an object is one of them, and what they contain.
 
-use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
@@ -12,7 +11,7 @@ use siphasher::sip::SipHasher24;
 use crate::journal::{Journal, Plan};
 
 /// The value of the label `app.kubernetes.io/managed-by` on temporary Services.
-pub const MANAGED_BY: &str = "clusterip";
+pub(crate) const MANAGED_BY: &str = "clusterip";
 /// For how many seconds after its record a move may begin the grace period. A later time was not written by a move.
 const MAX_UNTIL_SWAP: i64 = 600;
 
@@ -28,7 +27,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// The value of the label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -46,14 +44,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl Plan {
-    /// The plan of a move of the Service with this namespace and UID.
     pub fn new(namespace: &str, uid: &str, server_namespace: &str, cluster_domain: &str, grace: i64) -> Self {
         let new = Role::New.name(uid);
         Self {
@@ -66,7 +57,6 @@ impl Plan {
         }
     }
 
-    /// The namespace and name of the temporary Service of this role.
     pub fn place<'p>(&'p self, role: Role, journal: &'p Journal) -> (&'p str, &'p str) {
         match role {
             Role::New => (&journal.namespace, &self.new),
@@ -79,7 +69,6 @@ impl Plan {
 /// An object with the name of a temporary Service.
 #[derive(Clone, Copy, Debug)]
 pub enum Temporary<'v> {
-    /// There is none.
     Absent,
     /// It was created by this move, or by an earlier move of the same Service.
     Ours(&'v Value),
@@ -88,7 +77,6 @@ pub enum Temporary<'v> {
 }
 
 impl<'v> Temporary<'v> {
-    /// Classifies the object with the name of the temporary Service of this role.
     pub fn of(object: Option<&'v Value>, role: Role, journal: &Journal) -> Self {
         match object {
             None => Self::Absent,
@@ -102,49 +90,50 @@ impl<'v> Temporary<'v> {
         matches!(self, Self::Ours(_))
     }
 
-    /// Whether the object is ours, and has exactly these addresses.
+    /// Whether it is ours, and has exactly these addresses.
     pub fn is_at(&self, at: &[IpAddr]) -> bool {
         matches!(self, Self::Ours(object) if addresses(object) == at && !is_being_deleted(object))
     }
 
-    /// Whether the object is ours, and has one of these addresses.
+    /// Whether it is ours, and has one of these addresses.
     pub fn has_any(&self, wanted: &[IpAddr]) -> bool {
         matches!(self, Self::Ours(object) if addresses(object).iter().any(|address| wanted.contains(address)))
     }
 
-    /// Whether the object is ours, and has released its address.
+    /// Whether it is ours, and has released its address: it is an `ExternalName` that never resolves.
     pub fn is_released(&self) -> bool {
-        matches!(self, Self::Ours(object) if is_released(object))
+        let Self::Ours(object) = self else { return false };
+        let spec = |field: &str| object.get("spec").and_then(|spec| spec.get(field)?.as_str());
+        spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME)
     }
 }
 
 /// Whether an object was created for this move. Tenants can write such labels and owners too, but only on Services of
 /// their own namespace, and `clusterip` does nothing with these that they could not do.
 fn is_of_move(object: &Value, role: Role, journal: &Journal) -> bool {
-    let label = |key: &str| object.get("metadata")?.get("labels")?.get(key)?.as_str();
-    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let mut owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
     // An owner must be in the same namespace, so `trigger` has none. Its name contains the hash of the UID.
     let is_owned = role == Role::Trigger
-        || owners.into_iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(journal.uid.as_str()));
-    label(TEMPORARY_LABEL) == Some(role.as_str())
-        && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
-        && is_owned
+        || owners.any(|owner| owner.get("uid").and_then(Value::as_str) == Some(journal.uid.as_str()));
+    has_labels_of(object, role) && is_owned
 }
 
 /// Whether a Service looks like a temporary one of any move. Reports leave such Services out. The policy
 /// temporary-services.clusterip-policy.io keeps the label from tenants; without it, they can keep a Service out of
 /// reports, but not from being moved.
 pub fn looks_temporary(service: &Value) -> bool {
-    let metadata = |field: &str| service.get("metadata").and_then(|metadata| metadata.get(field));
-    let label = |key: &str| metadata("labels").and_then(|labels| labels.get(key)).and_then(Value::as_str);
-    let name = metadata("name").and_then(Value::as_str).unwrap_or_default();
+    let name = service.get("metadata").and_then(|metadata| metadata.get("name")?.as_str()).unwrap_or_default();
     let has_name_of = |role: Role| {
         let hash = name.strip_prefix("clusterip-").and_then(|rest| rest.strip_prefix(role.as_str())?.strip_prefix('-'));
         hash.is_some_and(|hash| hash.len() == 10 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
     let mut roles = [Role::New, Role::Old, Role::Trigger].into_iter();
-    let role = roles.find(|role| label(TEMPORARY_LABEL) == Some(role.as_str()));
-    role.is_some_and(has_name_of) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
+    roles.any(|role| has_labels_of(service, role) && has_name_of(role))
+}
+
+fn has_labels_of(service: &Value, role: Role) -> bool {
+    let label = |key: &str| service.get("metadata")?.get("labels")?.get(key)?.as_str();
+    label(TEMPORARY_LABEL) == Some(role.as_str()) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
 }
 
 /// Whether an object is deleted as soon as it has no finalizer any more.
@@ -155,25 +144,22 @@ pub fn is_being_deleted(object: &Value) -> bool {
 /// When the grace period of `old` ends, in seconds since 1970. If the annotation has a time that no move can have
 /// written, the period begins at the time of the record: a user who writes the annotation can't keep the address
 /// longer.
-pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
+pub(crate) fn grace_end(old: &Temporary<'_>, journal: &Journal) -> i64 {
     let written = match old {
-        Temporary::Ours(object) => object
+        Temporary::Ours(old) => old
             .get("metadata")
             .and_then(|metadata| metadata.get("annotations")?.get(SWAPPED_ANNOTATION)?.as_str()?.parse::<i64>().ok()),
         Temporary::Absent | Temporary::Foreign => None,
     };
-    let earliest = journal.recorded_at;
-    let valid = earliest..=earliest.saturating_add(MAX_UNTIL_SWAP);
-    written.filter(|time| valid.contains(time)).unwrap_or(earliest).saturating_add(plan.grace)
+    let valid = journal.recorded_at..=journal.recorded_at.saturating_add(MAX_UNTIL_SWAP);
+    written.filter(|time| valid.contains(time)).unwrap_or(journal.recorded_at).saturating_add(grace(journal))
 }
 
 /// When the grace period has ended in any case, in seconds since 1970.
-pub(crate) fn latest_grace_end(journal: &Journal, plan: &Plan) -> i64 {
-    journal.recorded_at.saturating_add(MAX_UNTIL_SWAP).saturating_add(plan.grace)
+pub(crate) fn latest_grace_end(journal: &Journal) -> i64 {
+    journal.recorded_at.saturating_add(MAX_UNTIL_SWAP).saturating_add(grace(journal))
 }
 
-/// Whether a Service is an `ExternalName` that never resolves.
-fn is_released(service: &Value) -> bool {
-    let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
-    spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME)
+fn grace(journal: &Journal) -> i64 {
+    journal.seamless.as_ref().map_or(0, |plan| plan.grace)
 }

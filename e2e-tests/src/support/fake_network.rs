@@ -1,11 +1,10 @@
 //! A fake network that several agents of one test share, and that records what they do to it.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clusterip_agent::network::{HoldOutcome, Network};
+use clusterip_agent::network::Network;
 use clusterip_failover::assignments::Port;
 use tokio::time::Instant;
 
@@ -92,9 +91,7 @@ impl NodeNetwork {
 }
 
 impl Network for NodeNetwork {
-    type Error = Infallible;
-
-    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> Result<HoldOutcome, Infallible> {
+    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> anyhow::Result<bool> {
         let now = Instant::now();
         let mut state = self.network.lock();
         let nodes = state.held.entry(address).or_default();
@@ -104,7 +101,7 @@ impl Network for NodeNetwork {
         });
         let hold = Hold { until, ports: ports.clone() };
         let before = nodes.insert(self.name.clone(), hold).filter(|hold| now < hold.until);
-        let held = if before.is_some() { HoldOutcome::Kept } else { HoldOutcome::Added };
+        let is_added = before.is_none();
         let change = match before {
             Some(hold) if hold.ports == *ports => None,
             Some(_) => Some(Change::Ports(ports.clone())),
@@ -112,10 +109,10 @@ impl Network for NodeNetwork {
         };
         state.log.extend(change.map(|change| self.event(address, change)));
         state.conflicts.extend(conflict);
-        Ok(held)
+        Ok(is_added)
     }
 
-    async fn release(&self, address: IpAddr) -> Result<(), Infallible> {
+    async fn release(&self, address: IpAddr) -> anyhow::Result<()> {
         let now = Instant::now();
         let mut state = self.network.lock();
         let before = state.held.get_mut(&address).and_then(|nodes| nodes.remove(&self.name));
@@ -124,7 +121,7 @@ impl Network for NodeNetwork {
         Ok(())
     }
 
-    async fn announce(&self, address: IpAddr) -> Result<(), Infallible> {
+    async fn announce(&self, address: IpAddr) -> anyhow::Result<()> {
         self.network.lock().log.push(self.event(address, Change::Announced));
         Ok(())
     }

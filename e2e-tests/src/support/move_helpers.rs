@@ -10,11 +10,9 @@ use clusterip::services::mover::{Limits, MoveOrder, Mover};
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_moves::outcome::{Outcome, Unmoved};
-use clusterip_moves::step::TargetAddresses;
-use futures::future::{BoxFuture, ready};
+use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use kube::Client;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
@@ -38,32 +36,27 @@ pub fn fresh() -> [IpAddr; 2] {
 pub struct These(pub Vec<Vec<IpAddr>>);
 
 impl Targets for These {
-    fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
-        let next = self.0.iter().find(|target| target.iter().all(|address| !refused.contains(address))).cloned();
-        Box::pin(ready(next))
+    async fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>> {
+        self.0.iter().find(|target| target.iter().all(|address| !refused.contains(address))).cloned()
     }
 
-    fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool> {
-        Box::pin(ready(self.0.iter().any(|target| target == addresses)))
+    async fn fits(&self, addresses: &[IpAddr]) -> bool {
+        self.0.iter().any(|target| target == addresses)
     }
 
-    fn last_resort<'a>(&'a self, _: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>> {
-        Box::pin(ready(Some(TargetAddresses::AnyFree)))
+    async fn last_resort(&self, _: &[Family]) -> Option<Vec<IpAddr>> {
+        Some(Vec::new())
     }
 
-    fn check_update<'a>(&'a self, _: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(ready(Ok(())))
+    async fn check_update(&self, _: &Value, _: &Value) -> Result<(), String> {
+        Ok(())
     }
 
     fn is_reachable(&self, _: &[Value]) -> bool {
         true
     }
 
-    fn of_others<'a>(&'a self, _: &'a Value, _: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>> {
-        Box::pin(async { Vec::new() })
-    }
-
-    fn may_show(&self, _: &Map<String, Value>) -> bool {
+    async fn may_show(&self, _: &Value, _: &[IpAddr]) -> bool {
         true
     }
 }
@@ -78,12 +71,14 @@ pub fn mover(client: Client) -> Mover {
 
 /// A mover with these limits.
 pub fn mover_with(client: Client, limits: Limits) -> Mover {
-    Mover::with_limits(client, RECORDS, limits)
+    let mut mover = mover(client);
+    mover.limits = limits;
+    mover
 }
 
 /// Resumes the recorded move of this Service.
 pub async fn resume(mover: &Mover, service: &Value, targets: &These) -> Outcome {
-    match mover.records().get(service["metadata"]["uid"].as_str().unwrap()).await.unwrap() {
+    match mover.records.get(service["metadata"]["uid"].as_str().unwrap(), Size::Large).await.unwrap() {
         Some(journal) => mover.resume(&journal, targets).await.unwrap(),
         None => Outcome::Unmoved(Unmoved::NotMoving),
     }
@@ -92,7 +87,7 @@ pub async fn resume(mover: &Mover, service: &Value, targets: &These) -> Outcome 
 /// Whether there is a record of a move of this Service.
 pub async fn is_recorded(client: &Client, service: &Value) -> bool {
     let uid = service["metadata"]["uid"].as_str().unwrap();
-    mover(client.clone()).records().get(uid).await.unwrap().is_some()
+    mover(client.clone()).records.get(uid, Size::Large).await.unwrap().is_some()
 }
 
 /// An order to move this Service.

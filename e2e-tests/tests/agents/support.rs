@@ -125,7 +125,7 @@ impl Agents {
             metrics: AgentMetrics::default(),
         };
         let (stop, stopped) = oneshot::channel();
-        let (health, seen) = watch::channel(Health::new());
+        let (health, seen) = watch::channel(Health::default());
         let pause = Pause::default();
         let work = agent.run(health, async { stopped.await.unwrap() });
         let task = tokio::spawn(pause.clone().of(work));

@@ -42,7 +42,7 @@ async fn service_with_an_external_address_from_before_the_fence_is_moved() {
         calls.push(Call { request: format!("{name}: a label"), outcome: changed, expected: "allowed" });
         let service = send(&admin, Method::GET, &path(&namespace, name), &Value::Null).await.unwrap();
         let to = [format!("172.21.13.{}", 121 + nth).parse().unwrap()];
-        let moved = mover(admin.clone()).start(&order(&service, &to), &These(vec![])).await;
+        let moved = mover(admin.clone()).start(&order(&service, &to), None, &These(vec![])).await;
         let now = stored(&admin, &namespace, name).await.unwrap();
         let outcome = match moved {
             Ok(Outcome::Moved { .. }) => "moved".to_owned(),

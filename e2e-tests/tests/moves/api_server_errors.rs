@@ -34,7 +34,7 @@ async fn api_server_faults_are_retried() {
                 .await
                 .unwrap();
             let gate = proxy.on_nth(0, 2, is_step(&namespace, &name, at), what.clone());
-            let outcome = mover(proxy.client()).start(&order(&before, &[to]), &These(vec![])).await;
+            let outcome = mover(proxy.client()).start(&order(&before, &[to]), None, &These(vec![])).await;
             assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
             assert!(gate.count() > 0, "{name}: the fault did not occur");
             assert_eq!(but_addresses(&again(&client, &before).await), but_addresses(&before), "{name}");
@@ -50,7 +50,7 @@ async fn forbidden_target_keeps_the_old_address() {
     let proxy = Proxy::start(plane).await;
     let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
     proxy.on(is_step(&namespace, "web", "assign"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
-    let outcome = mover(proxy.client()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap();
+    let outcome = mover(proxy.client()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap();
     assert!(matches!(&outcome, Outcome::Kept { notes, .. } if notes.len() == 1), "{outcome}");
     let after = again(&client, &before).await;
     assert_eq!((addresses(&after), but_addresses(&after)), (addresses(&before), but_addresses(&before)));

@@ -49,7 +49,7 @@ async fn manifest_applied_during_a_move_leaves_a_service_without_differences() {
             gate.release();
         };
         let (order, targets) = (order(&before, &[to]), These(vec![]));
-        let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
         let after = again(&client, &before).await;
         match outcome.unwrap() {
             Outcome::Overtaken { now, .. } if ends_the_move => assert_eq!(now, addresses(&after), "{name}"),

@@ -52,7 +52,7 @@ async fn service_is_read_again_only_if_it_has_changed() {
         let gate = proxy.on(move |seen| seen.method == Method::GET && seen.path == at, Fault::PauseBefore);
         gate.release();
         let moving = mover(proxy.client());
-        let outcome = moving.start_from(before.clone(), &order(&before, &[to]), &These(vec![])).await.unwrap();
+        let outcome = moving.start(&order(&before, &[to]), Some(before.clone()), &These(vec![])).await.unwrap();
         let after = stored(&client, &namespace, name).await;
         if moves {
             let after = after.unwrap();
@@ -75,12 +75,15 @@ async fn service_is_read_again_only_if_it_has_changed() {
     plane.kubectl_with(&["apply", "--server-side", "-f", "-"], &chosen.to_string()).await.ok();
     let expected = again(&client, &before).await;
     let elsewhere = order(&before, &fresh()[..1]);
-    let outcome = mover(client.clone()).start_from(before.clone(), &elsewhere, &These(vec![])).await.unwrap();
-    assert_eq!((outcome, again(&client, &before).await), (Outcome::Unmoved(Unmoved::SetByHand), expected));
+    let outcome = mover(client.clone()).start(&elsewhere, Some(before.clone()), &These(vec![])).await.unwrap();
+    assert_eq!(
+        (outcome, again(&client, &before).await),
+        (Outcome::Unmoved(Unmoved::Unfit("its address was set by hand meanwhile")), expected)
+    );
     let kept = create(&client, &namespace, "kept", json!({"ports": ports})).await;
     let mut another = order(&kept, &fresh()[..1]);
     another.uid = "another".to_owned();
-    let outcome = mover(client.clone()).start_from(kept.clone(), &another, &These(vec![])).await.unwrap();
+    let outcome = mover(client.clone()).start(&another, Some(kept.clone()), &These(vec![])).await.unwrap();
     assert_eq!((outcome, again(&client, &kept).await), (Outcome::Unmoved(Unmoved::Gone), kept));
 }
 
@@ -158,7 +161,7 @@ async fn changes_are_kept(client: &Client, namespace: &str, proxy: &Proxy) {
                 gate.release();
             };
             let (order, targets) = (order(&before, &[to]), These(vec![]));
-            let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+            let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
             assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
             let after = again(client, &before).await;
 
@@ -225,7 +228,7 @@ async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
             left
         };
         let (order, targets) = (order(&before, &[to]), These(vec![]));
-        let (outcome, left) = tokio::join!(moving.start(&order, &targets), disturb);
+        let (outcome, left) = tokio::join!(moving.start(&order, None, &targets), disturb);
         let outcome = outcome.unwrap();
         let after = stored(client, namespace, name).await;
         match (expected, outcome, &after) {
@@ -265,7 +268,7 @@ async fn load_balancer_restored_by_others_keeps_its_source_ranges() {
         gate.release();
     };
     let (order, targets) = (order(&before, &fresh()[..1]), These(vec![]));
-    let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+    let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
     assert!(matches!(outcome, Ok(Outcome::Overtaken { .. })), "{outcome:?}");
     assert_eq!(again(&client, &before).await["spec"]["loadBalancerSourceRanges"], json!(["10.0.0.0/8"]));
 }

@@ -57,7 +57,8 @@ async fn forged_journal_is_ignored() {
             create(&client, &namespace, &name, spec.clone()).await;
             let annotations = json!({"metadata": {"annotations": {MOVING_ANNOTATION: text}}});
             let before = patch(&client, &namespace, &name, annotations).await;
-            let ordered = mover(client.clone()).start(&order(&before, &[forged]), &These(vec![vec![forged]])).await;
+            let ordered =
+                mover(client.clone()).start(&order(&before, &[forged]), None, &These(vec![vec![forged]])).await;
             assert_eq!(ordered.unwrap(), Outcome::Unmoved(Unmoved::NotRecorded), "{name}");
             assert_eq!(again(&client, &before).await, before, "{name}");
             assert!(!is_recorded(&client, &before).await, "{name}");
@@ -84,7 +85,7 @@ async fn record_is_deleted_when_its_move_ends() {
         gate.release();
         (recorded, released)
     };
-    let (outcome, (recorded, released)) = tokio::join!(moving.start(&order, &targets), watch);
+    let (outcome, (recorded, released)) = tokio::join!(moving.start(&order, None, &targets), watch);
     assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]));
     assert!(recorded, "while the Service has no address");
     assert!(!is_recorded(&client, &before).await, "afterwards");
@@ -93,6 +94,6 @@ async fn record_is_deleted_when_its_move_ends() {
     let replay =
         json!({"metadata": {"annotations": marker}, "spec": {"type": "ExternalName", "externalName": MOVING_NAME}});
     let replayed = patch(&client, &namespace, "web", replay).await;
-    let outcome = mover(client.clone()).start(&order, &targets).await.unwrap();
+    let outcome = mover(client.clone()).start(&order, None, &targets).await.unwrap();
     assert_eq!((outcome, again(&client, &before).await), (Outcome::Unmoved(Unmoved::NotRecorded), replayed));
 }

@@ -16,7 +16,7 @@ pub fn moved(from: &[IpAddr], to: &[IpAddr]) -> Outcome {
 
 /// Moves a Service, which must succeed, and returns the moved Service.
 pub async fn move_to(client: &Client, service: &Value, to: &[IpAddr]) -> Value {
-    let outcome = mover(client.clone()).start(&order(service, to), &These(vec![])).await.unwrap();
+    let outcome = mover(client.clone()).start(&order(service, to), None, &These(vec![])).await.unwrap();
     assert_eq!(outcome, moved(&addresses(service), to));
     again(client, service).await
 }

@@ -58,7 +58,7 @@ async fn next_target_is_used_if_one_is_taken() {
             take(taken_meanwhile).await;
             gate.release();
         };
-        let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
         let after = again(&client, &before).await;
         let at = addresses(&after);
         let is = match outcome.unwrap() {
@@ -98,7 +98,7 @@ async fn taken_second_address_is_replaced() {
             create(&client, &namespace, &format!("{name}-thief"), spec).await;
             gate.release();
         };
-        let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
         let after = again(&client, &before).await;
         assert_eq!(addresses(&after), [two, second], "{name}: {outcome:?}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
@@ -123,7 +123,7 @@ async fn taken_first_address_is_replaced_and_the_second_stays() {
         create(&client, &namespace, "thief", json!({"clusterIP": first, "ports": ports})).await;
         gate.release();
     };
-    let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+    let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
     let after = again(&client, &before).await;
     // The API server allocates the addresses of the two families one after the other, in either order. If it allocated
     // the second before it refused the first, it does not release it for a minute. Then only other addresses are
@@ -166,7 +166,7 @@ async fn taken_node_port_is_replaced_after_a_wait() {
             later.release();
         };
         let (order, targets) = (order(&before, &[to]), These(vec![]));
-        let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
+        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
         let outcome = outcome.unwrap();
         let mut after = again(&client, &before).await;
         assert_eq!(addresses(&after), [to], "{name}");

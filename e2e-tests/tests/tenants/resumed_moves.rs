@@ -61,7 +61,7 @@ async fn move_that_the_policy_refuses_gets_no_address_of_another_pool() {
         let to = IpAddr::from([172, 21, 1, 100 + nth as u8]);
         let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
         let (leader, ordered) = (Mover::new(proxy.client(), "clusterip-policy"), order(before, &[to]));
-        let task = tokio::spawn(async move { leader.start(&ordered, &These(vec![])).await });
+        let task = tokio::spawn(async move { leader.start(&ordered, None, &These(vec![])).await });
         gate.arrived().await;
         task.abort();
         gate.discard();

@@ -442,7 +442,7 @@ async fn agents_take_over_from_a_dead_agent() {
             metrics: AgentMetrics::default(),
         };
         let (stop, stopped) = oneshot::channel::<()>();
-        let (health, _seen) = watch::channel(Health::new());
+        let (health, _seen) = watch::channel(Health::default());
         let work = agent.run(health, async {
             let _ = stopped.await;
         });

@@ -1,20 +1,18 @@
 //! Announces to the neighbours that an address is on this node.
 //!
-//! - **IPv4**: two gratuitous ARP packets to all hosts. The first is the announcement of RFC 5227: a *request* for the
-//!   address from the address, with the target hardware address zero. The second is the *reply* form of RFC 5944 (4.6),
-//!   which also has the own hardware address as the target. Both are sent because some hosts and switches learn from
-//!   requests only, and others from replies only.
+//! - **IPv4**: two gratuitous ARP packets to all hosts, the request of RFC 5227 and the reply of RFC 5944 (4.6): some
+//!   hosts and switches learn from requests only, and others from replies only.
 //! - **IPv6**: one unsolicited neighbour advertisement (RFC 4861, 7.2.6) to all nodes. It has the override flag,
 //!   without which a neighbour keeps its entry, and the router flag if the interface forwards: without it, a neighbour
 //!   that uses this node as a router would remove it from its list of routers.
 //!
-//! Each call sends them once. Frames can get lost: RFC 5227 asks for two announcements, RFC 4861 for up to three
-//! advertisements, seconds apart. So a caller repeats the announcement after a while.
+//! Frames can get lost, so a caller repeats the announcement after seconds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::{fs, io};
 
+use anyhow::{Result, anyhow};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, sendto, socket};
 use smoltcp::phy::ChecksumCapabilities;
@@ -23,10 +21,9 @@ use smoltcp::wire::{
     Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
 };
 
-use super::interface::{Error, Interface, Result, remedy};
+use super::interface::{Interface, NoInterface, not_ethernet, remedy};
 
-/// Sends announcements in the network namespace in which it was opened. Keep it open, because closing the socket
-/// takes the kernel milliseconds.
+/// Keep it open, because closing the socket takes the kernel milliseconds.
 #[derive(Debug)]
 pub struct Announcer {
     socket: OwnedFd,
@@ -37,27 +34,22 @@ impl Announcer {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol the socket receives nothing, so no task needs to read it.
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|reason| {
-            let remedy = remedy(reason, "CAP_NET_RAW");
-            Error::other(format!("can't open a packet socket: {}{remedy}", io::Error::from(reason)))
+            anyhow!("can't open a packet socket: {}{}", io::Error::from(reason), remedy(reason, "CAP_NET_RAW"))
         })?;
         Ok(Self { socket })
     }
 
-    /// Announces to all neighbours that `address` is at the interface. The hardware address is read on each call,
-    /// because that of a bond can change.
-    ///
-    /// # Errors
-    /// If the interface is gone or down, is not an Ethernet interface, or accepts no more frames now.
+    /// Reads the hardware address on each call, because that of a bond can change.
     pub fn announce(&self, interface: &Interface, address: IpAddr) -> Result<()> {
         let refused = |reason: nix::Error| {
-            let (interface, reason) = (interface.name(), io::Error::from(reason));
-            Error::other(format!("can't announce {address} on interface {interface}: {reason}"))
+            let (interface, reason) = (&interface.name, io::Error::from(reason));
+            anyhow!("can't announce {address} on interface {interface}: {reason}")
         };
-        let link = link(interface).map_err(refused)?.ok_or_else(|| Error::NoInterface(interface.name().to_owned()))?;
-        let hardware = EthernetAddress(link.addr().ok_or_else(|| Error::not_ethernet(interface.name()))?);
+        let link = link(interface).map_err(refused)?.ok_or_else(|| NoInterface(interface.name.clone()))?;
+        let hardware = EthernetAddress(link.addr().ok_or_else(|| not_ethernet(&interface.name))?);
         let frames = match address {
             IpAddr::V4(address) => arp(hardware, address),
-            IpAddr::V6(address) => vec![neighbour_advertisement(hardware, address, forwards(interface.name()))],
+            IpAddr::V6(address) => vec![neighbour_advertisement(hardware, address, forwards(&interface.name))],
         };
         for frame in frames {
             sendto(self.socket.as_raw_fd(), &frame, &link, MsgFlags::empty()).map_err(refused)?;
@@ -66,11 +58,11 @@ impl Announcer {
     }
 }
 
-/// The link address of the interface, which contains its hardware address; `None` if the interface is gone.
+/// The link address of the interface; `None` if it is gone.
 fn link(interface: &Interface) -> nix::Result<Option<LinkAddr>> {
     Ok(getifaddrs()?
         .filter_map(|entry| entry.address.as_ref().and_then(|address| address.as_link_addr().copied()))
-        .find(|link| u32::try_from(link.ifindex()) == Ok(interface.index())))
+        .find(|link| u32::try_from(link.ifindex()) == Ok(interface.index)))
 }
 
 /// Whether the interface forwards IPv6, so that its neighbours may use it as a router.
@@ -78,7 +70,6 @@ fn forwards(interface: &str) -> bool {
     fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{interface}/forwarding")).is_ok_and(|text| text.trim() != "0")
 }
 
-/// The announcement of RFC 5227 and its reply form.
 fn arp(hardware: EthernetAddress, address: Ipv4Addr) -> Vec<Vec<u8>> {
     let forms = [(ArpOperation::Request, EthernetAddress([0; 6])), (ArpOperation::Reply, hardware)];
     let frame = |(operation, target)| {
@@ -101,7 +92,6 @@ fn arp(hardware: EthernetAddress, address: Ipv4Addr) -> Vec<Vec<u8>> {
 }
 
 fn neighbour_advertisement(hardware: EthernetAddress, address: Ipv6Addr, router: bool) -> Vec<u8> {
-    /// The multicast address of all nodes of a link, and its hardware address.
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     const ALL_NODES_HARDWARE: EthernetAddress = EthernetAddress([0x33, 0x33, 0, 0, 0, 1]);
     let flags = match router {

@@ -1,38 +1,29 @@
 //! Filters the packets to the addresses that the node holds.
 //!
-//! The rules are in one table of nftables. A transaction writes the common rules and those of some addresses, so its
-//! size does not depend on how many other addresses the node holds. The table only looks at packets to held addresses,
-//! and accepts
+//! The rules are in one table of nftables, which only looks at packets to held addresses, and accepts
 //! - packets of established connections, and errors about them,
 //! - of ICMP and ICMPv6: echo requests, the errors that a path without state needs, and neighbour discovery (a
 //!   neighbour asks the address itself whether it is still there),
-//! - packets to the ports that are open for the address. Its chain has one rule for each range of ports: before nft 1.1
-//!   a set of ranges would be read back from the kernel in each transaction, and sets of ranges with several fields need
-//!   Linux 5.6.
+//! - packets to the ports that are open for the address, with one rule for each range: before nft 1.1 a set of ranges
+//!   would be read back from the kernel in each transaction.
 //!
 //! It drops all others. It runs before kube-proxy, which translates the address of a Service into that of a Pod in the
-//! hook `prerouting` at the priority of destination NAT, -100; after that, the original address and port of a packet
-//! are no longer known. At -150 connections are tracked already (-200) and packets are reassembled (-400). Later hooks
-//! do not see the packets that are dropped here, whether they are for the node or to be forwarded. The table also sees
-//! the packets that the node sends to itself.
+//! hook `prerouting` at -100. At -150 connections are tracked already (-200) and packets are reassembled (-400).
 //!
 //! A packet that still has the held address in the hook `input` was not translated: kube-proxy does not serve its port,
 //! or not yet. It would reach a process of the node itself, such as the kubelet, so it is dropped, unless it is a reply
 //! to a process that uses the held address. This happens after IPVS has taken its packets (98 and 99 in `input`).
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::process::{Output, Stdio};
 
+use anyhow::{Result, anyhow};
 use clusterip_failover::assignments::{Port, Protocol};
-
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-
-use super::interface::{Error, Result};
 
 pub type PortRange = (Protocol, RangeInclusive<u16>);
 
@@ -60,88 +51,70 @@ fn name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// A table of nftables of the family inet that only this process uses.
-#[derive(Clone, Debug)]
-pub struct Firewall {
-    table: String,
+/// The table of nftables, of the family inet, that only this process uses.
+const TABLE: &str = "clusterip_external";
+
+/// Opens exactly these ports of each address, or for `None`, stops filtering its packets. Other addresses keep their
+/// rules. A call that is dropped takes effect as a whole or not at all.
+pub async fn write(addresses: &BTreeMap<IpAddr, Option<Vec<PortRange>>>) -> Result<()> {
+    apply("write", transaction(addresses)).await
 }
 
-impl Firewall {
-    /// A table with this name. No other program may use the name.
-    #[must_use]
-    pub fn new(table: impl Into<String>) -> Self {
-        Self { table: table.into() }
-    }
+pub async fn remove() -> Result<()> {
+    // Only an existing table can be deleted, so it is added first.
+    apply("remove", format!("add table inet {TABLE}\ndelete table inet {TABLE}\n")).await
+}
 
-    /// Opens exactly these ports of each address, or for `None`, stops filtering its packets. Other addresses keep
-    /// their rules. The table is created if it does not exist.
-    ///
-    /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
-    pub async fn write(&self, addresses: &BTreeMap<IpAddr, Option<Vec<PortRange>>>) -> Result<()> {
-        self.apply("write", self.transaction(addresses)).await
+async fn apply(verb: &'static str, transaction: String) -> Result<()> {
+    let failed = |reason: String| anyhow!("can't {verb} table inet {TABLE}: {reason}");
+    let output = nft(&transaction).await.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => failed("the program nft is missing: install the package nftables".to_owned()),
+        _ => failed(format!("nft: {error}")),
+    })?;
+    if output.status.success() {
+        return Ok(());
     }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // The lines after the first repeat the command.
+    let first = stderr.lines().next().unwrap_or("no error message");
+    let remedy = if first.contains("Operation not permitted") { ": CAP_NET_ADMIN is needed" } else { "" };
+    Err(failed(format!("nft: {first}{remedy}")))
+}
 
-    /// Removes the table, if it exists.
-    pub async fn remove(&self) -> Result<()> {
-        // Only an existing table can be deleted, so it is added first.
-        self.apply("remove", format!("add table inet {0}\ndelete table inet {0}\n", self.table)).await
+/// The transaction of [`write`]. It has the same result whatever the table contains before: each object is added before
+/// it is used or deleted, and a chain is emptied before rules are added.
+fn transaction(addresses: &BTreeMap<IpAddr, Option<Vec<PortRange>>>) -> String {
+    let mut text = format!("table inet {TABLE} {{\n{OBJECTS}}}\n");
+    for chain in ["held", "local", "prerouting", "input"] {
+        text += &format!("flush chain inet {TABLE} {chain}\n");
     }
-
-    async fn apply(&self, verb: &'static str, transaction: String) -> Result<()> {
-        let failed = |reason: String| Error::other(format!("can't {verb} table inet {}: {reason}", self.table));
-        let output = nft(&transaction).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => failed("the program nft is missing: install the package nftables".to_owned()),
-            _ => failed(format!("nft: {error}")),
-        })?;
-        if output.status.success() {
-            return Ok(());
+    text += &format!("table inet {TABLE} {{\n{RULES}}}\n");
+    for (address, ranges) in addresses {
+        let family = if address.is_ipv4() { '4' } else { '6' };
+        // A name has no colons.
+        let chain = format!("ports-{address}").replace(':', "-");
+        let elements =
+            [format!("held{family} {{ {address} }}"), format!("ports{family} {{ {address} : jump {chain} }}")];
+        text += &format!("add chain inet {TABLE} {chain}\nflush chain inet {TABLE} {chain}\n");
+        for (protocol, range) in ranges.iter().flatten() {
+            let (name, start, end) = (name(*protocol), range.start(), range.end());
+            let ports = if start == end { start.to_string() } else { format!("{start}-{end}") };
+            text += &format!("add rule inet {TABLE} {chain} {name} dport {ports} accept\n");
         }
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        // The lines after the first repeat the command.
-        let first = stderr.lines().next().unwrap_or("no error message");
-        let remedy = if first.contains("Operation not permitted") { ": CAP_NET_ADMIN is needed" } else { "" };
-        Err(failed(format!("nft: {first}{remedy}")))
-    }
-
-    /// The transaction of [`Self::write`]. It has the same result whatever the table contains before: each object is
-    /// added before it is used or deleted, and a chain is emptied before rules are added.
-    fn transaction(&self, addresses: &BTreeMap<IpAddr, Option<Vec<PortRange>>>) -> String {
-        let table = &self.table;
-        let mut text = format!("table inet {table} {{\n{OBJECTS}}}\n");
-        for chain in ["held", "local", "prerouting", "input"] {
-            text += &format!("flush chain inet {table} {chain}\n");
-        }
-        text += &format!("table inet {table} {{\n{RULES}}}\n");
-        for (address, ranges) in addresses {
-            let family = if address.is_ipv4() { '4' } else { '6' };
-            // A name has no colons.
-            let chain = format!("ports-{address}").replace(':', "-");
-            let elements =
-                [format!("held{family} {{ {address} }}"), format!("ports{family} {{ {address} : jump {chain} }}")];
-            text += &format!("add chain inet {table} {chain}\nflush chain inet {table} {chain}\n");
-            for (protocol, range) in ranges.iter().flatten() {
-                let (name, start, end) = (name(*protocol), range.start(), range.end());
-                let _ = match start == end {
-                    true => writeln!(text, "add rule inet {table} {chain} {name} dport {start} accept"),
-                    false => writeln!(text, "add rule inet {table} {chain} {name} dport {start}-{end} accept"),
-                };
-            }
+        let verbs: &[&str] = if ranges.is_none() { &["add", "delete"] } else { &["add"] };
+        for verb in verbs {
             for element in &elements {
-                text += &format!("add element inet {table} {element}\n");
-            }
-            if ranges.is_none() {
-                for element in &elements {
-                    text += &format!("delete element inet {table} {element}\n");
-                }
-                text += &format!("delete chain inet {table} {chain}\n");
+                text += &format!("{verb} element inet {TABLE} {element}\n");
             }
         }
-        text
+        if ranges.is_none() {
+            text += &format!("delete chain inet {TABLE} {chain}\n");
+        }
     }
+    text
 }
 
-/// The objects of the table. `held` filters the packets to held addresses before their translation, and `local` those
-/// that were not translated.
+/// `held` filters the packets to held addresses before their translation, and `local` those that were not translated.
 const OBJECTS: &str = "
     set held4 { type ipv4_addr; }
     set held6 { type ipv6_addr; }

@@ -1,10 +1,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use clusterip_cluster::metrics::{Exposition, ScrapeLock};
 use clusterip_failover::assignments::{Port, Protocol};
 
 use super::*;
-use crate::agent_metrics::ExposedMetrics;
 
 /// A network that records the calls, and fails those that the test lists.
 #[derive(Default)]
@@ -13,10 +13,6 @@ struct FakeNetwork {
     failures: Mutex<VecDeque<&'static str>>,
     there: Mutex<bool>,
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("injected failure")]
-struct InjectedFailure;
 
 impl FakeNetwork {
     fn is_next(&self, what: &'static str) -> bool {
@@ -28,29 +24,28 @@ impl FakeNetwork {
         next
     }
 
-    async fn note(&self, what: &'static str, more: String) -> Result<(), InjectedFailure> {
+    async fn note(&self, what: &'static str, more: String) -> anyhow::Result<()> {
         self.asked.lock().unwrap().push(format!("{what}{more}"));
-        if self.is_next(what) { Err(InjectedFailure) } else { Ok(()) }
+        anyhow::ensure!(!self.is_next(what), "injected failure");
+        Ok(())
     }
 }
 
 impl Network for FakeNetwork {
-    type Error = InjectedFailure;
-
-    async fn hold(&self, _: IpAddr, ports: &Arc<[Port]>, _: Instant) -> Result<HoldOutcome, InjectedFailure> {
+    async fn hold(&self, _: IpAddr, ports: &Arc<[Port]>, _: Instant) -> anyhow::Result<bool> {
         self.note("hold", format!(" {:?}", ports.iter().map(|(_, port)| *port).collect::<Vec<_>>())).await?;
         let lost = self.is_next("lost");
         let before = std::mem::replace(&mut *self.there.lock().unwrap(), true);
-        Ok(if before && !lost { HoldOutcome::Kept } else { HoldOutcome::Added })
+        Ok(!before || lost)
     }
 
-    async fn release(&self, _: IpAddr) -> Result<(), InjectedFailure> {
+    async fn release(&self, _: IpAddr) -> anyhow::Result<()> {
         self.note("release", String::new()).await?;
         *self.there.lock().unwrap() = false;
         Ok(())
     }
 
-    async fn announce(&self, _: IpAddr) -> Result<(), InjectedFailure> {
+    async fn announce(&self, _: IpAddr) -> anyhow::Result<()> {
         self.note("announce", String::new()).await
     }
 }
@@ -79,8 +74,8 @@ async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Du
     let network = FakeNetwork { failures: Mutex::new(failures.iter().copied().collect()), ..FakeNetwork::default() };
     let (sender, receiver) = watch::channel(DesiredState::default());
     let (observed, mut seen) = watch::channel(ObservedState::default());
-    let metrics = ExposedMetrics::new();
-    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics.agent);
+    let metrics = AgentMetrics::default();
+    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
     reconciler.pauses = pauses;
     let work = async {
         for PlanStep { desired, call, times } in plans {
@@ -98,7 +93,9 @@ async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Du
         () = reconciler.run() => {}
         () = work => {}
     }
-    let measured = metrics.encode();
+    let mut exposition = Exposition::new(ScrapeLock::default());
+    exposition.add(&metrics);
+    let measured = exposition.encode();
     let of_network = |line: &&str| {
         line.starts_with("clusterip_agent_announcements_total ")
             || line.starts_with("clusterip_agent_network_failures_total{") && !line.ends_with(" 0")
@@ -246,8 +243,8 @@ async fn a_failing_address_is_reported_until_it_is_held() {
     let network = FakeNetwork { failures: Mutex::new(vec!["hold"; 6].into()), ..FakeNetwork::default() };
     let (sender, receiver) = watch::channel(DesiredState::default());
     let (observed, mut seen) = watch::channel(ObservedState::default());
-    let metrics = ExposedMetrics::new();
-    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics.agent);
+    let metrics = AgentMetrics::default();
+    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
     sender.send_replace(desired(1, 80, Instant::now() + Duration::from_secs(600)));
     let work = async {
         let failing = seen.wait_for(|observed| !observed.failing.is_empty()).await.unwrap().clone();

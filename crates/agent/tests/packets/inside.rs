@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clusterip_agent::node_network::{Announcer, Firewall, HoldResult, Interface, PortRange, lenient_arp, ranges};
+use clusterip_agent::node_network::firewall::{self, PortRange, ranges};
+use clusterip_agent::node_network::{Announcer, Interface, lenient_arp};
 use clusterip_failover::assignments::{Port, Protocol};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 /// Runs commands until the input ends.
 pub fn run_commands() {
@@ -20,7 +22,6 @@ pub fn run_commands() {
         runtime: Builder::new_current_thread().enable_all().build().unwrap(),
         interface: None,
         announcer: None,
-        firewall: Firewall::new("clusterip_external"),
         connection: None,
         flooding: Arc::default(),
         received: BTreeMap::new(),
@@ -36,7 +37,6 @@ struct Inside {
     runtime: Runtime,
     interface: Option<Interface>,
     announcer: Option<Announcer>,
-    firewall: Firewall,
     connection: Option<TcpStream>,
     flooding: Arc<AtomicBool>,
     received: BTreeMap<u16, Arc<AtomicU64>>,
@@ -49,26 +49,22 @@ impl Inside {
         Ok(match *words {
             ["find"] => {
                 self.interface = Some(block_on.block_on(Interface::find(None))?);
-                self.interface.as_ref().unwrap().name().to_owned()
+                self.interface.as_ref().unwrap().name.clone()
             }
             ["find", name] => {
                 self.interface = Some(block_on.block_on(Interface::find(Some(name)))?);
-                self.interface.as_ref().unwrap().name().to_owned()
+                self.interface.as_ref().unwrap().name.clone()
             }
             ["hold", address, milliseconds] => {
-                let valid = Duration::from_millis(milliseconds.parse()?);
-                match block_on.block_on(interface().hold(address.parse()?, valid))? {
-                    HoldResult::Added => "added".to_owned(),
-                    HoldResult::Renewed => "renewed".to_owned(),
+                let until = Instant::now() + Duration::from_millis(milliseconds.parse()?);
+                match block_on.block_on(interface().hold(address.parse()?, until))? {
+                    true => "added".to_owned(),
+                    false => "renewed".to_owned(),
                 }
             }
             ["release", address] => {
                 block_on.block_on(interface().release(address.parse()?))?;
                 "released".to_owned()
-            }
-            ["up"] => {
-                block_on.block_on(interface().check_up())?;
-                "up".to_owned()
             }
             ["held"] => format!("{:?}", block_on.block_on(interface().held())?),
             ["announce", address] => {
@@ -78,14 +74,14 @@ impl Inside {
                 self.announcer.as_ref().unwrap().announce(interface(), address.parse()?)?;
                 "announced".to_owned()
             }
-            ["lenient-arp"] => lenient_arp("eth0")?.map_or("strict enough".to_owned(), |lenient| lenient.to_string()),
+            ["lenient-arp"] => lenient_arp("eth0")?.unwrap_or("strict enough".to_owned()),
             ["firewall", ref held @ ..] => {
                 let held = held.iter().map(|held| ports(held)).collect();
-                block_on.block_on(self.firewall.write(&held))?;
+                block_on.block_on(firewall::write(&held))?;
                 "written".to_owned()
             }
             ["remove"] => {
-                block_on.block_on(self.firewall.remove())?;
+                block_on.block_on(firewall::remove())?;
                 "removed".to_owned()
             }
             ["listen", port] => {

@@ -51,27 +51,27 @@ pub fn missing_or_down_interface_is_reported() {
     let node = &network.nodes[0];
     let mut inside = holder(&network, 0);
     let down = "error: interface eth0 or its link is down: it transmits no frames";
-    inside.expect("up", "up");
+    let hold = "hold 10.0.9.100 600000";
+    inside.expect(hold, "renewed");
     node.namespace.ip("link set eth0 down");
-    inside.expect("up", down);
+    inside.expect(hold, down);
     node.namespace.ip("link set eth0 up");
-    until("eth0 to be up", || inside.ask("up"), |answer| answer == "up");
+    until("eth0 to be up", || inside.ask(hold), |answer| answer == "renewed");
     network.unplug(0);
-    until("eth0 to be down", || inside.ask("up"), |answer| answer == down);
+    until("eth0 to be down", || inside.ask(hold), |answer| answer == down);
     network.plug_in(0);
-    until("eth0 to be up", || inside.ask("up"), |answer| answer == "up");
+    until("eth0 to be up", || inside.ask(hold), |answer| answer == "renewed");
     // The new interface counts as another one.
     let gone = "error: interface eth0 does not exist: name one of those that `ip link` lists";
     network.plug_anew(0);
-    for command in ["up", "hold 10.0.9.100 600000", "announce 10.0.9.100"] {
+    for command in [hold, "announce 10.0.9.100"] {
         inside.expect(command, gone);
     }
     // The address was deleted together with the interface.
     inside.expect("release 10.0.9.100", "released");
     inside.expect("find eth0", "eth0");
     inside.expect("held", "[]");
-    inside.expect("hold 10.0.9.100 600000", "added");
-    until("eth0 to be up", || inside.ask("up"), |answer| answer == "up");
+    until("eth0 to be up", || inside.ask(hold), |answer| answer == "added");
 }
 
 pub fn lenient_arp_is_detected() {

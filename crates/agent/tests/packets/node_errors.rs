@@ -11,7 +11,7 @@ pub fn errors_name_the_cause() {
     let absent = |name: &str| format!("error: interface {name} does not exist: name one of those that `ip link` lists");
     let unheld = |address: &str| format!("error: can't hold {address}: it is not the address of a single host");
     let lifetime =
-        |valid: &str| format!("error: can't hold 10.0.9.100 for {valid}: a lifetime is between 1 second and 136 years");
+        |left: u64| format!("error: can't hold 10.0.9.100 for {left} s: a lifetime is between 1 second and 136 years");
     let rows = [
         ("find eth9", absent("eth9")),
         ("find longer-than-any-interface", absent("longer-than-any-interface")),
@@ -28,9 +28,9 @@ pub fn errors_name_the_cause() {
         ("hold 255.255.255.255 9000", unheld("255.255.255.255")),
         ("hold :: 9000", unheld("::")),
         ("hold ff02::9 9000", unheld("ff02::9")),
-        ("hold 10.0.9.100 0", lifetime("0ns")),
-        ("hold 10.0.9.100 999", lifetime("999ms")),
-        ("hold 10.0.9.100 4294967295000", lifetime("4294967295s")),
+        ("hold 10.0.9.100 0", lifetime(0)),
+        ("hold 10.0.9.100 999", lifetime(0)),
+        ("hold 10.0.9.100 4294967297000", lifetime(4_294_967_296)),
         ("held", "[]".to_owned()),
     ];
     for (command, answer) in rows {
@@ -56,6 +56,9 @@ pub fn errors_name_the_cause() {
     node.namespace.ip("link add gone type veth peer name other");
     inside.expect("hold 10.0.9.100 9000", &absent("gone"));
     inside.expect("find gone", "gone");
+    for name in ["gone", "other"] {
+        node.namespace.ip(&format!("link set {name} up"));
+    }
     inside.expect("hold 10.0.9.100 9000", "added");
 }
 

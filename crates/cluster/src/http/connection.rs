@@ -22,12 +22,10 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::repeated_failures::{self, Line};
 
-/// How many connections a server keeps, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// Connections at once. When all are open, a new connection replaces one of the peer that has the most.
     pub most: usize,
-    /// Connections at once from one IP address.
     pub per_peer: usize,
     /// How long a connection may go without a byte read or written.
     pub silence: Duration,

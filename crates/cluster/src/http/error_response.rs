@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 pub struct ErrorResponse(pub StatusCode, pub String);
 
 impl ErrorResponse {
-    /// The response to a request for an unknown path. `paths` are those that the server knows.
     pub fn unknown_path(uri: &Uri, paths: &str) -> Self {
         Self(StatusCode::NOT_FOUND, format!("not found: {:.100} (try {paths})", uri.path()))
     }

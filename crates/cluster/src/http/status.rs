@@ -30,7 +30,6 @@ pub struct Status {
     pub scrapes: Scrapes,
 }
 
-/// How long a text of the metrics is used again.
 const REUSED: Duration = Duration::from_secs(1);
 
 /// Answers requests for the metrics, which need no permission. The text takes as long as the cluster is large: it is

@@ -34,7 +34,6 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Reads the settings and checks them with the Service ranges of the cluster.
     pub async fn start(
         source: SettingsSource,
         mut ranges: watch::Receiver<ServiceRanges>,
@@ -232,15 +231,12 @@ pub async fn report_missing_permissions(
 ) {
     while settings.changed().await.is_ok() {
         let latest = settings.borrow_and_update().settings.clone();
-        match permissions::check(&client, &latest, &duties).await {
-            Ok(_) => {}
-            Err(error) if error.is::<Missing>() => {
-                // One line for each rule, so that it can be copied.
-                error.to_string().lines().for_each(|line| tracing::error!("{line}"));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "can't determine whether the settings in use require more permissions");
-            }
+        let Err(error) = permissions::check(&client, &latest, &duties).await else { continue };
+        if error.is::<Missing>() {
+            // One line for each rule, so that it can be copied.
+            error.to_string().lines().for_each(|line| tracing::error!("{line}"));
+        } else {
+            tracing::warn!(%error, "can't determine whether the settings in use require more permissions");
         }
     }
 }

@@ -120,7 +120,6 @@ fn wrong_names(objects: &[Value]) -> Vec<String> {
     mistakes
 }
 
-/// The mistake of an object, with the object and the reason; `None` if it can be used.
 fn mistake(object: &Value, compiled: &Compilation, is_cluster_known: bool) -> Option<String> {
     let key = ObjectKey::of(object)?;
     let state = compiled.states.get(&key)?;

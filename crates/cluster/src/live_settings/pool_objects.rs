@@ -43,9 +43,14 @@ pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
 
 /// As [`list`]; none if the definitions of the custom resources are not installed.
 pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
-    match list(client).await {
-        Err(KubeError::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        listed => listed,
+    if_served(list(client).await)
+}
+
+/// What was read; nothing if the API server does not serve the kind.
+fn if_served<T: Default>(read: Result<T, KubeError>) -> Result<T, KubeError> {
+    match read {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(T::default()),
+        read => read,
     }
 }
 
@@ -61,11 +66,8 @@ pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, Kub
 
 /// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
 pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, KubeError> {
-    let found = match Api::<ServiceCIDR>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(found) => found.items,
-        Err(KubeError::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let listed = Api::<ServiceCIDR>::all(client.clone()).list(&ListParams::default()).await;
+    let found = if_served(listed.map(|listed| listed.items))?;
     let objects = found.iter().map(|object| ServiceCidr::read(&json!(object)));
     Ok(ServiceRanges::of_service_cidrs(objects))
 }

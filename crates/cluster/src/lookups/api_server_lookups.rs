@@ -19,8 +19,10 @@ use crate::watch::kinds;
 pub struct ApiServerLookups {
     runtime: Runtime,
     client: Client,
-    answered: Mutex<Vec<(HostCall, Result<Vec<u8>, String>)>>,
+    answered: Mutex<Answered>,
 }
+
+type Answered = Vec<(HostCall, Result<Vec<u8>, String>)>;
 
 impl ApiServerLookups {
     pub fn new(cluster: &ClusterArguments) -> anyhow::Result<Self> {

@@ -16,6 +16,7 @@ use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
@@ -29,6 +30,15 @@ use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
 use crate::watch::kinds::regular;
 use crate::watch::partial_object::PartialObject;
 
+/// What a decision looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// A kind of workload, or an object by its name.
+    pub what: String,
+    pub found: usize,
+}
+
+/// The Service or Node that a decision is about.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub owner: Owner,
@@ -54,6 +64,8 @@ pub struct StoredCluster {
     left: Cell<usize>,
     reserved: RefCell<Vec<IpAddr>>,
     failed_claim: RefCell<Option<String>>,
+    /// The look-ups so far, except those of addresses and blocks, if someone wants to know them.
+    pub asked: RefCell<Option<Vec<Asked>>>,
 }
 
 impl StoredCluster {
@@ -98,6 +110,7 @@ impl StoredCluster {
             left: Cell::new(MAX_STEPS),
             reserved: RefCell::default(),
             failed_claim: RefCell::default(),
+            asked: RefCell::default(),
         }
     }
 
@@ -195,19 +208,6 @@ impl StoredCluster {
     }
 
     /// A copy of what `find` finds, unless it can't be read.
-    fn look_up<T: Clone>(
-        &self,
-        api_version: &str,
-        kind: &str,
-        find: impl for<'s> FnOnce(&'s Snapshot) -> Option<Result<&'s T, &'s TypeMismatch>>,
-    ) -> Result<Option<T>, LookupError> {
-        let snapshot = self.snapshot_with(api_version, kind)?;
-        let found = find(&snapshot).transpose().map(|found| found.cloned());
-        found.map_err(|mismatch| LookupError::Malformed {
-            resource: format!("{api_version}/{kind}"),
-            detail: mismatch.to_string(),
-        })
-    }
 
     fn is_free(&self, address: IpAddr) -> Result<bool, String> {
         if self.all_are_free || self.subject.own.contains(&address) {
@@ -230,6 +230,31 @@ impl StoredCluster {
         let is_own = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
         Ok(is_claimed || (is_kept && self.claims.as_ref().is_some_and(is_own)))
     }
+
+    /// A copy of what `find` finds by this name, unless it can't be read.
+    fn look_up<T: Clone>(
+        &self,
+        api_version: &str,
+        kind: &str,
+        name: &str,
+        find: impl for<'s> FnOnce(&'s Snapshot) -> Option<Result<&'s T, &'s TypeMismatch>>,
+    ) -> Result<Option<T>, LookupError> {
+        let found = self.snapshot_with(api_version, kind).and_then(|snapshot| {
+            let found = find(&snapshot).transpose().map(|found| found.cloned());
+            found.map_err(|mismatch| LookupError::Malformed {
+                resource: format!("{api_version}/{kind}"),
+                detail: mismatch.to_string(),
+            })
+        });
+        self.note(|| format!("{kind} {name}"), usize::from(matches!(found, Ok(Some(_)))));
+        found
+    }
+
+    fn note(&self, what: impl FnOnce() -> String, found: usize) {
+        if let Some(asked) = &mut *self.asked.borrow_mut() {
+            asked.push(Asked { what: what(), found });
+        }
+    }
 }
 
 impl Drop for StoredCluster {
@@ -246,32 +271,39 @@ impl Cluster for StoredCluster {
         lookups: Lookups,
         selector: &Labels,
     ) -> Result<Selected, LookupError> {
-        let snapshot = self.snapshot_with(&kind.api_version, &kind.kind)?;
-        if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
-            let detail = format!("{} is cluster wide, so it has no objects in a namespace", kind.resource());
-            return Err(LookupError::Failed { resource: kind.resource(), detail });
-        }
-        let found = snapshot.selected(kind, namespace, selector, &self.left);
-        found.map_err(|(name, mismatch)| {
-            let detail = format!("{namespace}/{name}: {mismatch}");
-            LookupError::Malformed { resource: kind.resource(), detail }
-        })
+        let selected = self.snapshot_with(&kind.api_version, &kind.kind).and_then(|snapshot| {
+            if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
+                let detail = format!("{} is cluster wide, so it has no objects in a namespace", kind.resource());
+                return Err(LookupError::Failed { resource: kind.resource(), detail });
+            }
+            let found = snapshot.selected(kind, namespace, selector, &self.left);
+            found.map_err(|(name, mismatch)| {
+                let detail = format!("{namespace}/{name}: {mismatch}");
+                LookupError::Malformed { resource: kind.resource(), detail }
+            })
+        });
+        let what = || match lookups {
+            Lookups::Cluster => kind.kind.clone(),
+            Lookups::Namespace => format!("{kind} of namespace {namespace}"),
+        };
+        self.note(what, selected.as_ref().map_or(0, |selected| selected.workloads.len()));
+        selected
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
         let stored =
-            self.look_up("v1", "Namespace", |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))?;
+            self.look_up("v1", "Namespace", name, |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))?;
         let Some(client) = self.client.as_ref().filter(|_| stored.is_none()) else { return Ok(stored) };
         let failed = |detail| LookupError::Failed { resource: format!("v1/Namespace {name}"), detail };
         read_namespace(client, name).map_err(failed)
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        self.look_up("v1", "Node", |snapshot| snapshot.node_labels(name))
+        self.look_up("v1", "Node", name, |snapshot| snapshot.node_labels(name))
     }
 
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        self.look_up("node.k8s.io/v1", "RuntimeClass", |all| all.runtime_class_nodes(name).map(Result::as_ref))
+        self.look_up("node.k8s.io/v1", "RuntimeClass", name, |all| all.runtime_class_nodes(name).map(Result::as_ref))
     }
 
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {

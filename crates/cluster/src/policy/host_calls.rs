@@ -49,17 +49,13 @@ impl HostCall {
     /// Parses a waPC host call. An error if Kubewarden or this host does not offer it.
     pub fn read(binding: &str, namespace: &str, operation: &str, payload: &[u8]) -> Result<Self, String> {
         let unknown = |what, name: &str| Err(format!("unknown {what}: {name}"));
-        if binding != "kubewarden" {
-            return unknown("binding", binding);
-        }
-        if namespace != "kubernetes" {
-            return unknown("namespace", namespace);
-        }
-        let variant = match operation {
-            "list_resources_all" => "KubernetesListResourceAll",
-            "list_resources_by_namespace" => "KubernetesListResourceNamespace",
-            "get_resource" => "KubernetesGetResource",
-            _ => return unknown("operation", operation),
+        let variant = match (binding, namespace, operation) {
+            ("kubewarden", "kubernetes", "list_resources_all") => "KubernetesListResourceAll",
+            ("kubewarden", "kubernetes", "list_resources_by_namespace") => "KubernetesListResourceNamespace",
+            ("kubewarden", "kubernetes", "get_resource") => "KubernetesGetResource",
+            ("kubewarden", "kubernetes", _) => return unknown("operation", operation),
+            ("kubewarden", ..) => return unknown("namespace", namespace),
+            _ => return unknown("binding", binding),
         };
         let named = [b"{\"".as_slice(), variant.as_bytes(), b"\":", payload, b"}"].concat();
         serde_json::from_slice(&named).map_err(|error| format!("{operation}: {error}"))

@@ -23,7 +23,7 @@ impl ServiceRequest<'_> {
             "resource": {"group": "", "version": "v1", "resource": "services"},
             "namespace": object::namespace(object),
             "name": object::name(object),
-            "operation": operation(old),
+            "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
             "userInfo": {"username": username},
             "object": object,
             "oldObject": old,
@@ -32,12 +32,9 @@ impl ServiceRequest<'_> {
     }
 }
 
-fn operation(old: Option<&Value>) -> &'static str {
-    if old.is_some() { "UPDATE" } else { "CREATE" }
-}
-
 /// A request to create a Node, or to update the `old` one, with the fields that the policy reads.
 pub fn node_request(node: &Value, old: Option<&Value>) -> Value {
     let kind = json!({"group": "", "version": "v1", "kind": "Node"});
-    json!({"kind": kind, "operation": operation(old), "object": node, "oldObject": old})
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+    json!({"kind": kind, "operation": operation, "object": node, "oldObject": old})
 }

@@ -64,7 +64,6 @@ pub fn write(exchanges: &[Exchange]) -> String {
     for exchange in exchanges {
         text.push_str("- type: Exchange\n  request: |\n");
         for line in call_yaml(&exchange.call) {
-            // Writing to a string can't fail.
             let _ = writeln!(text, "    {line}");
         }
         let (kind, key, value) = match &exchange.answer {

@@ -1,24 +1,20 @@
-//! Explains why one Service has its address.
+//! Explains why one Service has its address. docs/audit.md describes the fields.
 
-use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService, addresses};
-use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
+use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use clusterip_core::address::Span;
+use clusterip_core::address::Withholding;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
-use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::is_set_by_hand;
-use clusterip_core::settings::{Lookups, Settings};
-use clusterip_core::workload::WorkloadKind;
+use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use clusterip_failover::claims::Owner;
 use clusterip_moves::temporary::is_being_deleted;
@@ -26,9 +22,9 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::{self, ExternalAddress, ExternalUse, Finding, WithheldReason};
+use super::model::{self, ExternalAddress, ExternalUse, Finding};
 use super::services::{self, PlacedService};
-use super::{AuditInput, external, service_findings};
+use super::{AuditInput, external};
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, merge, skip_reason, without_subject};
 use crate::text::joined;
 
@@ -38,15 +34,10 @@ pub(crate) struct Explanation {
     pub namespace: String,
     pub name: String,
     pub addresses: Vec<AddressLocation>,
-    /// Whether a person chose the addresses; `null` if the Service has no address, or if unknown, because the Service
-    /// has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
-    /// What the policy would decide if the Service were created now without an address.
     pub decision: Verdict,
     pub pool: Option<String>,
     pub evidence: Option<Report>,
-    /// What the policy looked up, in order, and how many objects it found. Workloads that the Service does not
-    /// select don't count.
     pub asked: Vec<Asked>,
     pub warnings: Vec<String>,
     pub reason: Option<String>,
@@ -62,39 +53,13 @@ pub(crate) struct AddressLocation {
     pub address: IpAddr,
     pub pool: Option<String>,
     pub range: Option<IpNet>,
-    /// Why the pool never assigns the address; `null` if it may.
-    pub withheld: Option<WithheldReason>,
+    pub withheld: Option<Withholding>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Asked {
-    /// A kind of workload, or an object by its name.
-    pub what: String,
-    pub found: usize,
-}
-
-pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation> {
-    let service = Snapshot::read(&input.cluster.snapshot).service(key)?.clone();
-    let mut why = why(input, service);
-    // The problems of its external addresses depend on the addresses of other Services.
-    let mut found = Vec::new();
-    let all = external::audit(input, &mut found, &mut Vec::new());
-    let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
-    let own = |one: &ExternalUse| one.namespace == key.namespace && one.name == key.name;
-    let addresses = ranges.flat_map(|range| range.addresses);
-    why.external = addresses.filter(|address| address.services.iter().any(own)).collect();
-    found.retain(|finding| {
-        (&finding.namespace, &finding.name) == (&Some(why.namespace.clone()), &Some(why.name.clone()))
-    });
-    why.findings.extend(found);
-    why.findings.sort_by_key(|finding| finding.kind);
-    Some(why)
-}
-
-/// Why `clusterip move` does nothing, if it refuses the settings.
 const REFUSES: &str = "but refuses the settings: they don't fit the Service ranges of the cluster";
 
-fn why(input: &AuditInput<'_>, stored: Arc<StoredService>) -> Explanation {
+pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation> {
+    let stored = Snapshot::read(&input.cluster.snapshot).service(key)?.clone();
     let service = &stored.value();
     let settings = &input.settings.settings;
     let own = addresses(service);
@@ -115,18 +80,30 @@ fn why(input: &AuditInput<'_>, stored: Arc<StoredService>) -> Explanation {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: own.clone(), dry_run: true };
     let cluster = StoredCluster::reserving(&input.cluster.snapshot, subject, settings, &ledger, None);
-    let recording = RecordingCluster { cluster: &cluster, asked: RefCell::default() };
-    let decision = input.settings.worded(decide_value(&request, settings, InUse::default(), &recording));
+    cluster.asked.replace(Some(Vec::new()));
+    let decision = input.settings.worded(decide_value(&request, settings, InUse::default(), &cluster));
+    let asked = cluster.asked.take().unwrap_or_default();
     let placement = Placement::of(settings, service, &decision, &cluster);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
     let placed = PlacedService { service: stored, placement: as_if_free };
-    let mut findings = service_findings::of_service(settings, &placed, &input.cluster.called, input.refused);
+    let mut findings = services::of_service(settings, &placed, &input.cluster.called, input.refused);
     for finding in &mut findings {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
+    let ServiceKey { namespace, name } = key.clone();
+    // The problems of its external addresses depend on the addresses of other Services.
+    let mut of_external = Vec::new();
+    let external = external::audit(input, &mut of_external, &mut Vec::new());
+    let is_own = |one: &ExternalUse| one.namespace == namespace && one.name == name;
+    let pools = external.into_iter().flat_map(|external| external.pools);
+    let external = pools.flat_map(|pool| pool.ranges).flat_map(|range| range.addresses);
+    let external = external.filter(|address| address.services.iter().any(is_own)).collect();
+    of_external
+        .retain(|finding| finding.namespace.as_ref() == Some(&namespace) && finding.name.as_ref() == Some(&name));
+    findings.extend(of_external);
+    findings.sort_by_key(|finding| finding.kind);
     let said = placement.verdict.reason().is_some().then(|| reason(service, &placement, "").to_owned());
-    let ServiceKey { namespace, name } = placed.service.key().clone();
     let callers = input.cluster.called.known_callers(&namespace, &name);
     let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
@@ -137,7 +114,7 @@ fn why(input: &AuditInput<'_>, stored: Arc<StoredService>) -> Explanation {
         None => moves(input, service, &decision, &placement, &callers)
             .unwrap_or_else(|stays| format!("does not move it: {stays}")),
     };
-    Explanation {
+    Some(Explanation {
         namespace,
         name,
         addresses: own.iter().map(|address| location(settings, *address)).collect(),
@@ -146,12 +123,12 @@ fn why(input: &AuditInput<'_>, stored: Arc<StoredService>) -> Explanation {
         pool: placement.pool.clone(),
         evidence: decision.evidence.clone(),
         warnings: decision.cut_warnings(),
-        asked: recording.asked.into_inner(),
+        asked,
         reason: said,
-        external: Vec::new(),
+        external,
         findings,
         moves,
-    }
+    })
 }
 
 fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
@@ -203,69 +180,4 @@ fn moves(
 
 fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
     without_subject(&ServiceKey::of(service), placement.verdict.reason().unwrap_or(otherwise))
-}
-
-/// Records what a decision looks up, except addresses and blocks.
-struct RecordingCluster<'c> {
-    cluster: &'c dyn Cluster,
-    asked: RefCell<Vec<Asked>>,
-}
-
-impl RecordingCluster<'_> {
-    fn one<T>(&self, what: String, found: Result<Option<T>, LookupError>) -> Result<Option<T>, LookupError> {
-        self.asked.borrow_mut().push(Asked { what, found: usize::from(matches!(found, Ok(Some(_)))) });
-        found
-    }
-}
-
-impl Cluster for RecordingCluster<'_> {
-    fn workloads(
-        &self,
-        kind: &WorkloadKind,
-        namespace: &str,
-        lookups: Lookups,
-        selector: &Labels,
-    ) -> Result<Selected, LookupError> {
-        let selected = self.cluster.workloads(kind, namespace, lookups, selector);
-        let what = match lookups {
-            Lookups::Cluster => kind.kind.clone(),
-            Lookups::Namespace => format!("{kind} of namespace {namespace}"),
-        };
-        self.asked
-            .borrow_mut()
-            .push(Asked { what, found: selected.as_ref().map_or(0, |selected| selected.workloads.len()) });
-        selected
-    }
-
-    fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-        self.one(format!("Namespace {name}"), self.cluster.namespace(name))
-    }
-
-    fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        self.one(format!("Node {name}"), self.cluster.node_labels(name))
-    }
-
-    fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        self.one(format!("RuntimeClass {name}"), self.cluster.runtime_class_nodes(name))
-    }
-
-    fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        self.cluster.service_addresses(visit)
-    }
-
-    fn known_used(&self) -> Option<&[Span]> {
-        self.cluster.known_used()
-    }
-
-    fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        self.cluster.external_addresses(visit)
-    }
-
-    fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-        self.cluster.node_blocks(blocks, visit)
-    }
-
-    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
-        self.cluster.reserve(address)
-    }
 }

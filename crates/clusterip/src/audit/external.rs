@@ -1,6 +1,7 @@
 //! Whether Services may have their external addresses, how those of the pools are used and held, and the problems.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
@@ -8,29 +9,26 @@ use clusterip_cluster::external::assignment_builder::{assignments, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::claimed;
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
-use clusterip_core::address::{Family, Span};
+use clusterip_core::address::{Family, Span, Withholding};
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, ExternalSettings};
 use clusterip_failover::assignments::Assignments;
-use clusterip_failover::claims::{HolderClaim, Owner};
+use clusterip_failover::claims::HolderClaim;
 use clusterip_failover::holders::HolderSnapshot;
 use ipnet::IpNet;
 
 use super::AuditInput;
-use super::model::{
-    self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State, WithheldReason,
-};
+use super::model::{self, External, ExternalAddress, ExternalRange, ExternalUse, Finding, Holder, Kind, Pool, State};
 use crate::service_placement::without_subject;
-use crate::text::joined;
+use crate::text::{first_few, joined};
 use crate::usage::{self, Usage};
 
 /// A Service that has external addresses or is to have some.
 pub(super) struct ExternalPlacement {
     service: Arc<StoredService>,
     served: bool,
-    /// The recorded addresses, inside and outside of pools.
     recorded: Vec<IpAddr>,
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     claims: Vec<(&'static str, IpAddr)>,
@@ -70,22 +68,29 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     if settings.pools.is_empty() {
         return None;
     }
-    let placed = place_all(settings, &input.cluster.snapshot);
+    let (placed, others) = (place_all(settings, &input.cluster.snapshot), findings.len());
     let nodes = Snapshot::read(&input.cluster.snapshot).nodes().cloned().collect::<Vec<_>>();
     let by_key: BTreeMap<&ServiceKey, _> = placed.iter().map(|one| (one.service.key(), &one.refused_record)).collect();
     let refusal = &mut |service: &StoredService| by_key.get(service.key()).and_then(|refused| (*refused).clone());
     let (owners, _) = owners(settings, placed.iter().map(|one| Arc::clone(&one.service)), refusal);
     let assigned = assignments(settings, &owners, &nodes);
-    let used = used(settings, &placed, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
+    let used = used(input, &placed);
     for one in &placed {
         of_service(settings, one, findings);
     }
-    of_shared(settings, &used, findings);
+    of_shared(&used, findings);
     match &input.cluster.holders {
-        Ok(holders) => of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
+        Ok(holders) => of_holders(&assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
-    let held = input.cluster.holders.as_ref().ok().map(|holders| held(&assigned, holders));
+    for finding in findings.iter_mut().skip(others) {
+        let pool = finding.addresses.iter().find_map(|address| settings.pool_of(*address));
+        finding.pool = pool.map(|pool| pool.name.clone());
+    }
+    let held = input.cluster.holders.as_ref().ok().map(|holders| {
+        let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
+        living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
+    });
     let pools = settings.pools.iter().map(|pool| Pool {
         name: pool.name.clone(),
         ranges: pool.ranges.iter().map(|span| range(pool, span, &used, held.as_ref())).collect(),
@@ -97,14 +102,10 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
 }
 
 /// The addresses of the pools that are used or in flight. A Service that has an address twice is listed once.
-fn used(
-    settings: &ExternalSettings,
-    placed: &[ExternalPlacement],
-    in_flight: &[(IpAddr, Owner)],
-    holders: Option<&HolderSnapshot>,
-) -> BTreeMap<IpAddr, ExternalAddress> {
+fn used(input: &AuditInput<'_>, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr, ExternalAddress> {
+    let settings = &input.settings.settings.external;
     let unused = |address, state| {
-        let holder = holders.and_then(|holders| holders.holder(address));
+        let holder = input.cluster.holders.as_ref().ok().and_then(|holders| holders.holder(address));
         let holder = holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node });
         ExternalAddress { address, state, services: Vec::new(), holder }
     };
@@ -125,18 +126,13 @@ fn used(
             }
         }
     }
-    for (address, owner) in in_flight {
+    for (address, owner) in &input.cluster.in_flight {
         let (namespace, name) = owner.id();
         let service = ExternalUse { namespace: namespace.into(), name: name.into(), by: "record".to_owned() };
         let in_flight = || ExternalAddress { services: vec![service], ..unused(*address, State::InFlight) };
         used.entry(*address).or_insert_with(in_flight);
     }
     used
-}
-
-fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
-    let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
-    living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
 }
 
 pub fn range(
@@ -152,7 +148,7 @@ pub fn range(
     let in_flight = |address: &ExternalAddress| (address.address, address.state == State::InFlight);
     let usage = Usage::of_addresses(&candidates, addresses.iter().map(in_flight));
     let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
-    let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: WithheldReason::Excluded };
+    let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: Withholding::Excluded };
     ExternalRange {
         range: range.to_string(),
         first: range.first(),
@@ -165,18 +161,14 @@ pub fn range(
 }
 
 fn around(range: &Span) -> IpNet {
-    let (first, last) = range.numbers().into_inner();
-    let differ = first ^ last;
-    let bits = range.family().bits();
-    let length = u32::from(bits) - (u128::BITS - differ.leading_zeros());
-    let length = u8::try_from(length).unwrap_or_default();
-    IpNet::new(range.first(), length).map_or_else(|_| range.first().into(), |net| net.trunc())
+    let first = IpNet::from(range.first());
+    iter::successors(Some(first), IpNet::supernet).find(|net| net.contains(&range.last())).unwrap_or(first)
 }
 
 fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &mut Vec<Finding>) {
     let key = one.service.key();
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, remedy: &str| {
-        findings.push(external_finding(settings, kind, key, addresses, &message, remedy));
+        findings.push(Finding { addresses, ..Finding::of_service(kind, key, &message, remedy) });
     };
     let refused = |how, addresses: &[IpAddr], reason| {
         format!("{} is {how}, and the policy refuses it: {}", joined(addresses, ","), without_subject(key, reason))
@@ -220,37 +212,26 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     }
 }
 
-fn of_shared(settings: &ExternalSettings, used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
-    // A message lists only the first few Services: each of the others has a finding of its own.
-    const SHOWN: usize = 3;
+fn of_shared(used: &BTreeMap<IpAddr, ExternalAddress>, findings: &mut Vec<Finding>) {
     let shared = used.values().filter(|used| used.services.len() > 1);
     for ExternalAddress { address, services, .. } in shared {
         for (index, one) in services.iter().enumerate() {
             let others = services.iter().enumerate().filter(|(other, _)| *other != index);
             let others =
                 others.map(|(_, ExternalUse { namespace, name, by })| format!("Service {namespace}/{name} ({by})"));
-            let mut words: Vec<String> = others.take(SHOWN).collect();
-            if services.len() - 1 > SHOWN {
-                words.push(format!("{} more", services.len() - 1 - SHOWN));
-            }
-            let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
+            let others = first_few(others, |more| format!("{more} more"));
+            let message = format!("{address} is used by it ({}), and also by {others}", one.by);
             let remedy = "let only one of them keep the address: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let key = ServiceKey::new(&one.namespace, &one.name);
-            findings.push(external_finding(settings, Kind::SharedExternal, &key, vec![*address], &message, remedy));
+            let finding = Finding::of_service(Kind::SharedExternal, &key, &message, remedy);
+            findings.push(Finding { addresses: vec![*address], ..finding });
         }
     }
 }
 
-/// Adds the assigned addresses that no living node holds, and the addresses that a node holds although no Service
-/// has them. `nodes` is whether any Node is known.
-fn of_holders(
-    settings: &ExternalSettings,
-    assigned: &Assignments,
-    holders: &HolderSnapshot,
-    nodes: bool,
-    findings: &mut Vec<Finding>,
-) {
+/// Adds the assigned addresses that no living node holds, and those that a node holds although no Service has them.
+fn of_holders(assigned: &Assignments, holders: &HolderSnapshot, nodes: bool, findings: &mut Vec<Finding>) {
     for (address, assignment) in assigned {
         let message = match holders.holder(*address) {
             Some(holder) => match holder.renewal.problem() {
@@ -268,18 +249,15 @@ fn of_holders(
                  the log of the agent says why"
             }
         };
-        let service = &assignment.service;
-        findings.push(external_finding(settings, Kind::NotHeld, service, vec![*address], &message, remedy));
+        let finding = Finding::of_service(Kind::NotHeld, &assignment.service, &message, remedy);
+        findings.push(Finding { addresses: vec![*address], ..finding });
     }
     for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = HolderClaim::lease_name(address);
         let message = format!("{address} is held by it (Lease {lease}), but no Service has it");
         let remedy = "agents give it back within a minute; if no agent runs any more, delete the Lease";
-        findings.push(Finding {
-            addresses: vec![address],
-            pool: pool_name(settings, address),
-            ..Finding::of_node(Kind::IdleClaim, &holder.node, &message, remedy)
-        });
+        let finding = Finding::of_node(Kind::IdleClaim, &holder.node, &message, remedy);
+        findings.push(Finding { addresses: vec![address], ..finding });
     }
 }
 
@@ -293,22 +271,6 @@ fn full(pool: &Pool<ExternalRange>) -> Vec<Finding> {
         Finding::of_pool(Kind::FullExternalPool, name, message, remedy)
     };
     full.iter().map(finding).collect()
-}
-
-fn external_finding(
-    settings: &ExternalSettings,
-    kind: Kind,
-    service: &ServiceKey,
-    addresses: Vec<IpAddr>,
-    message: &str,
-    remedy: &str,
-) -> Finding {
-    let pool = addresses.iter().find_map(|address| pool_name(settings, *address));
-    Finding { pool, addresses, ..Finding::of_service(kind, service, message, remedy) }
-}
-
-fn pool_name(settings: &ExternalSettings, address: IpAddr) -> Option<String> {
-    settings.pool_of(address).map(|pool| pool.name.clone())
 }
 
 fn lies(settings: &ExternalSettings, address: IpAddr) -> String {

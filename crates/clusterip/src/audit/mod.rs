@@ -1,17 +1,10 @@
-//! Audits a cluster: how its addresses and blocks are used, and which problems there are.
-//!
-//! - `services`, `nodes` and `external` decide about all objects of their sort, count addresses and blocks, and
-//!   describe problems; `service_findings` those of Services.
-//! - `source` reads a cluster, a snapshot or watched stores, and [`LiveAudit`] audits the watched stores of a server.
-//! - `misplaced_services` finds misplaced Services for other commands, and `explain` explains the address of one
-//!   Service.
+//! Audits a cluster, which `source` reads: `services`, `nodes` and `external` decide about all objects of their sort, count
+//! addresses and blocks, and describe problems.
 
 pub(crate) mod explain;
 pub mod external;
-pub(crate) mod misplaced_services;
 pub mod model;
 mod nodes;
-pub(crate) mod service_findings;
 pub(crate) mod services;
 pub(crate) mod source;
 
@@ -37,7 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, State};
-use self::services::{AuditCache, PlacedService};
+use self::services::{AuditCache, HALF_MOVED, PlacedService};
 use self::source::AuditedCluster;
 use crate::lease_namespaces::list_leases;
 use crate::service_placement::{Fit, Skip};
@@ -60,19 +53,16 @@ impl AuditInput<'_> {
         let placed = services::place_all(self.settings, &self.cluster.snapshot, cache);
         let settings = &self.settings.settings;
         let used = self.used(&placed);
-        let pools: Vec<Pool> = settings
-            .pools
-            .iter()
-            .map(|pool| Pool {
-                name: pool.name.clone(),
-                ranges: pool.cidrs.iter().map(|cidr| services::range(settings, pool, *cidr, &used)).collect(),
-            })
-            .collect();
-        let of_service = |placed| service_findings::of_service(settings, placed, &self.cluster.called, self.refused);
+        let pools = settings.pools.iter().map(|pool| {
+            let ranges = pool.cidrs.iter().map(|cidr| services::range(settings, pool, *cidr, &used));
+            Pool { name: pool.name.clone(), ranges: ranges.collect() }
+        });
+        let pools: Vec<Pool> = pools.collect();
+        let of_service = |placed| services::of_service(settings, placed, &self.cluster.called, self.refused);
         let mut findings: Vec<Finding> = placed.iter().flat_map(of_service).collect();
-        service_findings::of_pools(self, &pools, &mut findings);
-        findings.extend(service_findings::over_dns(settings, |address| used.contains_key(&address)));
-        findings.extend(service_findings::of_other_webhooks(&self.cluster.called));
+        services::of_pools(self, &pools, &mut findings);
+        findings.extend(services::over_dns(settings, |address| used.contains_key(&address)));
+        findings.extend(services::of_other_webhooks(&self.cluster.called));
         findings.extend(self.objects.iter().filter_map(not_ready));
         let nodes = nodes::audit(settings, &self.cluster.snapshot, &mut findings);
         let mut notes = self.cluster.notes.clone();
@@ -135,8 +125,7 @@ impl AuditInput<'_> {
         reservations.map(audited).collect()
     }
 
-    /// Every address that is used or in flight. A Service has precedence over an address in flight, and that over an
-    /// `IPAddress` object, because it contains more information.
+    /// Every address that is used or in flight. A Service says most about it, and an `IPAddress` object least.
     fn used(&self, placed: &[PlacedService]) -> BTreeMap<IpAddr, Address> {
         let mut used = BTreeMap::new();
         for address in placed.iter().flat_map(of_service) {
@@ -156,14 +145,11 @@ impl AuditInput<'_> {
     }
 }
 
-/// Audits what a server watches.
-///
-/// The first audit decides about every Service. A later audit decides only about the Services for which something has
-/// changed: the Service, an object in its namespace, the nodes, or the settings.
+/// Audits what a server watches. A later audit decides only about the Services for which something has changed.
 pub struct LiveAudit {
     evaluator: Evaluator,
     cache: Mutex<AuditCache>,
-    /// Those of the agents. They are read if the settings have pools of external addresses.
+    /// Those of the agents.
     leases: Api<Lease>,
     /// What the settings were compiled from; `None` if they do not come from objects.
     compilation: watch::Receiver<Option<Arc<Compilation>>>,
@@ -186,15 +172,8 @@ impl LiveAudit {
             true => Ok(HolderSnapshot::default()),
             false => self.holders(),
         };
-        let cluster = AuditedCluster {
-            snapshot: Arc::clone(stores.snapshot()),
-            ranges: stores.service_cidrs().borrow().clone(),
-            in_flight: self.evaluator.ledger().reservations(),
-            reservations: BTreeMap::new(),
-            holders,
-            called: stores.control_plane_services().clone(),
-            notes: stores.lagging(),
-        };
+        let (in_flight, notes) = (self.evaluator.ledger().reservations(), stores.lagging());
+        let cluster = AuditedCluster { in_flight, holders, notes, ..AuditedCluster::of(stores) };
         let objects = self.compilation.borrow().as_ref().map(|compiled| compiled.states.clone()).unwrap_or_default();
         let input = AuditInput { settings: &settings, objects, cluster: &cluster, ledger: true, refused: false };
         // A panic while the cache is locked only loses decisions that are not stored yet.
@@ -222,24 +201,21 @@ fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
 }
 
 fn of_service(placed: &PlacedService) -> Vec<Address> {
-    let (mut state, mut pool, mut evidence, mut by_hand) = (State::Used, None, None, None);
-    match placed.placement.as_ref() {
-        Err(Skip::Unmanaged) => by_hand = is_set_by_hand(&placed.service.value()),
-        Err(Skip::HalfMoved) => {
-            state = State::InFlight;
-            evidence = Some("it looks as if a move has begun and has not ended".to_owned());
-        }
+    let (state, pool, evidence, by_hand) = match placed.placement.as_ref() {
+        Err(Skip::Unmanaged) => (State::Used, None, None, is_set_by_hand(&placed.service.value())),
+        Err(Skip::HalfMoved) => (State::InFlight, None, Some(HALF_MOVED.to_owned()), None),
         Ok(placement) => {
-            if matches!(placement.fit, Fit::Unmatched | Fit::Misplaced) {
-                state = State::Misplaced;
-            }
-            (pool, evidence, by_hand) = (placement.pool.clone(), placement.evidence.clone(), placement.by_hand);
+            let is_misplaced = matches!(placement.fit, Fit::Unmatched | Fit::Misplaced);
+            let state = if is_misplaced { State::Misplaced } else { State::Used };
+            (state, placement.pool.clone(), placement.evidence.clone(), placement.by_hand)
         }
-    }
+    };
     let ServiceKey { namespace, name } = placed.service.key();
-    let bare = |address: &IpAddr| bare(*address, state, namespace, name);
-    let address = |own| Address { pool: pool.clone(), evidence: evidence.clone(), by_hand, ..own };
-    placed.service.addresses().iter().map(bare).map(address).collect()
+    let of_service = |address: &IpAddr| {
+        let bare = bare(*address, state, namespace, name);
+        Address { pool: pool.clone(), evidence: evidence.clone(), by_hand, ..bare }
+    };
+    placed.service.addresses().iter().map(of_service).collect()
 }
 
 fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {

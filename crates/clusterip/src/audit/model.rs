@@ -1,4 +1,4 @@
-//! The result of an audit. `-o json` prints this, and the map is drawn from it.
+//! The result of an audit. `-o json` prints this, and the map is drawn from it. docs/audit.md describes the fields.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,6 @@ pub struct Audit {
     /// By kind, then those of pools in the order of the settings, then by namespace and name.
     pub findings: Vec<Finding>,
     pub services: usize,
-    /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -41,43 +40,24 @@ pub struct Range {
     pub cidr: IpNet,
     #[serde(serialize_with = "usage::services_json")]
     pub counts: Usage,
-    /// The addresses that are not assigned to every Service, in order, as few spans as possible.
     pub withheld: Vec<Span>,
-    /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
 }
 
 /// Consecutive addresses that are not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Span<A = IpAddr, W = WithheldReason> {
+pub struct Span<A = IpAddr, W = Withholding> {
     pub first: A,
     pub last: A,
     pub why: W,
 }
 
-/// Consecutive blocks that are never assigned.
 pub type BlockSpan = Span<IpNet, WithheldBlock>;
 
 impl From<WithheldSpan> for Span {
     fn from(WithheldSpan { span, why }: WithheldSpan) -> Self {
-        let why = match why {
-            Withholding::ByHand => WithheldReason::Reserved,
-            Withholding::Excluded => WithheldReason::Excluded,
-            Withholding::ForService => WithheldReason::ForService,
-        };
         Self { first: span.first(), last: span.last(), why }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum WithheldReason {
-    /// `reserved` of the pool.
-    Reserved,
-    /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
-    Excluded,
-    /// `reservations` of the pool: only one Service gets it.
-    ForService,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -85,13 +65,10 @@ pub enum WithheldReason {
 pub struct Address {
     pub address: IpAddr,
     pub state: State,
-    /// Namespace of the Service that has the address; empty if unknown.
     pub namespace: String,
     pub name: String,
-    /// The pool that the Service belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
     pub evidence: Option<String>,
-    /// Whether a person chose the address; `null` if unknown, because the Service has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
 }
 
@@ -104,10 +81,8 @@ pub struct Reservation {
     pub name: String,
     #[serde(serialize_with = "reservation_state")]
     pub state: ReservationHolder,
-    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if only an `IPAddress` object shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<String>,
-    /// Since when the state has been observed; absent without a ServicePool object whose status says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
@@ -126,7 +101,6 @@ pub enum State {
     Used,
     /// By a Service or Node that belongs elsewhere, or that may not have it.
     Misplaced,
-    /// By a Service that is being created or moved.
     InFlight,
 }
 
@@ -145,10 +119,7 @@ pub struct BlockRange {
     pub block_length: u8,
     #[serde(serialize_with = "usage::nodes_json")]
     pub counts: Usage,
-    /// The blocks that are never assigned, in order, as few spans as possible.
     pub withheld: Vec<BlockSpan>,
-    /// Every block of a Node that has addresses of the range, in order, whatever its size. A block that several
-    /// Nodes have is listed once for each Node.
     pub blocks: Vec<Block>,
 }
 
@@ -166,7 +137,6 @@ pub struct Block {
     pub state: State,
     pub node: String,
     pub pool: Option<String>,
-    /// The labels that decide the pool, in words; without a pool, the reason why there is none.
     pub evidence: Option<String>,
 }
 
@@ -178,16 +148,13 @@ pub struct External {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExternalRange {
-    /// The range as the settings write it: a CIDR, or its first and last address.
     pub range: String,
     pub first: IpAddr,
     pub last: IpAddr,
-    /// The smallest CIDR that contains the range.
     pub around: IpNet,
     #[serde(serialize_with = "usage::external_json")]
     pub counts: Usage,
     pub withheld: Vec<Span>,
-    /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
 }
 
@@ -196,7 +163,6 @@ pub struct ExternalAddress {
     pub address: IpAddr,
     pub state: State,
     pub services: Vec<ExternalUse>,
-    /// The node that holds the address according to its claim.
     pub holder: Option<Holder>,
 }
 
@@ -204,14 +170,12 @@ pub struct ExternalAddress {
 pub struct ExternalUse {
     pub namespace: String,
     pub name: String,
-    /// Where the Service has the address: `record`, the path of a field, or an annotation of another program.
     pub by: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
     pub node: String,
-    /// Whether the node's agent renews its heartbeat, as far as one look can tell.
     pub renewed: bool,
 }
 
@@ -219,7 +183,6 @@ pub struct Holder {
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     pub kind: Kind,
-    /// Namespace of the Service with the problem; `null` if the problem is that of a pool, a Node or the settings.
     pub namespace: Option<String>,
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,7 +196,6 @@ pub struct Finding {
     pub addresses: Vec<IpAddr>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<IpNet>,
-    /// The pool with the problem, or the pool that the Service or Node belongs to.
     pub pool: Option<String>,
     pub evidence: Option<String>,
     /// The problem in words, with the Service, Node or pool, the address, the range and the evidence.

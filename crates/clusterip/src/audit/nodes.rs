@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::model::{Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock};
 use crate::nodes::blocks::{HeldBlocks, NodePlacement, PlacedBlock};
-use crate::text::joined;
+use crate::text::{first_few, joined};
 use crate::usage::{self, Usage};
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools.
@@ -20,7 +20,15 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
         return None;
     }
     let placed = place_all(settings, snapshot);
-    let blocks: Vec<Block> = placed.iter().flat_map(blocks).collect();
+    let block = |node: &NodePlacement<'_>, placed: &PlacedBlock<'_>| Block {
+        block: placed.block,
+        state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
+        node: node.name.clone(),
+        pool: node.pool.map(|pool| pool.name.clone()),
+        evidence: node.evidence.clone().or_else(|| node.reason.clone()),
+    };
+    let blocks = placed.iter().flat_map(|node| node.blocks.iter().map(move |placed| block(node, placed)));
+    let blocks: Vec<Block> = blocks.collect();
     let pools = settings.nodes.pools.iter().map(|pool| {
         let ranges = pool.cidrs.iter().filter_map(|cidr| range(settings, pool, *cidr, &blocks));
         Pool { name: pool.name.clone(), ranges: ranges.collect() }
@@ -47,17 +55,6 @@ fn place_all<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>) -> Vec<Nod
     nodes.iter().map(placed).collect()
 }
 
-fn blocks(node: &NodePlacement<'_>) -> impl Iterator<Item = Block> {
-    let NodePlacement { name, pool, evidence, reason, blocks } = node;
-    blocks.iter().map(|placed| Block {
-        block: placed.block,
-        state: if placed.problem().is_none() { State::Used } else { State::Misplaced },
-        node: name.clone(),
-        pool: pool.map(|pool| pool.name.clone()),
-        evidence: evidence.clone().or_else(|| reason.clone()),
-    })
-}
-
 /// The usage of a range; `None` if it can't be divided into blocks, which validated settings rule out.
 fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) -> Option<BlockRange> {
     let cut = pool.blocks(cidr).ok()?;
@@ -76,8 +73,13 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
 fn withheld(settings: &Settings, pool: &NodePool, blocks: &Blocks) -> Vec<BlockSpan> {
     let mut spans: Vec<(RangeInclusive<u128>, WithheldBlock)> = Vec::new();
     let mut seen = Occupancy::default();
+    let reason = |why| match why {
+        Withheld::ServiceRange => WithheldBlock::ServiceRange,
+        Withheld::ServicePool(_) => WithheldBlock::ServicePool,
+        Withheld::Excluded => WithheldBlock::Excluded,
+    };
     for why in [WithheldBlock::ServiceRange, WithheldBlock::ServicePool, WithheldBlock::Excluded] {
-        let ranges = settings.withheld_from(pool).filter(|(_, reason)| WithheldBlock::from(*reason) == why);
+        let ranges = settings.withheld_from(pool).filter(|(_, withheld)| reason(*withheld) == why);
         let mut new = Occupancy::default();
         for indices in ranges.filter_map(|(range, _)| blocks.indices(range)) {
             seen.gaps(indices).for_each(|gap| new.insert(gap));
@@ -90,16 +92,6 @@ fn withheld(settings: &Settings, pool: &NodePool, blocks: &Blocks) -> Vec<BlockS
         Some(BlockSpan { first: blocks.block(*range.start())?, last: blocks.block(*range.end())?, why })
     };
     spans.into_iter().filter_map(span).collect()
-}
-
-impl From<Withheld<'_>> for WithheldBlock {
-    fn from(why: Withheld<'_>) -> Self {
-        match why {
-            Withheld::ServiceRange => Self::ServiceRange,
-            Withheld::ServicePool(_) => Self::ServicePool,
-            Withheld::Excluded => Self::Excluded,
-        }
-    }
 }
 
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
@@ -127,7 +119,9 @@ fn of_node(placement: &NodePlacement<'_>, findings: &mut Vec<Finding>) {
     for PlacedBlock { block, place, shared_with } in &placement.blocks {
         let (kind, message) = match *place {
             _ if !shared_with.is_empty() => {
-                (Kind::SharedBlock, format!("{block} has addresses of {}", shared(shared_with)))
+                let others = shared_with.iter().map(|(node, theirs)| format!("{theirs} of Node {node}"));
+                let others = first_few(others, |more| format!("those of {more} more"));
+                (Kind::SharedBlock, format!("{block} has addresses of {others}"))
             }
             BlockPlace::Right => continue,
             BlockPlace::OtherPool { pool, .. } => {
@@ -148,23 +142,23 @@ fn of_node(placement: &NodePlacement<'_>, findings: &mut Vec<Finding>) {
 
 fn full(pool: &NodePool, used: &Pool<BlockRange>) -> Vec<Finding> {
     let full = usage::full(used.ranges.iter().map(|range| (Family::of(range.cidr.addr()), range.counts)));
-    let finding = |(family, sum): (Family, &Usage)| {
+    let finding = |(family, sum): (&Family, &Usage)| {
         let withheld = match sum.withheld {
             0 => String::new(),
             count => format!(", {count} more are never handed out"),
         };
-        let cidrs = used.ranges.iter().map(|range| range.cidr).filter(|cidr| Family::of(cidr.addr()) == family);
+        let cidrs = used.ranges.iter().map(|range| range.cidr).filter(|cidr| Family::of(cidr.addr()) == *family);
         let message = format!(
             "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
             pool.name,
             joined(cidrs, ", "),
             sum.usable,
-            pool.block_size.of(family),
+            pool.block_size.of(*family),
         );
         let remedy = "add a range to the pool, or delete Nodes that no longer exist";
         Finding::of_pool(Kind::FullNodePool, &pool.name, message, remedy)
     };
-    pool.families().into_iter().filter_map(|family| Some((family, full.get(&family)?))).map(finding).collect()
+    full.iter().map(finding).collect()
 }
 
 fn lies(pool: &NodePool, block: IpNet) -> String {
@@ -172,17 +166,6 @@ fn lies(pool: &NodePool, block: IpNet) -> String {
         Some(range) => format!("lies in pool {} ({range})", pool.name),
         None => format!("lies partly in pool {} ({})", pool.name, joined(&pool.cidrs, ", ")),
     }
-}
-
-fn shared(others: &[(String, IpNet)]) -> String {
-    // A message lists only the first few Nodes: each of the others has a finding of its own.
-    const SHOWN: usize = 3;
-    let mut words: Vec<String> =
-        others.iter().take(SHOWN).map(|(node, theirs)| format!("{theirs} of Node {node}")).collect();
-    if others.len() > SHOWN {
-        words.push(format!("those of {} more", others.len() - SHOWN));
-    }
-    words.join(", ")
 }
 
 fn why_withheld(range: IpNet, why: Withheld<'_>) -> String {

@@ -1,6 +1,6 @@
-//! Reads a cluster at one moment, from a snapshot file, its API server or watched stores. Each object is reduced to the
-//! needed fields as soon as it arrives, to save memory.
+//! Reads a cluster at one moment. To save memory, each object is reduced to the needed fields as soon as it arrives.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
@@ -45,38 +45,37 @@ pub(crate) struct AuditedCluster {
     pub notes: Vec<String>,
 }
 
-#[derive(Default)]
-struct Collector {
-    asked: Vec<Kind>,
-    snapshot: Snapshot,
-    in_flight: Vec<(IpAddr, Owner)>,
-    reservations: BTreeMap<IpAddr, ReservationStatus>,
-    holders: Option<HolderSnapshot>,
-    called: ControlPlaneServices,
-    kinds: SnapshotKinds,
-    namespaces: LeaseNamespaces,
-}
-
-impl Collector {
-    fn new(settings: &Settings, namespaces: &LeaseNamespaces) -> Self {
-        Self { asked: kinds::asked(settings).collect(), namespaces: namespaces.clone(), ..Self::default() }
+impl AuditedCluster {
+    /// A cluster without Leases.
+    fn new(snapshot: Arc<RwLock<Snapshot>>, ranges: ServiceRanges, called: ControlPlaneServices) -> Self {
+        let holders = Err("no Leases were read in the namespace of --agents-namespace".to_owned());
+        let (in_flight, reservations, notes) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Self { snapshot, ranges, in_flight, reservations, holders, called, notes }
     }
 
-    fn take(&mut self, kind: &Kind, object: PartialObject) {
+    pub fn of(stores: &Stores) -> Self {
+        let (ranges, called) = (stores.service_cidrs().borrow().clone(), stores.control_plane_services().clone());
+        Self::new(Arc::clone(stores.snapshot()), ranges, called)
+    }
+
+    fn take(&self, kind: &Kind, object: PartialObject) {
         if let Some(object) = object.value(kind) {
-            self.snapshot.insert(&object);
+            Snapshot::insert_in(&self.snapshot, &object);
         }
     }
 
     /// Adds a Lease of an agent, or a claim of a server. A claim for a Service that has no name yet contains none.
-    fn add_lease(&mut self, lease: &Lease) {
+    fn add_lease(&mut self, lease: &Lease, namespaces: &LeaseNamespaces) {
         let is_in = |namespace: &Option<String>| namespace.is_some() && lease.metadata.namespace == *namespace;
-        if is_in(&self.namespaces.agents) {
-            // The newest time in these Leases tells when a snapshot was taken.
-            self.holders.get_or_insert_with(|| HolderSnapshot::new(None)).apply(lease);
+        if is_in(&namespaces.agents) {
+            if self.holders.is_err() {
+                // The newest time in these Leases tells when a snapshot was taken.
+                self.holders = Ok(HolderSnapshot::new(None));
+            }
+            self.holders.iter_mut().for_each(|holders| holders.apply(lease));
         }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL));
-        let is_claim = is_in(&self.namespaces.server) && label.is_some_and(|label| label == CLAIM);
+        let is_claim = is_in(&namespaces.server) && label.is_some_and(|label| label == CLAIM);
         if let Some(claim) = ReplicaClaim::of(lease).filter(|_| is_claim) {
             self.in_flight.push((claim.address, claim.owner));
         }
@@ -85,19 +84,36 @@ impl Collector {
     fn add_reservations(&mut self, pool: &Value) {
         let reservations = pool.pointer("/status/reservations").and_then(Value::as_array).into_iter().flatten();
         let statuses = reservations.filter_map(|status| ReservationStatus::deserialize(status).ok());
-        self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse::<IpAddr>().ok()?, status))));
+        self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse().ok()?, status))));
     }
 
-    /// Adds what the status of pools says about reservations. Returns notes about this, and about fences.
-    async fn add_pool_objects(&mut self, client: &Client, settings: &Settings) -> Vec<String> {
-        let mut notes = Vec::new();
+    /// Adds what is not watched, and notes about what is unknown. Returns whether the API server does not answer.
+    async fn add_others(&mut self, client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> bool {
+        let mut is_unreachable = false;
+        match namespaces.leases(client).await.map_err(|error| RequestFailure::from(&error)) {
+            Ok(leases) => {
+                // Without the namespace of the agents, the holders are unknown.
+                if namespaces.agents.is_some() {
+                    self.holders = Ok(HolderSnapshot::new(Some(Timestamp::now())));
+                }
+                leases.iter().for_each(|lease| self.add_lease(lease, namespaces));
+                self.in_flight.sort_by_key(|(address, _)| *address);
+            }
+            Err(failure) => {
+                is_unreachable = failure.unreachable().is_some();
+                let remedy = "; name their namespaces with --server-namespace and --agents-namespace";
+                let remedy = if is_unreachable { "" } else { remedy };
+                let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}{remedy}");
+                self.notes.push(note);
+            }
+        }
         for kind in [PoolKind::ServicePool, PoolKind::ExternalPool] {
             let pools: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
             match pools.list(&ListParams::default()).await {
                 Ok(pools) => {
                     pools.items.iter().for_each(|pool| self.add_reservations(&pool.data));
                     let pools: Vec<Value> = pools.items.iter().filter_map(|pool| to_value(pool).ok()).collect();
-                    notes.extend(unenforced_fences(client, &pools).await);
+                    self.notes.extend(unenforced_fences(client, &pools).await);
                 }
                 // Without the permission, the settings come from a file.
                 Err(error)
@@ -105,7 +121,7 @@ impl Collector {
                         && !matches!(&error, KubeError::Api(status) if status.code == 404)
                         && settings.pools.iter().any(|pool| !pool.reservations.is_empty()) =>
                 {
-                    notes.push(format!(
+                    self.notes.push(format!(
                         "it is unknown since when reserved addresses are held or free: servicepools can't be listed: {}",
                         error_message(&error)
                     ));
@@ -113,36 +129,7 @@ impl Collector {
                 Err(_) => {}
             }
         }
-        notes
-    }
-
-    /// Adds the claims of servers, and the Leases of agents. Without the namespace of the agents, the holders are unknown.
-    async fn add_leases(&mut self, client: &Client) -> Result<(), RequestFailure> {
-        let leases = self.namespaces.leases(client).await.map_err(|error| RequestFailure::from(&error))?;
-        self.holders = self.namespaces.agents.is_some().then(|| HolderSnapshot::new(Some(Timestamp::now())));
-        for lease in &leases {
-            self.add_lease(lease);
-        }
-        Ok(())
-    }
-
-    /// Adds what is not watched. Returns notes about what is unknown, and whether the API server does not answer.
-    async fn add_others(&mut self, client: &Client, settings: &Settings) -> (Vec<String>, bool) {
-        let failure = self.add_leases(client).await.err();
-        let is_unreachable = failure.as_ref().is_some_and(|failure| failure.unreachable().is_some());
-        let mut notes: Vec<String> = failure.iter().map(note_about_leases).collect();
-        notes.extend(self.add_pool_objects(client, settings).await);
-        (notes, is_unreachable)
-    }
-
-    fn end(mut self, notes: Vec<String>) -> AuditedCluster {
-        let holders =
-            self.holders.ok_or_else(|| "no Leases were read in the namespace of --agents-namespace".to_owned());
-        self.in_flight.sort_by_key(|(address, _)| *address);
-        let ranges = self.snapshot.service_ranges();
-        let snapshot = Arc::new(RwLock::new(self.snapshot));
-        let Self { in_flight, reservations, called, .. } = self;
-        AuditedCluster { snapshot, ranges, in_flight, reservations, holders, called, notes }
+        is_unreachable
     }
 }
 
@@ -154,27 +141,36 @@ pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     objects_in(text, |object| is_settings_object(object) || is_service_cidr(object))
 }
 
-pub(crate) fn service_cidrs(text: &ManifestText) -> Vec<Value> {
-    objects_in(text, is_service_cidr)
+pub(crate) fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let found = RefCell::new(Vec::new());
+    let add = |(): &mut (), object| {
+        found.borrow_mut().extend(Some(object).filter(&is_part));
+        Ok(())
+    };
+    let _ = collected(text, || found.borrow_mut().clear(), add);
+    found.into_inner()
 }
 
-fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let mut found = Vec::new();
-    let is_list = json_list::visit(&text.text, "default", &mut |object| {
-        if is_part(&object) {
-            found.push(object);
+/// Adds each object of a snapshot to what `new` returns.
+fn collected<T>(
+    source: &ManifestText,
+    new: impl Fn() -> T,
+    add: impl Fn(&mut T, Value) -> Result<(), serde_json::Error>,
+) -> anyhow::Result<T> {
+    let (mut all, mut is_right) = (new(), true);
+    let is_list = json_list::visit(&source.text, "default", &mut |object| is_right &= add(&mut all, object).is_ok());
+    if is_list && is_right {
+        return Ok(all);
+    }
+    // The YAML parser knows where a mistake is.
+    let (mut all, mut wrong) = (new(), None);
+    let read = manifests::stream(source, "default", &mut |manifest| {
+        if wrong.is_none() {
+            let added = add(&mut all, manifest.object.value());
+            wrong = added.err().map(|error| anyhow::anyhow!("{}: {error}", manifest.origin));
         }
     });
-    if !is_list {
-        found.clear();
-        let _ = manifests::stream(text, "default", &mut |manifest| {
-            let object = manifest.object.value();
-            if is_part(&object) {
-                found.push(object);
-            }
-        });
-    }
-    found
+    read.and(wrong.map_or(Ok(all), Err)).context("snapshot")
 }
 
 /// Reads a file of `clusterip snapshot` or `kubectl get -A -o yaml`. What it lacks is in the notes.
@@ -183,64 +179,52 @@ pub(crate) fn of_text(
     settings: &Settings,
     namespaces: &LeaseNamespaces,
 ) -> anyhow::Result<AuditedCluster> {
-    let mut collector = collected(text, settings, namespaces)?;
-    if collector.namespaces.agents.is_some() && collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
-        collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
+    let asked: Vec<Kind> = kinds::asked(settings).collect();
+    let new = || Contents { cluster: empty(), kinds: SnapshotKinds::default(), namespaces: namespaces.clone() };
+    let Contents { mut cluster, kinds, namespaces } =
+        collected(text, new, |contents, object| contents.add(object, &asked))?;
+    let has_leases = namespaces.agents.is_some() && kinds.was_listed("coordination.k8s.io/v1", "Lease");
+    if has_leases && cluster.holders.is_err() {
+        cluster.holders = Ok(HolderSnapshot::new(None));
     }
-    collector.kinds.check(settings).with_context(|| format!("snapshot: {}", text.name))?;
-    let notes = collector.kinds.notes(settings);
-    Ok(collector.end(notes))
+    kinds.check(settings).with_context(|| format!("snapshot: {}", text.name))?;
+    cluster.in_flight.sort_by_key(|(address, _)| *address);
+    let ranges = Snapshot::read(&cluster.snapshot).service_ranges();
+    Ok(AuditedCluster { ranges, notes: kinds.note(settings).into_iter().collect(), ..cluster })
 }
 
-fn collected(source: &ManifestText, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Collector> {
-    let (mut collector, mut wrong) = (Collector::new(settings, namespaces), false);
-    let is_list = json_list::visit(&source.text, "default", &mut |object| {
-        wrong |= collect(&mut collector, object).is_err();
-    });
-    if is_list && !wrong {
-        return Ok(collector);
-    }
-    let mut collector = Collector::new(settings, namespaces);
-    let mut wrong = None;
-    let read = manifests::stream(source, "default", &mut |manifest| {
-        if wrong.is_none() {
-            wrong = collect(&mut collector, manifest.object.value())
-                .err()
-                .map(|error| anyhow::anyhow!("{}: {error}", manifest.origin));
-        }
-    });
-    read.context("snapshot")?;
-    match wrong {
-        Some(error) => Err(error.context("snapshot")),
-        None => Ok(collector),
-    }
+fn empty() -> AuditedCluster {
+    AuditedCluster::new(Arc::default(), ServiceRanges::default(), ControlPlaneServices::default())
 }
 
-fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::Error> {
-    collector.kinds.add(&object);
-    if let Some(named) = snapshot_kinds::lease_namespaces(&object) {
-        collector.namespaces = collector.namespaces.or(&named);
-    }
-    let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
-    if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
-        // Leases of other programs need not be readable.
-        if let Ok(lease) = serde_json::from_value(object) {
-            collector.add_lease(&lease);
+/// The objects of a snapshot.
+struct Contents {
+    cluster: AuditedCluster,
+    kinds: SnapshotKinds,
+    namespaces: LeaseNamespaces,
+}
+
+impl Contents {
+    fn add(&mut self, object: Value, asked: &[Kind]) -> Result<(), serde_json::Error> {
+        self.kinds.add(&object);
+        if let Some(named) = snapshot_kinds::lease_namespaces(&object) {
+            self.namespaces = self.namespaces.or(&named);
         }
-        return Ok(());
+        let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
+        if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
+            // Leases of other programs need not be readable.
+            if let Ok(lease) = serde_json::from_value(object) {
+                self.cluster.add_lease(&lease, &self.namespaces);
+            }
+        } else if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
+            self.cluster.add_reservations(&object);
+        } else if kinds::callers().any(|caller| caller == kind) {
+            add_caller(&self.cluster.called, &kind, &object);
+        } else if asked.contains(&kind) {
+            self.cluster.take(&kind, serde_json::from_value(object)?);
+        }
+        Ok(())
     }
-    if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
-        collector.add_reservations(&object);
-        return Ok(());
-    }
-    if kinds::callers().any(|caller| caller == kind) {
-        add_caller(&collector.called, &kind, &object);
-        return Ok(());
-    }
-    if collector.asked.contains(&kind) {
-        collector.take(&kind, serde_json::from_value(object)?);
-    }
-    Ok(())
 }
 
 /// Adds an object of a snapshot that makes the control plane call Services. `kind` is one of [`kinds::callers`].
@@ -257,23 +241,25 @@ pub(crate) async fn of_cluster(
     settings: &Settings,
     namespaces: &LeaseNamespaces,
 ) -> anyhow::Result<AuditedCluster> {
-    let mut collector = Collector::new(settings, namespaces);
+    let mut cluster = empty();
     for kind in kinds::asked(settings) {
-        api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
+        api_server_lists::each(client, &kind, &mut |object| cluster.take(&kind, object)).await?;
     }
     for kind in kinds::callers() {
+        let called = &cluster.called;
         let mut add = |object: PartialObject| {
             if let Some(object) = object.value(&kind) {
-                collector.called.take(&kind, &object);
+                called.take(&kind, &object);
             }
         };
         match api_server_lists::each(client, &kind, &mut add).await {
-            Ok(()) => collector.called.listed(&kind),
-            Err(error) => collector.called.failed(&kind, error.to_string()),
+            Ok(()) => called.listed(&kind),
+            Err(error) => called.failed(&kind, error.to_string()),
         }
     }
-    let (notes, _) = collector.add_others(client, settings).await;
-    Ok(collector.end(notes))
+    cluster.add_others(client, settings, namespaces).await;
+    let ranges = Snapshot::read(&cluster.snapshot).service_ranges();
+    Ok(AuditedCluster { ranges, ..cluster })
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
@@ -283,26 +269,15 @@ pub(crate) async fn of_stores(
     settings: &Settings,
     namespaces: &LeaseNamespaces,
 ) -> AuditedCluster {
-    let mut collector = Collector::new(settings, namespaces);
-    let (mut notes, is_unreachable) = collector.add_others(client, settings).await;
+    let mut cluster = AuditedCluster::of(stores);
+    let is_unreachable = cluster.add_others(client, settings, namespaces).await;
     let watches = failing(stores);
     // Watches report no error while the API server hangs.
     if watches.is_empty() && is_unreachable {
-        notes.push("the API server does not answer, so the watched objects may have changed".to_owned());
+        cluster.notes.push("the API server does not answer, so the watched objects may have changed".to_owned());
     }
-    notes.extend(watches);
-    let source = collector.end(notes);
-    let ranges = stores.service_cidrs().borrow().clone();
-    let called = stores.control_plane_services().clone();
-    AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
-}
-
-fn note_about_leases(failure: &RequestFailure) -> String {
-    let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}");
-    match failure.unreachable() {
-        Some(_) => note,
-        None => format!("{note}; name their namespaces with --server-namespace and --agents-namespace"),
-    }
+    cluster.notes.extend(watches);
+    cluster
 }
 
 /// The watches that fail, without the time since when: otherwise no two audits would be the same.

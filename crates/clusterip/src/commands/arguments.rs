@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::api_error::error_message;
@@ -49,7 +49,7 @@ impl Scope {
         }
     }
 
-    pub fn named_by(&self, service: Option<&ServiceName>) -> &'static str {
+    fn named_by(&self, service: Option<&ServiceName>) -> &'static str {
         match (&self.namespace, service.and_then(|service| service.namespace.as_ref())) {
             (Some(_), _) => "--namespace",
             (None, Some(_)) => "--service",
@@ -64,8 +64,12 @@ impl Scope {
         namespace: Option<&str>,
         service: Option<&ServiceName>,
     ) -> anyhow::Result<()> {
-        if let Some(namespace) = namespace {
-            check_namespace(snapshot, namespace, self.named_by(service))?;
+        // A snapshot file may have no Namespaces.
+        if let Some(namespace) = namespace
+            && snapshot.namespace(namespace).is_none()
+            && snapshot.services(Some(namespace)).is_empty()
+        {
+            return Err(missing_namespace(namespace, self.named_by(service)));
         }
         if let Some(selector) = &self.selector
             && !snapshot.each_service(namespace).any(|service| selector.matches(&service.value()))
@@ -104,21 +108,12 @@ impl ServiceName {
                 bail!("Service {named}/{name} is not in namespace {given}: remove --namespace")
             }
             (Some(named), _) => named.clone(),
-            (None, _) => match namespace() {
-                Some(namespace) => namespace,
-                None => bail!("--service {name} needs the namespace of the Service: --namespace NAMESPACE"),
-            },
+            (None, _) => namespace().with_context(|| {
+                format!("--service {name} needs the namespace of the Service: --namespace NAMESPACE")
+            })?,
         };
         Ok(ServiceKey::new(namespace, name.clone()))
     }
-}
-
-pub fn check_namespace(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
-    // A snapshot file may have no Namespaces.
-    if snapshot.namespace(namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
-        return Err(missing_namespace(namespace, named_by));
-    }
-    Ok(())
 }
 
 pub async fn check_namespace_in_cluster(client: &Client, namespace: Option<&str>, option: &str) -> anyhow::Result<()> {

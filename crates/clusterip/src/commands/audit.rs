@@ -2,30 +2,38 @@
 
 use std::iter;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
+use clusterip_cluster::api_error::error_chain;
 use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText};
+use clusterip_cluster::permissions::{self, Duties};
+use clusterip_cluster::shutdown::shutdown_signal;
+use clusterip_cluster::terminal::harmless_json;
 use clusterip_cluster::watch::kinds;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::watch::stores::{Change, Stores};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
-
-mod watch;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::arguments::{self, Scope, ServiceName};
 use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
-use super::missing_permissions::{Reads, is_forbidden, may_list_leases};
-use super::terminal::{Heartbeat, TerminalOptions, notice, warn};
+use super::missing_permissions::{Reads, may_list_leases};
+use super::terminal::{TerminalOptions, heartbeat, notice, warn, warn_lines};
 use crate::audit::model::{Audit, Kind};
 use crate::audit::services::AuditCache;
 use crate::audit::source::{self, AuditedCluster};
@@ -60,6 +68,11 @@ or the pools of the cluster if no server leads, and an audit of a snapshot the p
 
 Exit status: 0; 1 if there is a finding of a kind in --fail-on; 2 if the input, the settings or \
 the cluster can't be read. With --watch, the status is that of the last report.";
+
+/// How long changes are collected before the next audit, so that a rollout is not reported in a hundred steps.
+const COLLECT: Duration = Duration::from_secs(1);
+/// How often the cluster is audited without a change: Leases and settings are not watched, and heartbeats age.
+const REFRESH: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
@@ -134,19 +147,22 @@ impl AuditArguments {
         let (settings, snapshot) = (self.settings.as_slice(), self.snapshot.as_slice());
         super::check_standard_input(&[("--settings", settings), ("--snapshot", snapshot)])?;
         if self.watch {
-            return watch::run(self);
+            if !matches!(self.output, Output::Table | Output::Wide | Output::Name | Output::Json) {
+                bail!("--watch can't be printed as {}: use -o table, wide, name or json", value_name(&self.output));
+            }
+            return super::block_on(print_changes(self));
         }
         let is_table = matches!(self.output, Output::Table | Output::Wide) && !self.no_headers;
         let mut announced = String::new();
-        let _heartbeat = Heartbeat::start("auditing");
+        let _heartbeat = heartbeat("auditing");
         let (settings, cluster, about) = match &self.snapshot {
             Some(file) => {
-                let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
+                let given = GivenSettings::read(self.settings.as_deref())?;
                 let text = manifests::read_large_file(file).context("snapshot")?;
                 let of_objects = || given_settings::of_snapshot(&source::settings_objects(&text));
-                let (written, name) = match given {
-                    Some(given) => (document_in_snapshot(&given, &text)?, given.name),
-                    None => of_objects().unwrap_or_else(|| (json!({}).into(), given_settings::name_of(None))),
+                let (written, name) = match self.settings.is_none().then(of_objects).flatten() {
+                    Some(of_objects) => of_objects,
+                    None => (document_in_snapshot(&given, &text)?, given.name),
                 };
                 let checked = self.check_settings(&written, &ServiceRanges::default())?;
                 let source = source::of_text(&text, &checked.settings, &self.namespaces)?;
@@ -157,7 +173,7 @@ impl AuditArguments {
                 let cluster = Some(format!("snapshot {}", file.display()));
                 (written, source, About { cluster, settings: Some(name), made: None })
             }
-            None => super::runtime()?.block_on(self.read_cluster())?,
+            None => super::block_on(self.read_cluster())?,
         };
         let (live, refused) = self.in_force(&settings, &cluster.ranges)?;
         let objects = settings.objects.unwrap_or_default();
@@ -204,9 +220,7 @@ impl AuditArguments {
 
     fn status(&self, audit: &Audit) -> ExitCode {
         let is_any = self.fail_on.iter().any(|name| name == "any");
-        let is_wanted = |kind: &Kind| is_any || self.fail_on.contains(&value_name(kind));
-        let wanted: Vec<Kind> = Kind::value_variants().iter().copied().filter(is_wanted).collect();
-        let fails = audit.findings.iter().any(|finding| wanted.contains(&finding.kind));
+        let fails = audit.findings.iter().any(|found| is_any || self.fail_on.contains(&value_name(&found.kind)));
         if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
@@ -218,18 +232,18 @@ impl AuditArguments {
         arguments::check_namespace_in_cluster(&client, of_agents, "--agents-namespace").await?;
         // The kinds in the settings are not known yet, so they are those of the default settings.
         let defaults = Settings::default();
-        let deployed = LeadingServer::find(&client, given, self.settings.is_none()).await;
         let own = LeaseNamespaces { server: Some(client.default_namespace().to_owned()), agents: None };
-        let reads = self.reads(&defaults, &self.namespaces.or(&own));
-        let deployed = reads.explain(&client, deployed).await?;
-        let settings = deployed.settings(&client, self.settings.as_deref()).await;
-        let namespaces = self.namespaces.or(&deployed.lease_namespaces());
-        let mut reads = self.reads(&defaults, &namespaces);
-        if settings.as_ref().is_err_and(is_forbidden) {
-            reads.more.extend(deployed.settings_needs(&client).await);
-        }
-        let settings = reads.explain(&client, settings).await?;
-        notice(&deployed.settings_notice(&settings));
+        let mut reads = self.reads(&defaults, &self.namespaces.or(&own));
+        let found = async {
+            let deployed = LeadingServer::find(&client, given, self.settings.is_none()).await?;
+            let namespaces = self.namespaces.or(&deployed.lease_namespaces());
+            reads = self.reads(&defaults, &namespaces);
+            let settings = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
+            notice(&deployed.settings_notice(&settings));
+            Ok((settings, namespaces))
+        };
+        let found = found.await;
+        let (settings, namespaces) = reads.explain(&client, found).await?;
         Ok(Connection { client, settings, namespaces })
     }
 
@@ -239,18 +253,20 @@ impl AuditArguments {
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
             more.extend(given_settings::pool_needs());
         }
-        Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
+        Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more, ..Reads::default() }
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(WrittenSettings, AuditedCluster, About)> {
         let Connection { client, settings, namespaces } = self.connect().await?;
-        let reads = self.reads(&Settings::default(), &namespaces);
-        let written = live_settings::written(&settings, &client).await;
-        let written = reads.explain(&client, written).await?;
-        let checked = self.check_settings(&written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespaces).await;
-        let reads = self.reads(&checked.settings, &namespaces);
-        let source = reads.explain(&client, source).await?;
+        let mut reads = self.reads(&Settings::default(), &namespaces);
+        let read = async {
+            let written = live_settings::written(&settings, &client).await?;
+            let checked = self.check_settings(&written, &ServiceRanges::default())?.settings;
+            reads = self.reads(&checked, &namespaces);
+            Ok((written, source::of_cluster(&client, &checked, &namespaces).await?))
+        };
+        let read = read.await;
+        let (written, source) = reads.explain(&client, read).await?;
         let cluster = self.cluster.name().await;
         Ok((written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }
@@ -292,10 +308,10 @@ impl AuditArguments {
 
 /// Pools may select ServiceCIDRs of the snapshot. The audit itself compares the pools with its Service ranges.
 fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::Result<WrittenSettings> {
-    if !given.selects_service_cidrs() {
+    if !given.content.selects_service_cidrs() {
         return given.document(&ServiceRanges::default());
     }
-    given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())
+    given.document(&ServiceRanges::of(source::objects_in(text, live_settings::is_service_cidr)).only_labels())
 }
 
 /// Checks that the pools of K2s fit the Service ranges, or else the address of `default/kubernetes`.
@@ -306,4 +322,131 @@ fn check_default_pools(source: &AuditedCluster) -> anyhow::Result<()> {
     let kubernetes = Snapshot::read(&source.snapshot).service(&ServiceKey::new("default", "kubernetes")).cloned();
     let primary = kubernetes.and_then(|service| service.addresses().first().copied());
     primary.map_or(Ok(()), given_settings::check_default_pools)
+}
+
+/// Prints the report again each time it changes.
+async fn print_changes(command: &AuditArguments) -> anyhow::Result<ExitCode> {
+    let namespace = command.namespace();
+    let (mut cluster, mut changes) = WatchedCluster::start(command).await?;
+    command.scope.check(&cluster.stores.read_snapshot(), namespace.as_deref(), None)?;
+    let mut shutdown = pin!(shutdown_signal());
+    let (mut shown, mut status): (Option<String>, _) = (None, ExitCode::SUCCESS);
+    loop {
+        let audit = tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(status),
+            audit = cluster.audit(namespace.as_deref()) => audit,
+        };
+        // In JSON each report is on a line of its own, for programs that read line by line.
+        let text = match command.output {
+            Output::Json => harmless_json(&serde_json::to_string(&audit)?) + "\n",
+            _ => command.render(&audit, About::default())?,
+        };
+        status = command.status(&audit);
+        if shown.as_ref() != Some(&text) {
+            let separator = match command.output {
+                _ if shown.is_none() => String::new(),
+                Output::Json => String::new(),
+                Output::Name => "\n".to_owned(),
+                _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
+            };
+            if !super::output((separator + &text).as_bytes())? {
+                return Ok(status);
+            }
+            shown = Some(text);
+        }
+        tokio::select! {
+            () = &mut shutdown => return Ok(status),
+            () = next_change(&mut changes) => {}
+        }
+    }
+}
+
+/// Waits until the next audit is due. The audit sees all changes until then.
+async fn next_change(changes: &mut watch::Receiver<()>) {
+    tokio::select! {
+        Ok(()) = changes.changed() => sleep(COLLECT).await,
+        () = sleep(REFRESH) => {}
+    }
+    changes.mark_unchanged();
+}
+
+struct SettingsInForce {
+    written: WrittenSettings,
+    ranges: ServiceRanges,
+    live: LiveSettings,
+    refused: bool,
+}
+
+struct WatchedCluster<'c> {
+    command: &'c AuditArguments,
+    connection: Connection,
+    stores: Stores,
+    settings: SettingsInForce,
+    /// Why the latest version of the settings is not used, as last printed.
+    problem: Option<String>,
+    cache: AuditCache,
+}
+
+impl<'c> WatchedCluster<'c> {
+    async fn start(command: &'c AuditArguments) -> anyhow::Result<(Self, watch::Receiver<()>)> {
+        let connection = command.connect().await?;
+        let metrics = ClusterMetrics::default();
+        let (changed, changes) = watch::channel(());
+        let changed = move |_: &Change<'_>| changed.send_replace(());
+        let stores = Stores::new(connection.client.clone(), metrics, |_| (), changed);
+        stores.ask_for_service_cidrs().await;
+        let settings = read_settings(command, &connection, &stores, None).await?;
+        let settings = settings.context("the settings are unknown")?;
+        // If these objects can't be listed, the audit has a note about it. So this permission is not required.
+        stores.watch_kinds(kinds::callers());
+        stores.control_plane_services().wait_until_listed().await;
+        let (problem, cache) = (None, AuditCache::default());
+        Ok((Self { command, connection, stores, settings, problem, cache }, changes))
+    }
+
+    /// Reads the settings again, and audits. If the new version can't be used, the one before stays in use, as in a
+    /// server.
+    async fn audit(&mut self, namespace: Option<&str>) -> Audit {
+        let read = read_settings(self.command, &self.connection, &self.stores, Some(&self.settings)).await;
+        let problem = match read {
+            Ok(changed) => {
+                changed.into_iter().for_each(|changed| self.settings = changed);
+                None
+            }
+            Err(error) => Some(error_chain(&*error)),
+        };
+        if let Some(problem) = problem.as_ref().filter(|_| self.problem != problem) {
+            warn_lines(&format!("the audit keeps using the previous settings: {problem}"));
+        }
+        self.problem = problem;
+        let SettingsInForce { written, live, refused, .. } = &self.settings;
+        let Connection { client, namespaces, .. } = &self.connection;
+        let cluster = source::of_stores(client, &self.stores, &live.settings, namespaces).await;
+        let objects = written.objects.clone().unwrap_or_default();
+        let input = AuditInput { settings: live, objects, cluster: &cluster, ledger: false, refused: *refused };
+        let audit = input.audit(&mut self.cache);
+        input.only_of(audit, namespace, self.command.scope.selector.as_ref())
+    }
+}
+
+/// The settings in force, and a watch of their kinds; `None` if they are those `before`.
+async fn read_settings(
+    command: &AuditArguments,
+    Connection { client, settings, namespaces }: &Connection,
+    stores: &Stores,
+    before: Option<&SettingsInForce>,
+) -> anyhow::Result<Option<SettingsInForce>> {
+    let written = live_settings::written(settings, client).await?;
+    let ranges = stores.service_cidrs().borrow().clone();
+    if before.is_some_and(|before| before.ranges == ranges && before.written == written) {
+        return Ok(None);
+    }
+    let (live, refused) = command.in_force(&written, &ranges)?;
+    // A watch that is not permitted would never be complete.
+    let duties = Duties { namespace: namespaces.server.clone().unwrap_or_default(), ..Duties::default() };
+    permissions::check(client, &live.settings, &duties).await?;
+    stores.watch_kinds(kinds::asked(&live.settings));
+    stores.completed().await;
+    Ok(Some(SettingsInForce { written, ranges, live, refused }))
 }

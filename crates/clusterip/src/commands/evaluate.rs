@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
@@ -14,6 +14,7 @@ use clusterip_cluster::live_settings::{WrittenSettings, compile_cluster, in_line
 use clusterip_cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::manifests;
+use clusterip_cluster::object::text as text_at;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Replay};
 use clusterip_cluster::policy::request_file;
@@ -21,7 +22,6 @@ use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 use clusterip_cluster::terminal::{harmless, harmless_json, harmless_lines};
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_core::SettingsResponse;
 use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
@@ -104,20 +104,6 @@ pub enum Output {
     Text,
 }
 
-enum Policy {
-    Core,
-    Module(WasmModule, String),
-}
-
-struct Source {
-    calls: Arc<dyn HostCalls>,
-    replay: Option<Arc<Replay>>,
-    /// The ServiceCIDRs of a live cluster, or all objects of a snapshot.
-    cluster: Vec<Value>,
-    /// The settings of the pool objects, with their name in messages, unless the user has given settings.
-    settings: Option<(WrittenSettings, String)>,
-}
-
 impl EvaluateArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
@@ -128,35 +114,79 @@ impl EvaluateArguments {
             ("--session", self.session.as_slice()),
         ])?;
         let given = GivenSettings::read(self.settings.as_deref())?;
-        let request = self.request()?;
-        let policy = self.policy()?;
+        let request = manifests::read_file(&self.request).context("request")?;
+        let request = request_file::read(&request.text).with_context(|| format!("request: {}", request.name))?;
+        let load = |file: &Path| {
+            let name = format!("module {}", file.display());
+            anyhow::Ok((WasmModule::load(file, Limits::default()).with_context(|| name.clone())?, name))
+        };
+        let module = self.module.as_deref().map(load).transpose()?;
+        // The warnings about settings with this name.
+        let check = |written: &WrittenSettings, settings: &str| -> anyhow::Result<Vec<String>> {
+            let Some((module, name)) = &module else {
+                let live = given_settings::check(written.clone(), &ServiceRanges::default(), settings)?;
+                return Ok(live.warnings.iter().map(ToString::to_string).collect());
+            };
+            let checked = module.validate_settings(&written.document).with_context(|| name.clone())?;
+            if !checked.valid {
+                bail!("{}", in_lines(settings, harmless_lines(&checked.message.unwrap_or_default())));
+            }
+            Ok(checked.warnings)
+        };
         // Mistakes are reported before the cluster is read.
-        policy.check(given.document_without_cluster()?, &given.name)?;
-        let Source { calls, replay, cluster, settings } = self.source()?;
+        check(&given.document_without_cluster()?, &given.name)?;
+        let (mut replay, mut settings) = (None, None);
+        // The ServiceCIDRs of a live cluster, or all objects of a snapshot.
+        let mut cluster = Vec::new();
+        let calls: Arc<dyn HostCalls> = if let Some(file) = &self.session {
+            let text = manifests::read_large_file(file).context("session")?.text;
+            let name = format!("session: {}", file.display());
+            let session = Arc::new(Replay::new(recorded_session::read(&text).with_context(|| name.clone())?));
+            replay = Some((session.clone(), name));
+            session
+        } else if self.cluster || self.connection.name_a_cluster() {
+            let lookups = ApiServerLookups::new(&self.connection)?;
+            cluster = lookups.service_cidrs();
+            if self.settings.is_none() {
+                settings = given_settings::of_cluster(lookups.run(compile_cluster))?;
+                if settings.is_none() {
+                    given_settings::announce_default_pools(false);
+                }
+            }
+            Arc::new(lookups)
+        } else {
+            if let Some(file) = &self.snapshot {
+                cluster = super::read_snapshot(file)?;
+            }
+            if self.settings.is_none() {
+                settings = given_settings::of_snapshot(&cluster);
+            }
+            Arc::new(cluster.iter().cloned().collect::<CompleteObjects>())
+        };
         let (written, name) = match settings {
             Some(found) => found,
             None => (given.document(&ServiceRanges::of(&cluster).only_labels())?, given.name),
         };
-        for warning in policy.check(written.clone(), &name)? {
+        for warning in check(&written, &name)? {
             warn(&format!("{name}: {}", harmless(&warning)));
         }
-        // Kubewarden does not know objects of the API `clusterip-policy.io`.
-        if written.objects.is_none()
-            && let Ok(settings) = Settings::from_value(&written.document)
-        {
-            warn_about_unset_ranges(&settings, &cluster, &name);
-        }
+        warn_about_unset_ranges(&written, &cluster, &name);
 
         let recorder = Arc::new(Recorder::new(calls));
-        let answer = policy.evaluate(Arc::clone(&recorder) as Arc<dyn HostCalls>, &request, &written, &name);
+        let answer = match &module {
+            None => decide(&*recorder, &request, &written, &name),
+            Some((module, name)) => {
+                module.validate(&request, &written.document, recorder.clone()).with_context(|| name.clone())
+            }
+        };
         let exchanges = recorder.exchanges();
         if let Some(file) = &self.record {
             // The session is written even if the policy failed: it reproduces the bug in a test.
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
         }
-        if let Some(replay) = replay {
-            self.fits(&replay)?;
+        if let Some((replay, name)) = replay {
+            check_fit(&replay, &name)?;
         }
         let response = AdmissionResponse::new(&request, answer?)?;
         let text = match self.output {
@@ -167,116 +197,52 @@ impl EvaluateArguments {
         super::output(text.as_bytes())?;
         Ok(if response.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
 
-    fn policy(&self) -> anyhow::Result<Policy> {
-        let Some(file) = &self.module else { return Ok(Policy::Core) };
-        let name = format!("module {}", file.display());
-        let module = WasmModule::load(file, Limits::default()).with_context(|| name.clone())?;
-        Ok(Policy::Module(module, name))
+fn check_fit(replay: &Replay, session: &str) -> anyhow::Result<()> {
+    if let Some(mismatch) = replay.mismatch() {
+        bail!(
+            "{session}: {mismatch}\nit was recorded with another request, other settings or another policy: record it \
+             again"
+        );
     }
-
-    fn request(&self) -> anyhow::Result<Value> {
-        let source = manifests::read_file(&self.request).context("request")?;
-        request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
+    if let left @ 1.. = replay.left() {
+        warn(&format!("{session}: the policy did not ask for the last {left} of its exchanges"));
     }
-
-    fn source(&self) -> anyhow::Result<Source> {
-        let is_given = self.settings.is_some();
-        if let Some(file) = &self.session {
-            let text = manifests::read_large_file(file).context("session")?.text;
-            let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
-            let replay = Arc::new(Replay::new(exchanges));
-            return Ok(Source { calls: replay.clone(), replay: Some(replay), cluster: Vec::new(), settings: None });
-        }
-        if self.cluster || self.connection.name_a_cluster() {
-            let lookups = ApiServerLookups::new(&self.connection)?;
-            let cluster = lookups.service_cidrs();
-            let settings = if is_given { None } else { given_settings::of_cluster(lookups.run(compile_cluster))? };
-            if !is_given && settings.is_none() {
-                given_settings::announce_default_pools(false);
-            }
-            return Ok(Source { calls: Arc::new(lookups), replay: None, cluster, settings });
-        }
-        let cluster = self.snapshot.as_deref().map(super::read_snapshot).transpose()?.unwrap_or_default();
-        let settings = if is_given { None } else { given_settings::of_snapshot(&cluster) };
-        let objects: CompleteObjects = cluster.iter().cloned().collect();
-        Ok(Source { calls: Arc::new(objects), replay: None, cluster, settings })
-    }
-
-    fn fits(&self, replay: &Replay) -> anyhow::Result<()> {
-        let file = self.session.as_deref().unwrap_or(Path::new("-")).display();
-        if let Some(mismatch) = replay.mismatch() {
-            anyhow::bail!(
-                "session: {file}: {mismatch}\nit was recorded with another request, other settings or another policy: \
-                 record it again"
-            );
-        }
-        let left = replay.left();
-        if left > 0 {
-            warn(&format!("session: {file}: the policy did not ask for the last {left} of its exchanges"));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The other commands take the ranges from the cluster, and Kubewarden can't, so their answers may differ.
-fn warn_about_unset_ranges(settings: &Settings, cluster: &[Value], name: &str) {
+fn warn_about_unset_ranges(written: &WrittenSettings, cluster: &[Value], name: &str) {
     let ranges = ServiceRanges::of(cluster).all;
-    if ranges.is_empty() || !settings.service_cidrs.is_empty() {
-        return;
+    // Kubewarden does not know objects of the API `clusterip-policy.io`.
+    let is_unset = written.objects.is_none()
+        && Settings::from_value(&written.document).is_ok_and(|settings| settings.service_cidrs.is_empty());
+    if is_unset && !ranges.is_empty() {
+        warn(&format!(
+            "{name}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
+             can't",
+            ranges.join(", ")
+        ));
     }
-    warn(&format!(
-        "{name}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
-         can't",
-        ranges.join(", ")
-    ));
 }
 
-impl Policy {
-    /// Checks settings, whose name in messages is `settings`. Returns warnings about them.
-    fn check(&self, written: WrittenSettings, settings: &str) -> anyhow::Result<Vec<String>> {
-        match self {
-            Self::Core => {
-                let live = given_settings::check(written, &ServiceRanges::default(), settings)?;
-                Ok(live.warnings.iter().map(ToString::to_string).collect())
-            }
-            Self::Module(module, name) => {
-                match module.validate_settings(&written.document).with_context(|| name.clone())? {
-                    SettingsResponse { valid: true, warnings, .. } => Ok(warnings),
-                    SettingsResponse { message, .. } => {
-                        anyhow::bail!("{}", in_lines(settings, harmless_lines(&message.unwrap_or_default())))
-                    }
-                }
-            }
-        }
-    }
-
-    fn evaluate(
-        &self,
-        calls: Arc<dyn HostCalls>,
-        request: &Value,
-        written: &WrittenSettings,
-        settings: &str,
-    ) -> anyhow::Result<Response> {
-        match self {
-            Self::Core => {
-                // As Kubewarden shows it to the module: the same look-ups, in the same order.
-                let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
-                    let call = HostCall::read("kubewarden", "kubernetes", operation, request);
-                    calls.answer(&call.map_err(|error| error.to_string())?)
-                });
-                // As they are written: `check` completes them for look-ups that indexes answer.
-                let written_settings = Settings::from_value(&written.document)?;
-                let decision = decide_value(request, &written_settings, InUse::default(), &cluster);
-                let live = given_settings::check(written.clone(), &ServiceRanges::default(), settings)?;
-                let decision = live.worded(decision);
-                Ok(Response::new(decision, request.get("object").cloned().unwrap_or_default()))
-            }
-            Self::Module(module, name) => {
-                module.validate(request, &written.document, calls).with_context(|| name.clone())
-            }
-        }
-    }
+/// Decides as Kubewarden shows the cluster to the module: with the same look-ups, in the same order.
+fn decide(
+    calls: &dyn HostCalls,
+    request: &Value,
+    written: &WrittenSettings,
+    settings: &str,
+) -> anyhow::Result<Response> {
+    let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
+        let call = HostCall::read("kubewarden", "kubernetes", operation, request);
+        calls.answer(&call.map_err(|error| error.to_string())?)
+    });
+    // As they are written: a check completes them for look-ups that indexes answer.
+    let as_written = Settings::from_value(&written.document)?;
+    let decision = decide_value(request, &as_written, InUse::default(), &cluster);
+    let live = given_settings::check(written.clone(), &ServiceRanges::default(), settings)?;
+    Ok(Response::new(live.worded(decision), request.get("object").cloned().unwrap_or_default()))
 }
 
 fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
@@ -301,19 +267,18 @@ fn text(exchanges: &[Exchange], response: &AdmissionResponse) -> anyhow::Result<
                 format!("{} found", list["items"].as_array().map_or(0, Vec::len))
             }
         };
+        let (api_version, kind) = call.resource();
         let asked = match call {
-            HostCall::ListAll { api_version, kind, .. } => format!("list {api_version}/{kind}"),
-            HostCall::ListNamespace { api_version, kind, namespace, .. } => {
-                format!("list {api_version}/{kind} in {namespace}")
-            }
-            HostCall::Get { api_version, kind, name, .. } => format!("get {api_version}/{kind} {name}"),
+            HostCall::ListAll { .. } => format!("list {api_version}/{kind}"),
+            HostCall::ListNamespace { namespace, .. } => format!("list {api_version}/{kind} in {namespace}"),
+            HostCall::Get { name, .. } => format!("get {api_version}/{kind} {name}"),
         };
         lines.push(format!("  {number}. {asked}: {found}"));
     }
     lines.push(if response.allowed { "allowed".to_owned() } else { "denied".to_owned() });
     let document = decoded(response)?;
     let patch = document["patch"].as_array().into_iter().flatten();
-    let operation = |of: &Value| format!("  {} {} {}", text_of(&of["op"]), text_of(&of["path"]), of["value"]);
+    let operation = |of: &Value| format!("  {} {} {}", text_at(of, &["op"]), text_at(of, &["path"]), of["value"]);
     lines.extend(patch.map(operation));
     let message = response.status.iter().filter_map(|status| status.message.clone());
     lines.extend(message.map(|message| format!("  {message}")));
@@ -323,8 +288,4 @@ fn text(exchanges: &[Exchange], response: &AdmissionResponse) -> anyhow::Result<
     lines.extend(annotations.map(|(key, value)| format!("  {key}: {value}")));
     lines.extend(response.warnings.iter().flatten().map(|warning| format!("  warning: {warning}")));
     Ok(lines.iter().map(|line| format!("{}\n", harmless(line))).collect())
-}
-
-fn text_of(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

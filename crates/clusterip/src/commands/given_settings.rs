@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Error, anyhow, bail};
 use clusterip_api::{Compilation, Kind, Reason};
-use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::api_error::{RequestFailure, failed};
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
@@ -26,7 +26,7 @@ pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
 
 pub struct GivenSettings {
     pub name: String,
-    content: SettingsFile,
+    pub content: SettingsFile,
 }
 
 impl GivenSettings {
@@ -42,11 +42,6 @@ impl GivenSettings {
         Ok(Self { name: source.name, content: if is_empty { defaults() } else { content } })
     }
 
-    /// Settings that are objects of the API `clusterip-policy.io`, and perhaps ServiceCIDR objects that they select.
-    pub fn of_objects(name: &str, objects: Vec<Value>) -> Self {
-        Self { name: name.to_owned(), content: SettingsFile::Objects(objects) }
-    }
-
     pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<WrittenSettings> {
         self.content.document(cluster).map_err(|error| unusable(&self.name, error))
     }
@@ -54,10 +49,6 @@ impl GivenSettings {
     /// The document without the pools whose ranges are those of ServiceCIDR objects.
     pub fn document_without_cluster(&self) -> anyhow::Result<WrittenSettings> {
         self.content.document_without_cluster().map_err(|error| unusable(&self.name, error))
-    }
-
-    pub fn selects_service_cidrs(&self) -> bool {
-        self.content.selects_service_cidrs()
     }
 }
 
@@ -77,12 +68,12 @@ pub fn of_cluster(
     match compiled {
         Ok(compiled) => Ok(compiled.map(|compiled| announced(OF_CLUSTER, compiled))),
         Err(error) => {
-            let failure = RequestFailure::from(&error);
-            if failure.is_forbidden() {
-                warn(&format!("{OF_CLUSTER} can't be read: {failure}"));
+            let failed = failed(format!("{OF_CLUSTER} can't be read"), &error);
+            if RequestFailure::from(&error).is_forbidden() {
+                warn(&failed.to_string());
                 return Ok(None);
             }
-            Err(Error::new(failure).context(format!("{OF_CLUSTER} can't be read")))
+            Err(failed)
         }
     }
 }

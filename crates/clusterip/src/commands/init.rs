@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 use super::missing_permissions::Reads;
 use super::terminal::TerminalOptions;
-use crate::starter::facts::{self, Os, Ranges, RangesOrigin};
+use crate::starter::facts::{self, Os, Ranges};
 use crate::starter::{document, pools};
 
 const HELP: &str = "\
@@ -60,12 +60,12 @@ impl InitArguments {
 
     fn settings(&self) -> anyhow::Result<String> {
         let cidrs: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
-        let given = || Ranges::of(&ServiceRanges::from(cidrs), RangesOrigin::User, None);
+        let given = || Ranges::of(&ServiceRanges::from(cidrs), " (as given with --service-cidr)", None);
         let ranges = (!self.service_cidr.is_empty()).then(given).transpose()?;
         let systems = (!self.os.is_empty()).then(|| self.os.iter().copied().collect());
         let (ranges, systems) = match (ranges, systems) {
             (Some(ranges), Some(systems)) => (ranges, systems),
-            (ranges, systems) => super::runtime()?.block_on(self.read_cluster(ranges, systems))?,
+            (ranges, systems) => super::block_on(self.read_cluster(ranges, systems))?,
         };
         let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?)?;
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;

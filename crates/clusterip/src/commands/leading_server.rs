@@ -1,11 +1,11 @@
 //! Finds the server that leads in a cluster, and the settings that it uses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Error, bail};
-use clusterip_cluster::api_error::RequestFailure;
+use anyhow::{Error, anyhow, bail};
+use clusterip_cluster::api_error::{RequestFailure, failed};
 use clusterip_cluster::live_settings::{self, SettingsSource};
 use clusterip_cluster::permissions::Need;
 use clusterip_cluster::terminal::harmless;
@@ -18,11 +18,10 @@ use tokio::time::{Instant, sleep};
 use super::given_settings;
 use super::terminal::notice;
 use crate::lease_namespaces::LeaseNamespaces;
-use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
+use crate::services::controller::stored_settings::{self, SettingsInUse, SettingsOrigin};
 use crate::text::joined;
 
-/// How long to wait until a server has stored the settings that the command read: the server may have started or read
-/// new settings a moment ago.
+/// How long to wait until a server has stored the settings that the command read.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for the next server if the last one has given its Lease back, as in a rolling update.
 const RESTART: Duration = Duration::from_secs(5);
@@ -38,14 +37,13 @@ const NO_SETTINGS: &str = "does not show its settings, because it is starting or
 /// The server that leads in a cluster.
 ///
 /// A user with the role `edit` in any namespace can write a Lease there as a server writes it. Therefore a holder of a
-/// Lease counts as a server only if it has also stored its settings in that namespace, see [`settings_in_use`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Lease counts as a server only if it has also stored its settings in that namespace, see [`stored_settings`].
 pub struct LeadingServer {
     /// The namespace of the server. Without a server, the namespace for the Lease and the records of `clusterip move`.
     pub namespace: String,
     pub leader: Option<Identity>,
     /// The namespace of the agents, according to the server.
-    pub agents_namespace: Option<String>,
+    agents_namespace: Option<String>,
     /// Whether the user gave the namespace.
     given: bool,
 }
@@ -68,31 +66,22 @@ struct Servers {
 impl Servers {
     /// Reads the servers; the inner error if the user lacks the permission to read the settings that servers use.
     async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Result<Self, RequestFailure>> {
-        let listed = match settings_in_use::list(client, namespace).await {
+        let listed = match stored_settings::list(client, namespace).await {
             Ok(listed) => listed,
-            Err(error) if RequestFailure::from(&error).is_forbidden() => {
-                return Ok(Err(RequestFailure::from(&error)));
-            }
+            Err(error) if RequestFailure::from(&error).is_forbidden() => return Ok(Err(RequestFailure::from(&error))),
             Err(error) => return Err(failed("ControllerRevisions can't be listed", &error)),
         };
-        let mut stored: BTreeMap<String, Vec<SettingsInUse>> = BTreeMap::new();
-        for (namespace, in_use) in listed {
-            stored.entry(namespace).or_default().push(in_use);
-        }
         let mut servers = Self::default();
-        for (namespace, stored) in stored {
+        for (namespace, SettingsInUse { leader, agents_namespace, .. }) in listed {
             let spec = one_lease(client, &namespace).await?.and_then(|lease| lease.spec).unwrap_or_default();
-            let holder = leases::holder(&spec);
-            match stored.into_iter().find(|in_use| holder == Some(in_use.leader.as_str())) {
-                Some(SettingsInUse { leader, agents_namespace, .. }) => {
-                    let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
-                    servers.leading.push(Server { namespace, holder, agents_namespace, lease });
-                }
-                None => {
-                    servers.idle.insert(namespace);
-                }
+            if leases::holder(&spec) == Some(leader.as_str()) {
+                let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
+                servers.leading.push(Server { namespace, holder, agents_namespace, lease });
+            } else {
+                servers.idle.insert(namespace);
             }
         }
+        servers.idle.retain(|idle| servers.leading.iter().all(|server| server.namespace != *idle));
         Ok(Ok(servers))
     }
 }
@@ -145,13 +134,9 @@ impl LeadingServer {
         LeaseNamespaces { server: Some(self.namespace.clone()), agents: self.agents_namespace.clone() }
     }
 
-    fn led_by(self, server: &Server) -> Self {
-        Self {
-            namespace: server.namespace.clone(),
-            leader: Some(server.holder.clone()),
-            agents_namespace: Some(server.agents_namespace.clone()),
-            ..self
-        }
+    fn led_by(self, Server { namespace, holder, agents_namespace, .. }: &Server) -> Self {
+        let (namespace, agents_namespace) = (namespace.clone(), Some(agents_namespace.clone()));
+        Self { namespace, leader: Some(holder.clone()), agents_namespace, ..self }
     }
 
     /// Without a server: in the namespace where a server was, and may start again.
@@ -167,20 +152,20 @@ impl LeadingServer {
     async fn servers(client: &Client, given: Option<&str>) -> anyhow::Result<Servers> {
         let refused = match Servers::read(client, given).await? {
             Ok(servers) => return Ok(servers),
-            Err(refused) => refused,
+            Err(refused) => Error::new(refused),
         };
-        let Some(given) = given else {
-            return match Servers::read(client, Some(client.default_namespace())).await {
-                Ok(Ok(servers)) if !servers.leading.is_empty() => Ok(servers),
-                _ => Err(Error::new(refused).context(
-                    "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads \
-                     (--server-namespace names its namespace)",
-                )),
-            };
-        };
-        Err(Error::new(refused).context(format!(
-            "ControllerRevisions can't be read in namespace {given}, so it is unknown whether a server leads there"
-        )))
+        if let Some(given) = given {
+            return Err(refused.context(format!(
+                "ControllerRevisions can't be read in namespace {given}, so it is unknown whether a server leads there"
+            )));
+        }
+        match Servers::read(client, Some(client.default_namespace())).await {
+            Ok(Ok(servers)) if !servers.leading.is_empty() => Ok(servers),
+            _ => Err(refused.context(
+                "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads \
+                 (--server-namespace names its namespace)",
+            )),
+        }
     }
 
     /// The text of the notice that tells which settings are used.
@@ -193,84 +178,72 @@ impl LeadingServer {
     }
 
     /// The settings of a file, or those that the leading server uses. If no server leads in the cluster, those of its
-    /// pools, which a server would use.
-    pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<SettingsSource> {
+    /// pools, which a server would use. Adds the permissions to read them to `needs`.
+    pub async fn settings(
+        &self,
+        client: &Client,
+        file: Option<&Path>,
+        needs: &mut Vec<Need>,
+    ) -> anyhow::Result<SettingsSource> {
         const REMEDY: &str = "use --settings FILE";
         if let Some(file) = file {
             return Ok(SettingsSource::File(file.to_owned()));
         }
         let Some(leader) = &self.leader else {
-            if self.may_use_pools() && has_pools(client).await? {
-                return Ok(SettingsSource::Pools { client: client.clone() });
+            // If the user names a namespace, a server may lead in another one, with other settings.
+            if !self.given {
+                needs.extend(given_settings::pool_needs());
+                let pools = live_settings::list_if_defined(client).await;
+                let pools = pools
+                    .map_err(|error| failed("no server leads in this cluster, and its pools can't be listed", &error));
+                if !pools?.is_empty() {
+                    return Ok(SettingsSource::chosen(None, None, client));
+                }
             }
             let place = if self.given { format!("namespace {}", self.namespace) } else { "this cluster".to_owned() };
             bail!("no server leads in {place}, so its settings are unknown: {REMEDY}");
         };
         let at = format!("server {} in namespace {}", harmless(leader.as_str()), self.namespace);
-        let deadline = Instant::now() + MAX_WAIT;
-        loop {
-            let problem = match self.in_use(client).await? {
-                None => format!("{at} {NO_SETTINGS}"),
-                Some(SettingsInUse { version, source, .. }) => {
-                    let source = match source {
-                        SettingsOrigin::File(file) => {
-                            bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file))
-                        }
-                        SettingsOrigin::Pools => SettingsSource::Pools { client: client.clone() },
-                        SettingsOrigin::KubewardenPolicy(name) => {
-                            SettingsSource::KubewardenPolicy { client: client.clone(), name }
-                        }
-                    };
-                    let written = live_settings::written(&source, client).await;
-                    let written = written.map_err(|error| {
-                        let text = format!("{error}; or {REMEDY}");
-                        error.context(text)
-                    })?;
-                    if live_settings::version(&written.document) == version {
-                        return Ok(source);
-                    }
-                    let source = harmless(&source.to_string());
-                    format!("{at} does not use the current settings of {source} (its log shows the reason)")
+        let found = self.wait_for_settings(client, async |in_use| {
+            let Some(SettingsInUse { version, source, .. }) = in_use else {
+                return Ok(Err(format!("{at} {NO_SETTINGS}")));
+            };
+            let policy = match source {
+                SettingsOrigin::File(file) => {
+                    bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file))
+                }
+                SettingsOrigin::Pools => {
+                    needs.extend(given_settings::pool_needs());
+                    None
+                }
+                SettingsOrigin::KubewardenPolicy(name) => {
+                    let policies = Need::read("get", "policies.kubewarden.io", "clusteradmissionpolicies", None);
+                    needs.push(Need { name: Some(name.clone()), ..policies });
+                    Some(name)
                 }
             };
-            if Instant::now() > deadline {
-                bail!("{problem}: try again, or {REMEDY}");
+            let source = SettingsSource::chosen(None, policy.as_deref(), client);
+            let written = live_settings::written(&source, client).await;
+            let written = written.map_err(|error| {
+                let text = format!("{error}; or {REMEDY}");
+                error.context(text)
+            })?;
+            if live_settings::version(&written.document) == version {
+                return Ok(Ok(source));
             }
-            sleep(LOOK).await;
-        }
-    }
-
-    /// Whether the pools of the cluster are the settings: no server leads anywhere. If the user names a namespace, a
-    /// server may lead in another one.
-    fn may_use_pools(&self) -> bool {
-        self.leader.is_none() && !self.given
-    }
-
-    /// The permissions to read the settings of the server, or the pools of a cluster without a server; none if it is
-    /// unknown where the settings are.
-    pub async fn settings_needs(&self, client: &Client) -> Vec<Need> {
-        if self.may_use_pools() {
-            return given_settings::pool_needs();
-        }
-        let Ok(Some(in_use)) = self.in_use(client).await else { return Vec::new() };
-        match in_use.source {
-            SettingsOrigin::File(_) => Vec::new(),
-            SettingsOrigin::Pools => given_settings::pool_needs(),
-            SettingsOrigin::KubewardenPolicy(name) => {
-                let policies = Need::read("get", "policies.kubewarden.io", "clusteradmissionpolicies", None);
-                vec![Need { name: Some(name), ..policies }]
-            }
-        }
+            let source = harmless(&source.to_string());
+            Ok(Err(format!("{at} does not use the current settings of {source} (its log shows the reason)")))
+        });
+        found.await?.map_err(|problem| anyhow!("{problem}: try again, or {REMEDY}"))
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that
     /// is asked to move Services uses its own settings.
     pub async fn check_version(&self, client: &Client, version: &str, source: &SettingsSource) -> anyhow::Result<()> {
-        let deadline = Instant::now() + MAX_WAIT;
-        loop {
-            let in_use = self.in_use(client).await?;
-            let problem = match &in_use {
-                Some(in_use) if in_use.version == version => return Ok(()),
+        let checked = self.wait_for_settings(client, async |in_use| {
+            Ok(Err(match in_use {
+                None => NO_SETTINGS.to_owned(),
+                Some(in_use) if in_use.version == version => return Ok(Ok(())),
                 Some(in_use) => match &in_use.source {
                     SettingsOrigin::Pools => "uses the pools of the cluster".to_owned(),
                     SettingsOrigin::File(file) => {
@@ -281,14 +254,36 @@ impl LeadingServer {
                         format!("uses the settings of ClusterAdmissionPolicy {name}, not those of this command")
                     }
                 },
-                None => NO_SETTINGS.to_owned(),
+            }))
+        });
+        checked.await?.map_err(|problem| {
+            anyhow!(
+                "the server in namespace {} {problem}, and would not use {source} to move Services: apply these \
+                 settings to the server first, or use --dry-run",
+                self.namespace
+            )
+        })
+    }
+
+    /// Calls `look` with the settings that the leader of this namespace uses, `None` if it has not stored them, until
+    /// `look` finds no problem: the server may have started or read new settings a moment ago. Returns the last result.
+    async fn wait_for_settings<T>(
+        &self,
+        client: &Client,
+        mut look: impl AsyncFnMut(Option<SettingsInUse>) -> anyhow::Result<Result<T, String>>,
+    ) -> anyhow::Result<Result<T, String>> {
+        let deadline = Instant::now() + MAX_WAIT;
+        loop {
+            let lease = one_lease(client, &self.namespace).await?.and_then(|lease| lease.spec);
+            let in_use = match lease.as_ref().and_then(leases::holder) {
+                Some(leader) => stored_settings::of_leader(client, &self.namespace, leader).await,
+                None => Ok(None),
             };
-            if Instant::now() > deadline {
-                bail!(
-                    "the server in namespace {} {problem}, and would not use {source} to move \
-                     Services: apply these settings to the server first, or use --dry-run",
-                    self.namespace
-                );
+            let unreadable =
+                || format!("the settings that the server in namespace {} has stored can't be read", self.namespace);
+            let found = look(in_use.map_err(|error| failed(unreadable(), &error))?).await?;
+            if found.is_ok() || Instant::now() > deadline {
+                return Ok(found);
             }
             sleep(LOOK).await;
         }
@@ -315,22 +310,6 @@ impl LeadingServer {
             self.namespace,
             listed(&alive)
         )
-    }
-
-    /// The settings that the leader of this namespace uses; `None` if it has not stored them.
-    async fn in_use(&self, client: &Client) -> anyhow::Result<Option<SettingsInUse>> {
-        let lease = one_lease(client, &self.namespace).await?.and_then(|lease| lease.spec);
-        let Some(leader) = lease.as_ref().and_then(leases::holder) else { return Ok(None) };
-        match settings_in_use::of_leader(client, &self.namespace, leader).await {
-            Ok(in_use) => Ok(in_use),
-            Err(error) => {
-                let namespace = &self.namespace;
-                Err(failed(
-                    &format!("the settings that the server in namespace {namespace} has stored can't be read"),
-                    &error,
-                ))
-            }
-        }
     }
 }
 
@@ -369,13 +348,6 @@ async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Ve
     Ok(alive)
 }
 
-async fn has_pools(client: &Client) -> anyhow::Result<bool> {
-    match live_settings::list_if_defined(client).await {
-        Ok(objects) => Ok(!objects.is_empty()),
-        Err(error) => Err(failed("no server leads in this cluster, and its pools can't be listed", &error)),
-    }
-}
-
 /// Whether a process that looks like a server holds a Lease. It may be a server that has not stored its settings yet.
 /// It may also be forged, so this is only a reason to wait for a moment.
 async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
@@ -391,15 +363,8 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
 
 /// The leader's Lease of a namespace; `None` if there is none.
 async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Lease>> {
-    match Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await {
-        Ok(lease) => Ok(lease),
-        Err(error) => Err(failed(&format!("Lease {namespace}/{LEASE} can't be read"), &error)),
-    }
-}
-
-/// An error that begins with `what`, and whose cause is the failed request.
-fn failed(what: &str, error: &kube::Error) -> Error {
-    Error::new(RequestFailure::from(error)).context(what.to_owned())
+    let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await;
+    lease.map_err(|error| failed(format!("Lease {namespace}/{LEASE} can't be read"), &error))
 }
 
 fn listed(servers: &[Server]) -> String {

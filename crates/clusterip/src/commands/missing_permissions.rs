@@ -2,14 +2,18 @@
 
 use anyhow::anyhow;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
-use clusterip_cluster::permissions::{self, Missing, Need};
+use clusterip_cluster::permissions::{self, Duties, Missing, Need};
 use clusterip_cluster::watch::kinds::{self, Kind};
+use clusterip_core::settings::Settings;
 use kube::Client;
 
 use crate::lease_namespaces::LeaseNamespaces;
 
+/// What a command reads of a cluster.
 #[derive(Default)]
 pub struct Reads {
+    /// The duties of `clusterip move`, with the kinds of the default settings while those of the settings are not known.
+    pub duties: Option<Duties>,
     pub kinds: Vec<Kind>,
     pub more: Vec<Need>,
 }
@@ -17,8 +21,11 @@ pub struct Reads {
 impl Reads {
     /// If the API server has refused the request, the error also lists all permissions that the user lacks.
     pub async fn explain<T>(self, client: &Client, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        let is_refusal = |error: &anyhow::Error| {
+            error.chain().any(|cause| cause.downcast_ref().is_some_and(RequestFailure::is_forbidden))
+        };
         let error = match result {
-            Err(error) if is_forbidden(&error) => error,
+            Err(error) if is_refusal(&error) => error,
             result => return result,
         };
         match permissions::require(client, &self.needs(client).await).await {
@@ -28,26 +35,24 @@ impl Reads {
     }
 
     async fn needs(self, client: &Client) -> Vec<Need> {
-        let mut all = Vec::new();
+        let (mut needs, mut listed) = (Vec::new(), Vec::new());
+        if let Some(duties) = &self.duties {
+            let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
+            needs = permissions::needs(&workloads, duties);
+        }
         for kind in &self.kinds {
             // A kind that can't be looked up, or that the API server does not serve, is not listed.
             if let Ok(Some(resource)) = kinds::resource(client, kind).await {
-                all.push(Need::list(&resource));
+                listed.push(Need::list(&resource));
             }
         }
-        all.extend(self.more);
-        let mut needs: Vec<Need> = Vec::new();
-        for need in all {
+        for need in listed.into_iter().chain(self.more) {
             if !needs.contains(&need) {
                 needs.push(need);
             }
         }
         needs
     }
-}
-
-pub fn is_forbidden(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<RequestFailure>().is_some_and(RequestFailure::is_forbidden))
 }
 
 pub fn may_list_leases(namespaces: &LeaseNamespaces) -> Vec<Need> {

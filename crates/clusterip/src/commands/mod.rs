@@ -23,7 +23,6 @@ use anyhow::{Context, bail};
 use clusterip_cluster::manifests;
 use clusterip_cluster::manifests::manifest_files::{self, NamespaceRule};
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 use crate::snapshot_kinds::SnapshotKinds;
 
@@ -44,8 +43,12 @@ fn output_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     }
 }
 
-fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let done = runtime.block_on(work);
+    // A watch may be in the middle of a request that no task waits for.
+    runtime.shutdown_background();
+    done
 }
 
 /// Checks that only one of the paths of these arguments, each with its name, is `-` for standard input.

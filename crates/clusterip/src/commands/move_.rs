@@ -10,26 +10,24 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::live_settings::{Follower, SettingsSource};
+use clusterip_cluster::live_settings::Follower;
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::shutdown::shutdown_signal;
 use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::Settings;
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
 use tokio::sync::Mutex;
 
 mod jobs;
-mod list;
 
 use self::jobs::{Job, Run};
 use super::arguments::{self, DnsArguments, Scope, ServiceName};
 use super::leading_server::LeadingServer;
-use super::missing_permissions::{Reads, is_forbidden};
+use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, notice, print_error};
 use crate::report::columns::Layout;
 use crate::report::moves::{self, Ended, NotMoved, Row};
@@ -138,10 +136,7 @@ type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 impl MoveArguments {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let done = runtime.block_on(self.work());
-        runtime.shutdown_background();
-        done
+        super::block_on(self.work())
     }
 
     async fn work(&self) -> anyhow::Result<ExitCode> {
@@ -153,123 +148,23 @@ impl MoveArguments {
         }
         let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
         // The command holds no Lease before the moves, so a signal may stop the preparation at any point.
-        let prepared = tokio::select! {
+        let (run, rows, jobs) = tokio::select! {
             biased;
             () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
             prepared = self.prepare() => prepared?,
         };
-        let (run, rows, jobs) = prepared;
-        self.move_them(&run, &rows, jobs, interrupt).await
-    }
-
-    /// Everything that the moves need, and the list of the misplaced Services.
-    async fn prepare(&self) -> anyhow::Result<(Run<'_>, Vec<Row>, Vec<Job>)> {
-        let of_scope = || self.scope.namespace(&self.cluster);
-        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
-        let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
-        let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
-        let client = self.cluster.client().await?;
-        let needs_server = self.settings.is_none() || !self.dry_run;
-        let given = self.server_namespace.as_deref();
-        arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
-        let deployed = LeadingServer::find(&client, given, needs_server).await;
-        let deployed = match deployed {
-            Err(error) if is_forbidden(&error) => {
-                let reads = self.reads(&client, given.unwrap_or(client.default_namespace())).await;
-                return reads.explain(&client, Err(error)).await;
-            }
-            deployed => deployed?,
-        };
-        if !self.dry_run && deployed.leader.is_none() {
-            deployed.no_leader_elsewhere(&client).await?;
-        }
-        let source = match deployed.settings(&client, self.settings.as_deref()).await {
-            Err(error) if is_forbidden(&error) => {
-                let mut reads = self.reads(&client, &deployed.namespace).await;
-                reads.more.extend(deployed.settings_needs(&client).await);
-                return reads.explain(&client, Err(error)).await;
-            }
-            source => source?,
-        };
-        let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
-        notice(&deployed.settings_notice(&source));
-        let seamless = self.dns.options(&client, self.seamless).await;
-        if let Some(options) = &seamless {
-            notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
-        }
-        let large = Mutex::default();
-        let run = Run { command: self, client, deployed, source, reconciler, _followed: followed, seamless, large };
-        if !self.dry_run && run.deployed.leader.is_some() {
-            run.check(true).await?;
-        }
-        let (rows, jobs) = self.list(&run, namespace.as_deref(), named.as_ref()).await?;
-        Ok((run, rows, jobs))
-    }
-
-    fn duties(&self, namespace: &str) -> Duties {
-        Duties {
-            namespace: namespace.to_owned(),
-            moves: !self.dry_run,
-            previews_moves: self.dry_run,
-            load_balancers: self.load_balancers,
-            seamless: self.seamless && !self.dry_run,
-            ..Duties::default()
-        }
-    }
-
-    /// The kinds in the settings are not known yet, so they are those of the default settings.
-    async fn reads(&self, client: &Client, namespace: &str) -> Reads {
-        let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
-        let mut more = permissions::needs(&workloads, &self.duties(namespace));
-        more.extend(LeadingServer::needs(self.server_namespace.as_deref()));
-        Reads { more, ..Reads::default() }
-    }
-
-    /// The reconciler, and what it follows: the settings. The reconciler works as long as they exist.
-    async fn reconciler(
-        &self,
-        client: &Client,
-        namespace: &str,
-        source: &SettingsSource,
-    ) -> anyhow::Result<(Arc<Reconciler>, Follower)> {
-        let metrics = ServerMetrics::new();
-        let ledger = Ledger::default();
-        let watched = ledger.clone();
-        let seen = move |address| watched.mark_seen(address);
-        let stores = Stores::new(client.clone(), metrics.cluster.clone(), seen, |_| ());
-        stores.ask_for_service_cidrs().await;
-        let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
-        let settings = follower.subscribe();
-        permissions::check(client, &settings.borrow().settings.clone(), &self.duties(namespace)).await?;
-        stores.watch(&settings.borrow().settings);
-        stores.completed().await;
-        stores.control_plane_services().wait_until_listed().await;
-        let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
-        // The user has seen the list, so a Service with ready endpoints may move, too.
-        let allowed = Allowed { any: true, ready: true, seamless: false, load_balancers: self.load_balancers };
-        let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);
-        Ok((Arc::new(reconciler), follower))
-    }
-
-    async fn move_them(
-        &self,
-        run: &Run<'_>,
-        rows: &[Row],
-        jobs: Vec<Job>,
-        interrupt: Interrupt,
-    ) -> anyhow::Result<ExitCode> {
         let (count, stay) = (jobs.len(), rows.iter().filter(|row| row.stays.is_some()).count());
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
-        self.print(match rows {
+        self.print(&match rows.as_slice() {
             [] => "nothing is misplaced\n".to_owned(),
             rows => moves::table(rows, self.dry_run || self.seamless, Layout::of_stdout(self.no_headers)),
         })?;
         if self.dry_run || jobs.is_empty() {
             if !rows.is_empty() {
-                self.print(format!("\n{count} to move, {stay} stay\n"))?;
+                self.print(&format!("\n{count} to move, {stay} stay\n"))?;
             }
-            self.print_json(rows, &Ended::new())?;
+            self.print_json(&rows, &Ended::new())?;
             return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         if !self.yes {
@@ -283,15 +178,15 @@ impl MoveArguments {
                 is_confirmed = ask(count) => is_confirmed?,
             };
             if !is_confirmed {
-                self.print("nothing was moved\n".to_owned())?;
+                self.print("nothing was moved\n")?;
                 return Ok(ExitCode::SUCCESS);
             }
         }
         let ended = run.carry_out(jobs, interrupt).await?;
-        let failed: Vec<(&ServiceKey, &NotMoved)> =
-            ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
-        self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
-        self.print_json(rows, &ended)?;
+        let failed: Vec<_> = ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
+        let moved = count - failed.len();
+        self.print(&format!("moved {moved} of {count}, {stay} stay\n"))?;
+        self.print_json(&rows, &ended)?;
         // The last line counts the Services whose moves have not begun.
         let (not_begun, tried): (Vec<_>, Vec<_>) =
             failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted | NotMoved::Stopped));
@@ -300,20 +195,85 @@ impl MoveArguments {
         }
         if let Some((_, reason)) = not_begun.first() {
             let why = if matches!(reason, NotMoved::Stopped) { "stopped after a failure" } else { "interrupted" };
-            print_error(&format!("{why}: {} of {count} Services were moved", count - failed.len()));
+            print_error(&format!("{why}: {moved} of {count} Services were moved"));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn print(&self, text: String) -> anyhow::Result<()> {
+    /// Everything that the moves need, and the list of the misplaced Services.
+    async fn prepare(&self) -> anyhow::Result<(Run<'_>, Vec<Row>, Vec<Job>)> {
+        let of_scope = || self.scope.namespace(&self.cluster);
+        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
+        let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
+        let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
+        let client = self.cluster.client().await?;
+        let mut reads = Reads::default();
+        let run = self.run_in(client.clone(), &mut reads).await;
+        let run = reads.explain(&client, run).await?;
+        let (rows, jobs) = run.list(namespace.as_deref(), named.as_ref()).await?;
+        Ok((run, rows, jobs))
+    }
+
+    async fn run_in(&self, client: Client, reads: &mut Reads) -> anyhow::Result<Run<'_>> {
+        let given = self.server_namespace.as_deref();
+        arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
+        reads.duties = Some(self.duties(given.unwrap_or(client.default_namespace())));
+        reads.more = LeadingServer::needs(given);
+        let deployed = LeadingServer::find(&client, given, self.settings.is_none() || !self.dry_run).await?;
+        reads.duties = Some(self.duties(&deployed.namespace));
+        if !self.dry_run && deployed.leader.is_none() {
+            deployed.no_leader_elsewhere(&client).await?;
+        }
+        let source = deployed.settings(&client, self.settings.as_deref(), &mut reads.more).await?;
+        let metrics = ServerMetrics::new();
+        let ledger = Ledger::default();
+        let watched = ledger.clone();
+        let seen = move |address| watched.mark_seen(address);
+        let stores = Stores::new(client.clone(), metrics.cluster.clone(), seen, |_| ());
+        stores.ask_for_service_cidrs().await;
+        let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
+        let settings = follower.subscribe();
+        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&deployed.namespace)).await?;
+        stores.watch(&settings.borrow().settings);
+        stores.completed().await;
+        stores.control_plane_services().wait_until_listed().await;
+        let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
+        // The user has seen the list, so a Service with ready endpoints may move, too.
+        let allowed = Allowed { any: true, ready: true, seamless: None, load_balancers: self.load_balancers };
+        let reconciler = Reconciler::new(evaluator, client.clone(), &deployed.namespace, metrics.services, allowed);
+        notice(&deployed.settings_notice(&source));
+        let seamless = self.dns.options(&client, self.seamless).await;
+        if let Some(options) = &seamless {
+            notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
+        }
+        let (reconciler, large) = (Arc::new(reconciler), Mutex::default());
+        let run = Run { command: self, client, deployed, source, reconciler, _followed: follower, seamless, large };
+        if !self.dry_run && run.deployed.leader.is_some() {
+            run.check(true).await?;
+        }
+        Ok(run)
+    }
+
+    fn duties(&self, namespace: &str) -> Duties {
+        Duties {
+            namespace: namespace.to_owned(),
+            moves: !self.dry_run,
+            previews_moves: self.dry_run,
+            load_balancers: self.load_balancers,
+            seamless: self.seamless && !self.dry_run,
+            ..Duties::default()
+        }
+    }
+
+    fn print(&self, text: &str) -> anyhow::Result<()> {
         if self.output == Output::Table { super::output(text.as_bytes()).map(|_| ()) } else { Ok(()) }
     }
 
     fn print_json(&self, rows: &[Row], ended: &Ended) -> anyhow::Result<()> {
-        if self.output == Output::Table {
-            return Ok(());
+        if self.output == Output::Json {
+            super::output(moves::document(rows, ended, self.dry_run)?.as_bytes())?;
         }
-        super::output(moves::document(rows, ended, self.dry_run)?.as_bytes()).map(|_| ())
+        Ok(())
     }
 }
 

@@ -2,26 +2,38 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::live_settings::{LiveSettings, SettingsFile};
+use clusterip_cluster::lookups::field_mask::Mask;
+use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::Manifest;
+use clusterip_cluster::manifests::manifest_files::Input;
+use clusterip_cluster::object;
+use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_cluster::watch::kinds;
+use clusterip_core::service_key::ServiceKey;
+use serde_json::Value;
 
-mod existing_services;
 mod input;
 mod input_warnings;
 
-use self::input::PlanInput;
 use super::arguments::NO_SUCH_LABELS;
-use super::given_settings;
-use super::terminal::{Heartbeat, Progress, TerminalOptions, notice};
-use crate::audit::misplaced_services::MisplacedServices;
+use super::given_settings::{self, GivenSettings};
+use super::terminal::{TerminalOptions, heartbeat, notice, progress_bar};
+use crate::audit::services::MisplacedServices;
+use crate::audit::source;
 use crate::planner::Planner;
 use crate::report::columns::Layout;
 use crate::report::{self, filled_manifests};
 use crate::service_selector::ServiceSelector;
+use crate::snapshot_kinds::{SnapshotKinds, kind_of};
+use crate::text::several;
 
 const HELP: &str = "\
 Examples:
@@ -49,6 +61,8 @@ known Service ranges, or in use by another Service, or because an update would c
 Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings can't be used.";
 
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+/// The fields that decide where a Service belongs, and whether it moves.
+const FIELDS: [&str; 4] = ["metadata.labels", "metadata.annotations", "spec.selector", "spec.type"];
 
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
@@ -110,39 +124,81 @@ pub enum Output {
 impl PlanArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let _heartbeat = Heartbeat::start("planning");
-        let PlanInput { sources, manifests, there, live, are_settings_given, are_defaults } = self.read()?;
+        let _heartbeat = heartbeat("planning");
+        super::check_standard_input(&[
+            ("PATHS", &self.paths),
+            ("--filename", &self.filenames),
+            ("--settings", self.settings.as_slice()),
+            ("--snapshot", self.snapshot.as_slice()),
+        ])?;
+        let mut given = GivenSettings::read(self.settings.as_deref())?;
+        let has_context = self.namespace.is_none() && self.uses_cluster();
+        let of_context = has_context.then(|| self.connection.namespace()).flatten();
+        let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        let of_manifests = self.settings_objects(&manifests)?;
+        // The user chose the settings, which then need not be those of the cluster.
+        let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
+        if !of_manifests.is_empty() {
+            let name = "the objects of the manifests".to_owned();
+            given = GivenSettings { name, content: SettingsFile::Objects(of_manifests) };
+        }
+        if !self.verbose && !skipped.is_empty() {
+            let files = several(skipped.len(), "file");
+            notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
+        }
+        for file in skipped.iter().filter(|_| self.verbose) {
+            notice(&format!("skipped: {file}: no Kubernetes objects"));
+        }
+        for link in outside {
+            notice(&format!("skipped: {link}: a link to a file outside of the folder"));
+        }
+        let (there, settings) = self.cluster(&given, are_settings_given)?;
+        for (namespace, named_by) in [(&of_context, "the context"), (&self.namespace, "--namespace")] {
+            if let Some(namespace) = namespace {
+                input::check_namespace(namespace, named_by, &there, &manifests)?;
+            }
+        }
+        let are_defaults = !are_settings_given && settings.is_none();
+        let live = input::check(&given, settings, &there, &manifests)?;
+        if are_defaults && live.settings.service_cidrs.is_empty() {
+            input::check_against_kubernetes(&there, &manifests)?;
+        }
+        if let Some(file) = &self.snapshot {
+            let kinds = SnapshotKinds::of(&there);
+            kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
+        }
         let is_table = self.output == Output::Table && !self.no_headers;
         let announced = if are_defaults { given_settings::announce_default_pools(is_table) } else { String::new() };
         input_warnings::print(&live, &there, &manifests);
         let has_pools = !live.settings.nodes.pools.is_empty();
         let is_selected = |manifest: &Manifest| {
-            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
+            let is_selected = |selector: &ServiceSelector| selector.matches(&manifest.object.value());
+            manifest.is_service() && self.selector.as_ref().is_none_or(is_selected)
         };
-        if !manifests.iter().any(|manifest| manifest.is_service() && is_selected(manifest)) && self.selector.is_some() {
+        if self.selector.is_some() && !manifests.iter().any(is_selected) {
             notice(NO_SUCH_LABELS);
         }
         // The manifests of -o yaml have no place for Services that are not among them.
         let misplaced = if are_settings_given && self.output != Output::Yaml {
-            existing_services::misplaced(&live, &there, &manifests, self.selector.as_ref())?
+            misplaced_services(&live, &there, &manifests, self.selector.as_ref())
         } else {
             MisplacedServices::default()
         };
         for note in &misplaced.notes {
             notice(&format!("note: {note}"));
         }
-        let is_planned = |manifest: &&Manifest| {
-            (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
-        };
+        let is_planned = |manifest: &&Manifest| is_selected(manifest) || (has_pools && manifest.is_node());
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let mut planner = Planner::new(live.settings.clone(), there);
-        planner.selector = self.selector.clone();
-        let mut progress = Progress::new(planned, PROGRESS_DELAY, "{wide_bar} {pos} of {len}, {eta} to go");
-        let mut plan = planner.plan(&manifests, |done| {
-            progress.show();
-            progress.bar.set_position(done);
+        let planner = Planner::new(live.settings.clone(), there);
+        let bar = progress_bar(planned, "{wide_bar} {pos} of {len}, {eta} to go");
+        let (begin, mut done) = (Instant::now(), 0);
+        let mut plan = planner.plan(&manifests, is_selected, || {
+            done += 1;
+            if begin.elapsed() >= PROGRESS_DELAY {
+                bar.set_position(done);
+            }
         });
-        progress.bar.finish_and_clear();
+        bar.finish_and_clear();
         plan.misplaced = misplaced.services;
         for row in &mut plan.rows {
             row.message = row.message.take().map(|message| live.words(message));
@@ -156,4 +212,63 @@ impl PlanArguments {
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+}
+
+/// The misplaced Services of the cluster, and those of the manifests that come from a cluster.
+fn misplaced_services(
+    settings: &LiveSettings,
+    cluster: &[Value],
+    manifests: &[Manifest],
+    selector: Option<&ServiceSelector>,
+) -> MisplacedServices {
+    let is_existing = |manifest: &Manifest| {
+        manifest.is_service() && manifest.object.may_have("uid") && is_of_cluster(&manifest.object.value())
+    };
+    if cluster.is_empty() && !manifests.iter().any(is_existing) {
+        return MisplacedServices::default();
+    }
+    let called = callers(cluster);
+    let mut snapshot = Snapshot::default();
+    for object in cluster {
+        snapshot.insert(object);
+    }
+    for manifest in manifests {
+        let object = manifest.object.value();
+        if !manifest.is_service() {
+            snapshot.insert(&object);
+            continue;
+        }
+        match snapshot.service(&ServiceKey::of(&object)).map(|existing| existing.value()) {
+            Some(existing) => drop(snapshot.insert(&updated(existing, object))),
+            None if is_of_cluster(&object) => drop(snapshot.insert(&object)),
+            None => {}
+        }
+    }
+    MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector)
+}
+
+fn callers(cluster: &[Value]) -> ControlPlaneServices {
+    let called = ControlPlaneServices::default();
+    for object in cluster {
+        let kind = kind_of(object);
+        if kinds::callers().any(|caller| caller == kind) {
+            source::add_caller(&called, &kind, object);
+        }
+    }
+    called
+}
+
+/// Whether `kubectl get -o yaml` printed the Service: the API server sets its UID.
+fn is_of_cluster(service: &Value) -> bool {
+    !object::text(service, &["metadata", "uid"]).is_empty() && !addresses(service).is_empty()
+}
+
+/// A Service of the cluster after its manifest has been applied: it keeps its addresses, and their owners.
+fn updated(mut service: Value, mut manifest: Value) -> Value {
+    Mask::new(FIELDS).prune(&mut manifest);
+    if let (Some(selector), Some(_)) = (service.pointer_mut("/spec/selector"), manifest.pointer("/spec/selector")) {
+        *selector = Value::Null;
+    }
+    json_patch::merge(&mut service, &manifest);
+    service
 }

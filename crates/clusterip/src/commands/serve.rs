@@ -1,37 +1,26 @@
 //! `clusterip serve`
 
-mod running;
 mod startup;
-mod webhook;
+mod tasks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::replica_claims::ClaimStore;
-use clusterip_cluster::shutdown::{shutdown_signal, until};
-use kube::Client;
-use tokio::sync::watch;
+use clusterip_cluster::shutdown::shutdown_signal;
 
-use self::running::{Election, Running};
-use self::startup::Startup;
 use super::arguments::DnsArguments;
-use crate::leader::Candidate;
-use crate::services::controller::affected::Changes;
 use crate::webhook::admission::OnError;
 use crate::webhook::authority;
-use crate::webhook::registration::{self, Registration};
-use crate::webhook::server::WebhookServer;
-use crate::webhook::tls::{Certificate, CertificateFiles};
-use clusterip_moves::journal::SeamlessOptions;
+use crate::webhook::registration;
+use crate::webhook::tls::CertificateFiles;
 
 const HELP: &str = "\
 Examples:
@@ -50,8 +39,6 @@ const LOG_TARGET: &str = module_path!();
 
 /// The number of threads for blocking work: files, DNS look-ups and checks of settings.
 const BLOCKING_THREADS: usize = 2;
-/// The minimum number of threads for reviews if each of them waits for its claim.
-const CLAIMING_THREADS: usize = 16;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
@@ -59,7 +46,7 @@ pub struct ServeArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The address for HTTPS
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = address("0.0.0.0:8443"))]
     listen: SocketAddr,
     /// The settings file, which is read again when it changes, or - for standard input [default: the pools of the
     /// cluster]
@@ -127,37 +114,15 @@ pub struct ServeArguments {
         value_name = "ADDR:PORT",
         num_args = 0..=1,
         default_missing_value = "127.0.0.1:8080",
-        value_parser = ui_address
+        value_parser = address("127.0.0.1:8080")
     )]
     ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
 }
 
-/// A server that has read its settings and listens, but takes no part in the leader election and answers no request
-/// yet.
-struct Prepared<'a> {
-    // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
-    startup: Startup<'a>,
-    candidate: Candidate,
-    /// The changes that the stores see.
-    changes: Changes,
-    /// The client of the task that gives Nodes their pod CIDRs.
-    nodes_client: Client,
-    server: WebhookServer,
-    certificate: Certificate,
-    /// The registration of the webhook, if this server looks after one.
-    registration: Option<Registration>,
-    /// The options of seamless moves; `None` for plain moves.
-    seamless: Option<SeamlessOptions>,
-}
-
-fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "expected ADDR:PORT such as 0.0.0.0:8443")
-}
-
-fn ui_address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:8080")
+fn address(example: &'static str) -> impl Fn(&str) -> Result<SocketAddr, String> + Clone {
+    move |text| text.parse().map_err(|_| format!("expected ADDR:PORT such as {example}"))
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -189,56 +154,18 @@ impl ServeArguments {
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Starts the duties of the server one after the other, then serves until SIGTERM or SIGINT.
+    /// Serves until SIGTERM or SIGINT.
     async fn serve(self, files: Option<CertificateFiles>) -> anyhow::Result<()> {
         let mut shutdown = pin!(shutdown_signal());
-        let prepared = tokio::select! {
+        let running = tokio::select! {
             biased;
             () = &mut shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopped before startup was complete");
                 return Ok(());
             }
-            prepared = self.prepare(files) => prepared?,
+            running = self.start(files) => running?,
         };
-        self.start(prepared)?.until_shutdown(shutdown).await
-    }
-
-    /// All steps of the start that wait for the API server. They may be dropped at any point: no Lease is taken and no
-    /// request is answered before [`Self::start`].
-    async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<Prepared<'_>> {
-        // From here on requests may be in progress: each task below ends by itself after `stop`.
-        let (mut startup, candidate, changes) = Startup::begin(self).await?;
-        startup.warn_about_the_cluster();
-        startup.serve_map().await?;
-        let server = startup.listen().await?;
-        let (certificate, registration) = startup.certificate(files).await?;
-        startup.trust_clients(&certificate)?;
-        let seamless = self.dns.options(&self.cluster.client().await?, self.seamless_moves).await;
-        // The controller of Nodes runs in a thread of its own, and its connections live there.
-        let nodes_client = self.cluster.client().await?;
-        Ok(Prepared { startup, candidate, changes, nodes_client, server, certificate, registration, seamless })
-    }
-
-    /// Takes part in the leader election, and starts the duties that depend on it.
-    fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared { mut startup, candidate, changes, nodes_client, server, certificate, registration, seamless } =
-            prepared;
-        let mut election = Election::start(candidate);
-        let reconciler = startup.reconciler().seamless(seamless);
-        let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
-        startup.assign_pod_cidrs(nodes_client, &election)?;
-        startup.assign_external_addresses(&election);
-        startup.write_status(Arc::clone(&reconciler), &election);
-        startup.move_services(Arc::clone(&reconciler), changes, &election);
-        let backend = startup.backend(reconciler, &certificate, &election);
-        let (close, closed) = watch::channel(false);
-        let server = tokio::spawn(async move { server.run(backend, &certificate, until(closed)).await });
-        startup.register(registration, &election);
-        Ok(Running { tasks: startup.tasks, server, close, election, unregisters: self.register_url.is_some() })
-    }
-
-    fn settings_source(&self, client: &Client) -> SettingsSource {
-        SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
+        running.until_shutdown(shutdown).await
     }
 
     fn duties(&self, namespace: &str) -> Duties {

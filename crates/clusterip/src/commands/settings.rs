@@ -3,18 +3,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
 use clusterip_cluster::live_settings::{SettingsFile, is_settings_object};
-use clusterip_cluster::manifests;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml::{self, YamlError};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use serde_json::{Map, Value, json};
 
-use super::given_settings;
+use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, warn};
 use crate::report;
 
@@ -92,27 +91,20 @@ impl SettingsArguments {
         if self.module.is_some() && self.to != Form::Policy {
             bail!("--module needs --to policy");
         }
-        let source = manifests::read_file(&self.file).context("settings")?;
-        let unusable = |error| given_settings::unusable(&source.name, error);
-        let written = SettingsFile::read(&source.text).map_err(unusable)?;
-        let document = match written.document(&ServiceRanges::default()).map_err(unusable)?.document {
-            Value::Null => json!({}),
-            document => document,
-        };
+        let given = GivenSettings::read(Some(&self.file))?;
+        let document = given.document(&ServiceRanges::default())?.document;
         let settings =
-            Settings::from_value(&document).map_err(|invalid| given_settings::unusable(&source.name, invalid))?;
-        let lost: Vec<String> = match (&written, self.to) {
+            Settings::from_value(&document).map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
+        let lost = match (&given.content, self.to) {
             (SettingsFile::Document(document), Form::Objects) => not_in_objects(document)
                 .into_iter()
                 .map(|path| format!("{path}: objects do not have it, because clusterip sets it itself"))
                 .collect(),
             (SettingsFile::Objects(objects), Form::Document | Form::Policy) => not_in_document(objects),
-            (SettingsFile::Document(_), Form::Document | Form::Policy) | (SettingsFile::Objects(_), Form::Objects) => {
-                Vec::new()
-            }
+            _ => Vec::new(),
         };
         for lost in lost {
-            warn(&format!("{}: {lost}", source.name));
+            warn(&format!("{}: {lost}", given.name));
         }
         match self.to {
             Form::Document => self.text_of(&document),
@@ -121,18 +113,26 @@ impl SettingsArguments {
                     warn(&format!(
                         "{}: nodes: this policy is for Services: Nodes need a second policy, such as \
                          deploy/kubewarden/nodes/policy.yaml",
-                        source.name
+                        given.name
                     ));
                 }
                 self.text_of(&policy(&document, &settings, self.module.as_deref())?)
             }
-            Form::Objects => match written {
-                SettingsFile::Document(_) => self.text_of_all(objects(&document)),
-                SettingsFile::Objects(objects) => {
-                    let own = objects.iter().filter(|object| is_settings_object(object));
-                    self.text_of_all(own.map(as_written).collect())
+            Form::Objects => {
+                let objects = match &given.content {
+                    SettingsFile::Document(_) => objects(&document),
+                    SettingsFile::Objects(own) => {
+                        own.iter().filter(|object| is_settings_object(object)).map(as_written).collect()
+                    }
+                };
+                match self.output {
+                    Output::Yaml => {
+                        let texts: Result<Vec<String>, _> = objects.iter().map(serde_saphyr::to_string).collect();
+                        Ok(texts?.join("---\n"))
+                    }
+                    Output::Json => self.text_of(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
                 }
-            },
+            }
         }
     }
 
@@ -141,16 +141,6 @@ impl SettingsArguments {
             Output::Yaml => serde_saphyr::to_string(value)?,
             Output::Json => report::json(value)?,
         })
-    }
-
-    fn text_of_all(&self, objects: Vec<Value>) -> anyhow::Result<String> {
-        match self.output {
-            Output::Yaml => {
-                let texts: Vec<String> = objects.iter().map(|object| self.text_of(object)).collect::<Result<_, _>>()?;
-                Ok(texts.join("---\n"))
-            }
-            Output::Json => self.text_of(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
-        }
     }
 }
 
@@ -180,11 +170,8 @@ fn as_written(object: &Value) -> Value {
 
 const DEPLOYED: &str = include_str!("../../../../deploy/kubewarden/policy/policy.yaml");
 
-/// The ClusterAdmissionPolicy with this settings document. Without `module`, it names the module of the deployed
-/// policy.
-///
-/// What depends on the settings is adapted: the namespaces that are not sent to the policy, and the kinds that the
-/// policy may look up.
+/// The deployed policy with this settings document, for the namespaces and the look-ups of the settings. `module`
+/// replaces its module.
 fn policy(document: &Value, settings: &Settings, module: Option<&str>) -> Result<Value, YamlError> {
     let mut policy = yaml::single(DEPLOYED)?;
     let spec = &mut policy["spec"];
@@ -207,20 +194,19 @@ fn policy(document: &Value, settings: &Settings, module: Option<&str>) -> Result
 /// The resources of the deployed policy with these kinds of workloads in place of its own.
 fn context_aware_resources(deployed: Value, kinds: &[WorkloadKind]) -> Value {
     let resource = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind});
-    let known: Vec<Value> =
-        WorkloadKind::known().iter().map(|known| resource(&known.api_version, &known.kind)).collect();
-    let mut workloads: Vec<Value> = kinds.iter().map(|kind| resource(&kind.api_version, &kind.kind)).collect();
+    let resources = |kinds: &[WorkloadKind]| -> Vec<Value> {
+        kinds.iter().map(|kind| resource(&kind.api_version, &kind.kind)).collect()
+    };
+    let (known, mut workloads) = (resources(&WorkloadKind::known()), resources(kinds));
     if workloads.contains(&resource("v1", "Pod")) {
         // A Pod names its Node.
         workloads.insert(0, resource("v1", "Node"));
     }
-    let deployed = deployed.as_array().cloned().unwrap_or_default();
+    let mut deployed = deployed.as_array().cloned().unwrap_or_default();
     let place = deployed.iter().position(|resource| known.contains(resource)).unwrap_or(deployed.len());
-    let mut resources: Vec<Value> = deployed.into_iter().filter(|resource| !known.contains(resource)).collect();
-    let behind = resources.split_off(place);
-    resources.extend(workloads);
-    resources.extend(behind);
-    Value::Array(resources)
+    deployed.retain(|resource| !known.contains(resource));
+    deployed.splice(place..place, workloads);
+    Value::Array(deployed)
 }
 
 #[cfg(test)]

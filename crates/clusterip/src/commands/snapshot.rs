@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_api::{GROUP, VERSION};
-use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::api_error::failed;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::lookups::api_server_lists;
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
 use super::missing_permissions::{Reads, may_list_leases};
-use super::terminal::{Heartbeat, TerminalOptions, warn};
+use super::terminal::{TerminalOptions, heartbeat, warn};
 use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds;
 
@@ -77,31 +77,28 @@ pub enum Output {
     Yaml,
 }
 
-#[derive(Default)]
-struct Contents {
-    kinds: Vec<Kind>,
-    objects: Vec<Value>,
-    namespaces: LeaseNamespaces,
-}
+/// Kinds, and all their objects.
+type Found = (Vec<Kind>, Vec<Value>);
 
 impl SnapshotArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let _heartbeat = Heartbeat::start("reading the cluster");
+        let _heartbeat = heartbeat("reading the cluster");
         let given = GivenSettings::read(self.settings.as_deref())?;
         let settings = Settings::from_value(&given.document_without_cluster()?.document)
             .map_err(|invalid| given_settings::unusable(&given.name, invalid))?;
-        let contents = super::runtime()?.block_on(async {
+        let (found, namespaces) = super::block_on(async {
             let client = self.cluster.client().await?;
             let deployed = LeadingServer::find(&client, self.namespaces.server.as_deref(), false).await?;
             let namespaces = self.namespaces.or(&deployed.lease_namespaces());
-            let contents = read(&client, &settings, &namespaces).await;
+            let found = read(&client, &settings, &namespaces).await;
             let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
             let mut more = may_list_leases(&namespaces);
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
-            Reads { kinds, more }.explain(&client, contents).await
+            let found = Reads { kinds, more, ..Reads::default() }.explain(&client, found).await?;
+            Ok((found, namespaces))
         })?;
-        let text = contents.render(self.output);
+        let text = render(&found, &namespaces, self.output);
         match &self.output_file {
             Some(file) => write_private(file, &text).with_context(|| file.display().to_string())?,
             None => super::output_to(None, &text)?,
@@ -120,29 +117,31 @@ fn write_private(file: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Reads all kinds, page by page. A kind that only improves an audit, and that may not be listed, causes a warning.
-async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Contents> {
-    let mut contents = Contents { namespaces: namespaces.clone(), ..Contents::default() };
+async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Found> {
+    let (mut kinds, mut objects) = Found::default();
     for kind in evidence_kinds(settings) {
-        let (fields, objects) = (watched_fields::of_kind(&kind), &mut contents.objects);
+        let fields = watched_fields::of_kind(&kind);
         let mut add = |object: PartialObject| objects.extend(reduced(&kind, &fields, object));
         api_server_lists::each(client, &kind, &mut add).await?;
-        contents.kinds.push(kind);
+        kinds.push(kind);
     }
-    if let Err(error) = contents.add_settings(client).await {
-        let reason = error_message(&error);
-        warn(&format!("pools can't be listed: {reason}; an audit of this snapshot needs --settings"));
+    let pools = pool_objects(client).await.map_err(|error| failed("pools can't be listed", &error));
+    let leases = leases(client, namespaces).await.map_err(|error| failed("Leases can't be listed", &error));
+    let others = [
+        (pools, "needs --settings"),
+        (callers(client).await, "can't tell which Services the control plane calls"),
+        (leases, "can't tell which addresses are in flight or held"),
+    ];
+    for (found, without) in others {
+        match found {
+            Ok((more, found)) => {
+                kinds.extend(more);
+                objects.extend(found);
+            }
+            Err(error) => warn(&format!("{error}; an audit of this snapshot {without}")),
+        }
     }
-    if let Err(error) = contents.add_callers(client).await {
-        warn(&format!("{error}; an audit of this snapshot can't tell which Services the control plane calls"));
-    }
-    if let Err(error) = contents.add_leases(client).await {
-        let reason = error_message(&error);
-        warn(&format!(
-            "Leases can't be listed: {reason}; an audit of this snapshot can't tell which addresses are in flight or \
-             held"
-        ));
-    }
-    Ok(contents)
+    Ok((kinds, objects))
 }
 
 /// The kinds that a decision may ask about, with these settings or with others that name no custom resource.
@@ -157,51 +156,42 @@ fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
     all
 }
 
-impl Contents {
-    /// Adds the pool objects and the ClusterIPPolicy. A cluster without their definitions has none.
-    async fn add_settings(&mut self, client: &Client) -> Result<(), kube::Error> {
-        let own = clusterip_api::Kind::ALL.map(|kind| (format!("{GROUP}/{VERSION}"), kind.as_str().to_owned()));
-        for kind in &own {
-            // Asked first, because a user who may not list objects is refused even if there is no such API.
-            if kinds::discovered(client, kind).await?.is_none() {
-                return Ok(());
-            }
-        }
-        self.objects.extend(list_objects(client).await?);
-        self.kinds.extend(own);
-        Ok(())
+fn render((kinds, objects): &Found, namespaces: &LeaseNamespaces, output: Output) -> String {
+    let mut lines = vec![snapshot_kinds::contents(kinds, namespaces).to_string()];
+    lines.extend(objects.iter().map(ToString::to_string));
+    match output {
+        Output::Json => format!("{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{}\n]}}\n", lines.join(",\n")),
+        Output::Yaml => format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", lines.join("\n- ")),
     }
+}
 
-    /// Adds the callers of Services: those of all kinds, or, if one can't be listed, of none.
-    async fn add_callers(&mut self, client: &Client) -> anyhow::Result<()> {
-        let mut found = Vec::new();
-        for kind in kinds::callers() {
-            let mut add = |object: PartialObject| found.extend(object.value(&kind).and_then(|object| caller(&object)));
-            api_server_lists::each(client, &kind, &mut add).await?;
+/// The pool objects and the ClusterIPPolicy. A cluster without their definitions has none.
+async fn pool_objects(client: &Client) -> Result<Found, kube::Error> {
+    let own = clusterip_api::Kind::ALL.map(|kind| (format!("{GROUP}/{VERSION}"), kind.as_str().to_owned()));
+    for kind in &own {
+        // Asked first, because a user who may not list objects is refused even if there is no such API.
+        if kinds::discovered(client, kind).await?.is_none() {
+            return Ok(Found::default());
         }
-        self.kinds.extend(kinds::callers());
-        self.objects.append(&mut found);
-        Ok(())
     }
+    Ok((own.to_vec(), list_objects(client).await?))
+}
 
-    async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
-        for lease in self.namespaces.leases(client).await? {
-            self.objects.push(reduced_lease(&lease).map_err(kube::Error::SerdeError)?);
-        }
-        self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
-        Ok(())
+/// The callers of Services: those of all kinds, or, if one can't be listed, of none.
+async fn callers(client: &Client) -> anyhow::Result<Found> {
+    let mut found = Vec::new();
+    for kind in kinds::callers() {
+        let mut add = |object: PartialObject| found.extend(object.value(&kind).and_then(|object| caller(&object)));
+        api_server_lists::each(client, &kind, &mut add).await?;
     }
+    Ok((kinds::callers().collect(), found))
+}
 
-    fn render(&self, output: Output) -> String {
-        let mut lines = vec![snapshot_kinds::contents(&self.kinds, &self.namespaces).to_string()];
-        lines.extend(self.objects.iter().map(ToString::to_string));
-        match output {
-            Output::Json => {
-                format!("{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{}\n]}}\n", lines.join(",\n"))
-            }
-            Output::Yaml => format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", lines.join("\n- ")),
-        }
-    }
+async fn leases(client: &Client, namespaces: &LeaseNamespaces) -> Result<Found, kube::Error> {
+    let leases = namespaces.leases(client).await?;
+    let reduced: serde_json::Result<Vec<Value>> = leases.iter().map(reduced_lease).collect();
+    let kind = ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned());
+    Ok((vec![kind], reduced.map_err(kube::Error::SerdeError)?))
 }
 
 fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
@@ -211,13 +201,21 @@ fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
 }
 
 fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
-    let metadata = ["name", "namespace", "uid"].map(|field| format!("metadata.{field}"));
+    let fixed = [
+        "apiVersion",
+        "kind",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.acquireTime",
+        "spec.holderIdentity",
+        "spec.leaseDurationSeconds",
+        "spec.renewTime",
+    ];
     let annotations = [ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION];
     let annotations = annotations.map(|key| format!("metadata.annotations.{key}"));
-    let spec = ["acquireTime", "holderIdentity", "leaseDurationSeconds", "renewTime"];
-    let spec = spec.map(|field| format!("spec.{field}"));
-    let others = ["apiVersion".to_owned(), "kind".to_owned(), format!("metadata.labels.{LEASE_LABEL}")];
-    let fields = others.into_iter().chain(metadata).chain(annotations).chain(spec);
+    let fields = fixed.into_iter().map(str::to_owned).chain(annotations);
+    let fields = fields.chain([format!("metadata.labels.{LEASE_LABEL}")]);
     let mut lease = serde_json::to_value(lease)?;
     Mask::new(fields).prune(&mut lease);
     Ok(lease)
@@ -373,10 +371,11 @@ mod tests {
     fn snapshot_is_the_same_in_json_and_yaml() {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "ü: \"#\"\n"}}});
         let kinds = vec![kind("v1", "Namespace"), kind("v1", "Node")];
-        let contents = Contents { kinds, objects: vec![object], ..Contents::default() };
-        let (json, yaml) = (read_back(contents.render(Output::Json)), read_back(contents.render(Output::Yaml)));
+        let found = (kinds, vec![object]);
+        let [json, yaml] =
+            [Output::Json, Output::Yaml].map(|output| read_back(render(&found, &LeaseNamespaces::default(), output)));
         assert_eq!(json, yaml);
-        assert_eq!(json[1..], contents.objects);
+        assert_eq!(json[1..], found.1);
         assert_eq!(json[0]["kinds"][1], json!({"apiVersion": "v1", "kind": "Node"}));
     }
 

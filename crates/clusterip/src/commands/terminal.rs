@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ColorChoice};
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::{harmless, harmless_lines};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::columns::paint;
 
@@ -62,59 +62,33 @@ pub fn print_error(text: &str) {
     anstream::eprintln!("{} {}", paint(style::ERROR, "error:"), harmless_lines(text));
 }
 
-/// A progress bar, shown on a terminal if the work takes longer than `delay`.
-pub struct Progress {
-    pub bar: ProgressBar,
-    begin: Instant,
-    delay: Duration,
-    is_wanted: bool,
-    template: &'static str,
+/// A progress bar on standard error, if that is a terminal. It is drawn when it first changes.
+pub fn progress_bar(count: u64, template: &str) -> ProgressBar {
+    let bar = if is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(count) };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
-impl Progress {
-    pub fn new(count: u64, delay: Duration, template: &'static str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(count), ProgressDrawTarget::hidden());
-        let is_wanted = io::stderr().is_terminal() && !is_quiet();
-        Self { bar, begin: Instant::now(), delay, is_wanted, template }
-    }
+/// Prints a line every few seconds until the result is dropped, except on a terminal and with `--quiet`. `doing` is what
+/// the command does, such as `planning`.
+pub fn heartbeat(doing: &'static str) -> Option<Sender<()>> {
+    const PAUSE: Duration = Duration::from_secs(10);
+    let print = move |time: Duration| notice(&format!("still {doing} after {} s", time.as_secs()));
+    (!is_quiet() && !io::stderr().is_terminal()).then(|| every(PAUSE, print))
+}
 
-    pub fn show(&mut self) {
-        if self.is_wanted && self.begin.elapsed() >= self.delay {
-            self.is_wanted = false;
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template(self.template) {
-                self.bar.set_style(style);
-            }
+/// Calls `print` with the time since the begin, until the result is dropped.
+fn every(pause: Duration, print: impl Fn(Duration) + Send + 'static) -> Sender<()> {
+    let (alive, ended) = channel();
+    thread::spawn(move || {
+        let begin = Instant::now();
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            print(begin.elapsed());
         }
-    }
-}
-
-/// Prints a line every few seconds until it is dropped.
-pub(super) struct Heartbeat {
-    /// The end of the channel at the other side tells the thread to stop.
-    _alive: Option<Sender<()>>,
-}
-
-impl Heartbeat {
-    /// `doing` is what the command does, such as `planning`. On a terminal and with `--quiet`, nothing is printed.
-    pub(super) fn start(doing: &'static str) -> Self {
-        const PAUSE: Duration = Duration::from_secs(10);
-        if is_quiet() || io::stderr().is_terminal() {
-            return Self { _alive: None };
-        }
-        Self::every(PAUSE, move |time| notice(&format!("still {doing} after {} s", time.as_secs())))
-    }
-
-    fn every(pause: Duration, print: impl Fn(Duration) + Send + 'static) -> Self {
-        let (alive, ended) = channel();
-        thread::spawn(move || {
-            let begin = Instant::now();
-            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                print(begin.elapsed());
-            }
-        });
-        Self { _alive: Some(alive) }
-    }
+    });
+    alive
 }
 
 #[cfg(test)]
@@ -125,7 +99,7 @@ mod tests {
     #[test]
     fn heartbeat_prints_until_it_is_dropped() {
         let (printed, lines) = channel();
-        let heartbeat = Heartbeat::every(Duration::from_millis(10), move |_| printed.send(()).unwrap_or_default());
+        let heartbeat = every(Duration::from_millis(10), move |_| printed.send(()).unwrap_or_default());
         for _ in 0..2 {
             lines.recv_timeout(Duration::from_secs(60)).unwrap();
         }

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 
-use anyhow::Context;
 use clap::Args;
 use clusterip_api::ReservationHolder;
-use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::api_error::failed;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsFile, check_settings, document_of_objects, list_if_defined,
@@ -20,15 +19,14 @@ use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_core::settings::{DnsAddress, Mistake};
+use clusterip_core::settings::Mistake;
 use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
-use tokio::runtime::Runtime;
 
 use super::given_settings;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, print_error, warn};
-use crate::audit::misplaced_services::{MisplacedService, MisplacedServices};
+use crate::audit::services::{MisplacedService, MisplacedServices};
 use crate::audit::source;
 use crate::report::columns::paint;
 use crate::starter::facts;
@@ -78,7 +76,6 @@ pub struct ValidateArguments {
 }
 
 struct Cluster {
-    runtime: Runtime,
     client: Client,
     ranges: ServiceRanges,
 }
@@ -87,13 +84,17 @@ impl ValidateArguments {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         super::check_standard_input(&[("FILE", &self.files)])?;
+        super::block_on(self.check_files())
+    }
+
+    async fn check_files(&self) -> anyhow::Result<ExitCode> {
         let has_cluster = self.cluster || self.connection.name_a_cluster();
-        let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
+        let cluster = if has_cluster { Some(self.read_cluster().await?) } else { None };
         // The worst of all files.
         let mut status = 0;
         for file in &self.files {
             let of_file = match manifests::read_file(file) {
-                Ok(source) => u8::from(!is_valid(&source, cluster.as_ref())?),
+                Ok(source) => u8::from(!is_valid(&source, cluster.as_ref()).await?),
                 Err(error) => {
                     print_error(&error.to_string());
                     UNREADABLE
@@ -104,20 +105,16 @@ impl ValidateArguments {
         Ok(ExitCode::from(status))
     }
 
-    fn read_cluster(&self) -> anyhow::Result<Cluster> {
-        let runtime = super::runtime()?;
-        let client = runtime.block_on(self.connection.client())?;
-        let ranges = runtime.block_on(async {
-            let ranges = facts::service_cidrs(&client).await;
-            reads().explain(&client, ranges).await
-        })?;
+    async fn read_cluster(&self) -> anyhow::Result<Cluster> {
+        let client = self.connection.client().await?;
+        let ranges = reads().explain(&client, facts::service_cidrs(&client).await).await?;
         if ranges.all.is_empty() {
             warn(
                 "the cluster does not show its Service ranges, which Kubernetes does since 1.33, so the pools are \
                  compared only with services.serviceCIDRs of the settings",
             );
         }
-        Ok(Cluster { runtime, client, ranges })
+        Ok(Cluster { client, ranges })
     }
 }
 
@@ -129,14 +126,14 @@ fn reads() -> Reads {
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
-fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
+async fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
     let mut unenforced = Vec::new();
     let written = match (SettingsFile::read(&source.text), cluster) {
         (Ok(SettingsFile::Objects(objects)), Some(cluster)) => {
-            unenforced = cluster.runtime.block_on(source::unenforced_fences(&cluster.client, &objects));
-            let there = cluster.read(given_settings::OF_CLUSTER, list_if_defined(&cluster.client))?;
+            unenforced = source::unenforced_fences(&cluster.client, &objects).await;
+            let there = cluster.read(given_settings::OF_CLUSTER, list_if_defined(&cluster.client)).await?;
             document_of_objects(&objects, &there, &ranges)
         }
         (file, _) => file.and_then(|file| file.document(&ranges)),
@@ -151,12 +148,17 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
             mistakes.to_string().lines().for_each(|mistake| line(&error, mistake));
         }
         Ok(live) => {
-            let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
-            let dns = dns.map(|dns| live.warning((&dns).into()));
-            let of_services = cluster.map(|cluster| cluster.warnings_of_services(&live)).unwrap_or_default();
+            let mut warnings: Vec<String> = live.warnings.iter().map(ToString::to_string).collect();
+            if let Some(cluster) = cluster {
+                if let Some(dns) = live.settings.pool_with_dns_address() {
+                    let (addresses, name) = (Api::<IPAddress>::all(cluster.client.clone()), dns.address.to_string());
+                    let found = cluster.read(&format!("IPAddress {name}"), addresses.get_opt(&name)).await?;
+                    warnings.extend(found.is_none().then(|| live.warning((&dns).into()).to_string()));
+                }
+                warnings.extend(cluster.warnings_of_services(&live).await);
+            }
             let warning = paint(style::WARNING, "warning:") + " ";
-            live.warnings.iter().chain(&dns).for_each(|text| line(&warning, &text.to_string()));
-            of_services.iter().chain(&unenforced).for_each(|text| line(&warning, text));
+            warnings.iter().chain(&unenforced).for_each(|text| line(&warning, text));
             line("", "valid");
         }
     }
@@ -165,25 +167,14 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
 }
 
 impl Cluster {
-    /// The pool that may hand out the usual address of the cluster's DNS, unless the address is in use.
-    fn unused_dns_address(&self, live: &LiveSettings) -> anyhow::Result<Option<DnsAddress>> {
-        let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
-        let (addresses, name) = (Api::<IPAddress>::all(self.client.clone()), dns.address.to_string());
-        let found = self.read(&format!("IPAddress {name}"), addresses.get_opt(&name))?;
-        Ok(found.is_none().then_some(dns))
-    }
-
     /// The result of a request for `what`, or an error that lists the missing permissions.
-    fn read<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
-        self.runtime.block_on(async {
-            let found = request.await.map_err(|error| RequestFailure::from(&error));
-            let found = found.with_context(|| format!("{what} can't be read"));
-            reads().explain(&self.client, found).await
-        })
+    async fn read<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+        let found = request.await.map_err(|error| failed(format!("{what} can't be read"), &error));
+        reads().explain(&self.client, found).await
     }
 
-    fn warnings_of_services(&self, live: &LiveSettings) -> Vec<String> {
-        let objects = match self.runtime.block_on(api_server_lists::objects(&self.client, &live.settings)) {
+    async fn warnings_of_services(&self, live: &LiveSettings) -> Vec<String> {
+        let objects = match api_server_lists::objects(&self.client, &live.settings).await {
             Ok(objects) => objects,
             Err(error) => return vec![format!("the Services of the cluster are not checked: {error}")],
         };
@@ -214,12 +205,11 @@ fn misplaced_warning(services: &[MisplacedService]) -> Option<String> {
         joined(finding.namespace.iter().chain(&finding.name), "/")
     };
     let names = joined(services.iter().take(SHOWN).map(name), ", ");
-    let more = if services.len() > SHOWN { format!(" and {} more", services.len() - SHOWN) } else { String::new() };
+    let more = match services.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
     let are = several(services.len(), "Service");
-    (!services.is_empty()).then(|| {
-        format!(
-            "{are} of the cluster would be misplaced: {names}{more}; `clusterip move --settings FILE --dry-run` lists \
-             them"
-        )
-    })
+    let remedy = "`clusterip move --settings FILE --dry-run` lists them";
+    (!services.is_empty()).then(|| format!("{are} of the cluster would be misplaced: {names}{more}; {remedy}"))
 }

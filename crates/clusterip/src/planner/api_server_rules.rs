@@ -17,7 +17,7 @@ use crate::text::joined;
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 /// The Namespaces that the API server creates if they don't exist.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
+pub const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 
 /// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
@@ -140,7 +140,7 @@ fn invalid_names(service: &Value) -> impl Iterator<Item = String> {
 
 fn invalid_type(service: &Value) -> Option<String> {
     let kind = service.get("spec")?.get("type").filter(|kind| !kind.is_null() && **kind != "")?;
-    let is_known = kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
+    let is_known = TYPES.iter().any(|known| kind == known);
     (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
 }
 
@@ -157,29 +157,23 @@ fn is_external_name(service: &Value) -> bool {
     object::text(service, &["spec", "type"]) == "ExternalName"
 }
 
-/// The values of `clusterIP` and `clusterIPs` with their paths.
-fn values(service: &Value) -> Vec<(String, &Value)> {
+fn invalid(service: &Value) -> Vec<String> {
     let Some(spec) = service.get("spec") else { return Vec::new() };
     let primary = spec.get("clusterIP").filter(|value| !value.is_null() && **value != "");
-    let all = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten();
-    let all = all.enumerate().map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
-    primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
-}
-
-fn invalid(service: &Value) -> Vec<String> {
+    let primary = primary.map(|value| ("spec.clusterIP".to_owned(), value));
+    let all = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten().enumerate();
+    let all = all.map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
     let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
-    let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));
+    let wrong = primary.into_iter().chain(all).filter(|(_, value)| !is_valid(value));
     wrong.map(|(path, value)| format!("{path}: {value} is not an IP address")).collect()
 }
 
 /// The addresses that an update would change. The API server lets a Service keep its addresses for life.
 fn changed(old: &Value, new: &Value) -> Vec<String> {
     let address = |service: &Value, index: usize| {
-        let path = format!("/spec/clusterIPs/{index}");
-        let listed = service.pointer(&path).and_then(Value::as_str);
+        let listed = service.pointer(&format!("/spec/clusterIPs/{index}")).and_then(Value::as_str);
         let primary = service.pointer("/spec/clusterIP").and_then(Value::as_str);
-        let found = if index == 0 { primary.filter(|text| !text.is_empty()).or(listed) } else { listed };
-        found.map(str::to_owned)
+        primary.filter(|text| index == 0 && !text.is_empty()).or(listed).map(str::to_owned)
     };
     let mut reasons = Vec::new();
     for (index, path) in ["spec.clusterIP", "spec.clusterIPs[1]"].into_iter().enumerate() {

@@ -13,7 +13,7 @@ use clusterip_cluster::external::admission_state::concerns;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
-use clusterip_cluster::object::{self, Packed};
+use clusterip_cluster::object::{self, blocks_of};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, stored};
@@ -25,11 +25,10 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use self::api_server_rules::{ApiServerRules, misspelled_fields};
+use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, misspelled_fields};
 use self::nodes::RangeUsage;
-use crate::audit::misplaced_services::MisplacedService;
+use crate::audit::services::MisplacedService;
 use crate::external::plan_state::PlanState;
-use crate::service_selector::ServiceSelector;
 use crate::usage::{self, PoolUsage};
 
 /// A plan, as `-o json` prints it.
@@ -66,37 +65,18 @@ impl Plan {
 pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
-    existing: BTreeMap<ServiceKey, Existing>,
-    /// The Nodes that exist already, by name. They keep the blocks that they have.
-    existing_nodes: BTreeMap<String, Existing>,
-    external: Option<PlanState>,
+    /// The Services that exist already, each with the manifest that it comes from; `None` for the cluster.
+    existing: BTreeMap<ServiceKey, Option<Origin>>,
+    /// The Nodes that exist already, each with its blocks, which it keeps, and with its manifest as above.
+    existing_nodes: BTreeMap<String, (Vec<IpNet>, Option<Origin>)>,
+    external: PlanState,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
-    /// Which Services of the manifests are planned. The addresses that the others name count as used.
-    pub(crate) selector: Option<ServiceSelector>,
-}
-
-struct Existing {
-    object: Packed,
-    /// The manifest that it comes from; `None` for the cluster.
-    origin: Option<Origin>,
-}
-
-impl Existing {
-    fn in_cluster(object: &Value) -> Self {
-        Self { object: Packed::new(object), origin: None }
-    }
-
-    fn planned(object: &Value, manifest: &Manifest, existed: Option<Self>) -> Self {
-        let origin = existed.map_or_else(|| Some(manifest.origin.clone()), |existed| existed.origin);
-        Self { object: Packed::new(object), origin }
-    }
 }
 
 impl Planner {
     pub fn new(settings: Settings, cluster: Vec<Value>) -> Self {
-        let has_external = !settings.external.pools.is_empty();
-        let mut external = has_external.then(|| PlanState::new(&settings.external));
+        let mut external = PlanState::new(&settings.external);
         let mut snapshot = Snapshot::default();
         let mut api_server = ApiServerRules::default();
         let mut existing = BTreeMap::new();
@@ -106,22 +86,25 @@ impl Planner {
             snapshot.insert(&object);
             if object::is_service(&object) {
                 let key = ServiceKey::of(&object);
-                if let Some(external) = &mut external {
-                    external.add_existing(&key.to_string(), &object);
-                }
-                existing.insert(key, Existing::in_cluster(&object));
+                external.add_existing(&key.to_string(), &object);
+                existing.insert(key, None);
             } else if object::is_node(&object) {
-                existing_nodes.insert(object::name(&object).to_owned(), Existing::in_cluster(&object));
+                existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
             }
         }
         let snapshot = Arc::new(RwLock::new(snapshot));
-        Self { settings, snapshot, existing, existing_nodes, external, api_server, selector: None }
+        Self { settings, snapshot, existing, existing_nodes, external, api_server }
     }
 
-    /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
-    /// exist already, are known before the first Service is planned. `progress` is called after each with the number
-    /// that is done.
-    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Plan {
+    /// Plans the selected Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks
+    /// that exist already or that other Services name, are known before the first Service is planned. `progress` is called
+    /// after each Service and Node.
+    pub fn plan(
+        mut self,
+        manifests: &[Manifest],
+        is_selected: impl Fn(&Manifest) -> bool,
+        mut progress: impl FnMut(),
+    ) -> Plan {
         each_object(manifests, |manifest, object| {
             self.api_server.add_namespace(object);
             // A Service that exists keeps its address, whatever its manifest says about it.
@@ -133,31 +116,20 @@ impl Planner {
             }
         });
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
-        if let Some(external) = &mut self.external {
-            for (index, manifest) in services() {
-                let object = manifest.object.value();
-                external.add_pending(index, &planned_key(&object, index).to_string(), &object);
-            }
+        let has_external = !self.settings.external.pools.is_empty();
+        for (index, manifest) in services().filter(|_| has_external) {
+            let object = manifest.object.value();
+            self.external.add_pending(index, &planned_key(&object, index).to_string(), &object);
         }
-        let selector = self.selector.take();
-        let is_selected =
-            |manifest: &Manifest| selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()));
         let mut rows = Vec::new();
         for (index, manifest) in services().filter(|(_, manifest)| is_selected(manifest)) {
             rows.push(self.plan_service(index, manifest));
-            progress(rows.len() as u64);
+            progress();
         }
         let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
-        let mut done = rows.len() as u64;
-        let nodes = (!self.settings.nodes.pools.is_empty()).then(|| {
-            self.plan_nodes(manifests, || {
-                done += 1;
-                progress(done);
-            })
-        });
+        let nodes = (!self.settings.nodes.pools.is_empty()).then(|| self.plan_nodes(manifests, &mut progress));
         let (nodes, blocks) = nodes.unzip();
-        let external =
-            self.external.map(|external| usage::of_external(&self.settings.external, &external.used(), None));
+        let external = has_external.then(|| usage::of_external(&self.settings.external, &self.external.used(), None));
         let pools = PlannedPools { services: usage::of_services(&self.settings, &used), external, nodes: blocks };
         Plan { rows, nodes, misplaced: Vec::new(), pools }
     }
@@ -167,14 +139,12 @@ impl Planner {
         let mut object = manifest.object.value();
         let id = ServiceKey::of(&object);
         let existing = self.existing.get(&id).filter(|_| !id.name.is_empty());
-        let old = existing.map(|existing| existing.object.value());
-        let mut warnings = Vec::new();
+        let old = existing.and_then(|_| Some(Snapshot::read(&self.snapshot).service(&id)?.value()));
         if let Some(old) = &old {
             keep_addresses(&mut object, old);
-            let first = existing.and_then(|existing| existing.origin.as_ref());
-            warnings.extend(first.map(|first| format!("the same Service as in {first}")));
         }
-        warnings.extend(misspelled_fields(&object));
+        let first = existing.and_then(Option::as_ref).map(|first| format!("the same Service as in {first}"));
+        let warnings = first.into_iter().chain(misspelled_fields(&object)).collect();
         let decision = self.decide(index, &object, old.as_ref());
         let given = match &decision.verdict {
             Verdict::Denied(_) => Vec::new(),
@@ -193,17 +163,14 @@ impl Planner {
             row = Row { given: Given::ClusterIps(Vec::new()), external: None, message: Some(message), ..row };
             placed = None;
         }
-        if let Some(external) = &mut self.external {
-            external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
-        }
+        self.external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
             if id.name.is_empty() {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                let planned = Existing::planned(&placed, manifest, self.existing.remove(&id));
-                self.existing.insert(id, planned);
+                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
             }
             Snapshot::insert_in(&self.snapshot, &placed);
         }
@@ -217,8 +184,8 @@ impl Planner {
             Ok(request) => request,
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };
-        let external = self.external.as_ref().filter(|_| concerns(&self.settings.external, &request));
-        let holder_of = external.map(|external| external.holder_of(object));
+        let concerns = concerns(&self.settings.external, &request);
+        let holder_of = concerns.then(|| self.external.holder_of(object));
         let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
@@ -226,16 +193,15 @@ impl Planner {
 
 /// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
 fn keep_addresses(object: &mut Value, old: &Value) {
-    let none =
-        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || *value == json!("") || *value == json!([]));
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let is_none = |value: &Value| value.is_null() || *value == json!("") || *value == json!([]);
     let becomes_name = spec.get("type").is_some_and(|kind| kind == "ExternalName");
-    if becomes_name || !none(spec.get("clusterIP")) || !none(spec.get("clusterIPs")) {
+    if becomes_name || !ADDRESS_FIELDS.iter().all(|field| spec.get(*field).is_none_or(is_none)) {
         return;
     }
-    for key in ["clusterIP", "clusterIPs"] {
-        if let Some(value) = old.get("spec").and_then(|spec| spec.get(key)) {
-            spec.insert(key.to_owned(), value.clone());
+    for field in ADDRESS_FIELDS {
+        if let Some(value) = old.get("spec").and_then(|spec| spec.get(field)) {
+            spec.insert(field.to_owned(), value.clone());
         }
     }
 }
@@ -350,14 +316,13 @@ impl Row {
 impl ExternalRow {
     /// The result of a decision about `object`, which is an update of `old`.
     fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
-        let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
-        let service = stored::read(object);
-        let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
+        let are_among = |named: Vec<IpAddr>| named.iter().any(|address| addresses.contains(address));
+        let recorded = |service: &Value| stored::recorded(&stored::read(service));
         let source = if addresses.is_empty() {
             None
-        } else if are_among(&stored::requested(&service)) {
+        } else if are_among(stored::requested(&stored::read(object))) {
             Some(AddressSource::Asked)
-        } else if are_among(&stored::recorded(&service)) || had_before() {
+        } else if are_among(recorded(object)) || old.is_some_and(|old| are_among(recorded(old))) {
             Some(AddressSource::Kept)
         } else {
             Some(AddressSource::Free)

@@ -9,9 +9,9 @@ use clusterip_core::settings::{NodePool, Settings};
 use clusterip_core::{InUse, decide_value};
 use ipnet::IpNet;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{Existing, Given, Planner, Row, planned_name};
+use super::{Given, Planner, Row, planned_name};
 use crate::nodes::blocks::{HeldBlocks, fields_of};
 use crate::usage::{self, Usage};
 
@@ -30,16 +30,16 @@ impl Planner {
     pub(super) fn plan_nodes(
         &mut self,
         manifests: &[Manifest],
-        mut progress: impl FnMut(),
+        progress: &mut impl FnMut(),
     ) -> (Vec<Row>, Vec<RangeUsage>) {
         let mut held = HeldBlocks::default();
-        self.existing_nodes.iter().for_each(|(name, node)| held.learn(name, blocks_of(&node.object.value())));
+        self.existing_nodes.iter().for_each(|(name, (blocks, _))| held.learn(name, blocks.clone()));
         let nodes = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node());
         for (index, manifest) in nodes() {
             let mut node = manifest.object.value();
             let name = planned_name(&node, index);
-            if let Some(there) = self.existing_nodes.get(&name) {
-                keep_blocks(&mut node, &there.object.value());
+            if let Some((blocks, _)) = self.existing_nodes.get(&name) {
+                keep_blocks(&mut node, blocks);
             }
             // A second manifest of the same Node may have no blocks.
             let blocks = blocks_of(&node);
@@ -62,17 +62,20 @@ impl Planner {
         let (mut node, name) = (object.clone(), planned_name(&object, index));
         // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.
         node["metadata"]["name"] = name.as_str().into();
-        let existing = self.existing_nodes.remove(&name);
-        let old = existing.as_ref().map(|existing| existing.object.value());
-        old.iter().for_each(|old| keep_blocks(&mut node, old));
-        let first = existing.as_ref().and_then(|existing| existing.origin.as_ref());
+        let existing = self.existing_nodes.get(&name).cloned();
+        let old = existing.as_ref().map(|(blocks, _)| {
+            keep_blocks(&mut node, blocks);
+            let mut old = json!({"metadata": {"name": name}});
+            keep_blocks(&mut old, blocks);
+            old
+        });
+        let first = existing.as_ref().and_then(|(_, origin)| origin.as_ref());
         let warnings = first.map(|first| format!("the same Node as in {first}")).into_iter().collect();
         let allocation = blocks_of(&node).is_empty().then(|| held.allocation());
         let in_use = InUse { blocks: allocation.as_ref(), external: None };
         let cluster = StoredCluster::new(&self.snapshot, &node);
         let decision = decide_value(&node_request(&node, old.as_ref()), &self.settings, in_use, &cluster);
         if decision.denial().is_some() {
-            self.existing_nodes.extend(existing.map(|existing| (name, existing)));
             return Row::new(index, &object, &decision, Given::PodCidrs(Vec::new()), warnings);
         }
         if decision.assigned().is_some() {
@@ -80,8 +83,10 @@ impl Planner {
             held.hand_out(&name, blocks_of(&node), &self.settings.nodes);
         }
         Snapshot::insert_in(&self.snapshot, &node);
-        self.existing_nodes.insert(name, Existing::planned(&node, manifest, existing));
-        Row::new(index, &object, &decision, Given::PodCidrs(blocks_of(&node)), warnings)
+        let (blocks, origin) =
+            (blocks_of(&node), existing.map_or_else(|| Some(manifest.origin.clone()), |(_, origin)| origin));
+        self.existing_nodes.insert(name, (blocks.clone(), origin));
+        Row::new(index, &object, &decision, Given::PodCidrs(blocks), warnings)
     }
 }
 
@@ -98,8 +103,7 @@ fn ranges(settings: &Settings, held: &HeldBlocks) -> Vec<RangeUsage> {
 }
 
 /// Keeps the blocks in an update that does not mention them, as `kubectl apply` does.
-fn keep_blocks(node: &mut Value, old: &Value) {
-    let kept = blocks_of(old);
+fn keep_blocks(node: &mut Value, kept: &[IpNet]) {
     if kept.is_empty() || !blocks_of(node).is_empty() {
         return;
     }
@@ -110,5 +114,5 @@ fn keep_blocks(node: &mut Value, old: &Value) {
     }
     // The policy refuses a `spec` that is not an object.
     let Some(spec) = spec.as_object_mut() else { return };
-    spec.extend(fields_of(&kept));
+    spec.extend(fields_of(kept));
 }

@@ -1,7 +1,6 @@
 //! What all reports of an audit show: the kind, object and severity of a finding, and the pools as rows.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use anstyle::Style;
 use clap::ValueEnum;
@@ -12,62 +11,34 @@ use clusterip_core::address::{Blocks, Occupancy};
 use crate::audit::model::{Audit, BlockRange, Finding, Kind, Pool, State};
 use crate::usage::Usage;
 
-/// What a finding is about. Its text is the kind and name of an object, such as `service/shop/web`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject<'f> {
-    Service {
-        namespace: &'f str,
-        name: &'f str,
-    },
-    Node(&'f str),
-    Pool {
-        sort: Sort,
-        name: &'f str,
-    },
-    WebhookConfiguration(&'f str),
-    /// A pool object or ClusterIPPolicy, such as `ServicePool windows`.
-    Object(&'f str),
-    Settings,
-}
-
-impl<'f> Subject<'f> {
-    pub fn of(finding: &'f Finding) -> Self {
-        match (&finding.namespace, &finding.name, &finding.node, &finding.pool) {
-            (Some(namespace), Some(name), ..) => Self::Service { namespace, name },
-            (_, _, Some(node), _) => Self::Node(node),
-            _ if finding.object.is_some() => Self::Object(finding.object.as_deref().unwrap_or_default()),
-            (_, _, _, Some(name)) => Self::Pool { sort: Sort::of(finding.kind), name },
-            _ => finding.webhook_configuration.as_deref().map_or(Self::Settings, Self::WebhookConfiguration),
-        }
+/// The kind and the name of what a finding is about, such as `Service` and `shop/web`. The settings have no name.
+pub fn subject(finding: &Finding) -> (&str, String) {
+    let Finding { namespace, name, node, webhook_configuration, object, pool, .. } = finding;
+    let object = object.as_ref().and_then(|object| object.split_once(' '));
+    match (namespace, name, node, object, pool, webhook_configuration) {
+        (Some(namespace), Some(name), ..) => ("Service", format!("{namespace}/{name}")),
+        (_, _, Some(node), ..) => ("Node", node.clone()),
+        (_, _, _, Some((kind, name)), ..) => (kind, name.to_owned()),
+        (.., Some(pool), _) => (Sort::of(finding.kind).name(), pool.clone()),
+        (.., Some(name)) => ("MutatingWebhookConfiguration", name.clone()),
+        _ => ("settings", String::new()),
     }
 }
 
-impl fmt::Display for Subject<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service { namespace, name } => write!(f, "service/{namespace}/{name}"),
-            Self::Node(name) => write!(f, "node/{name}"),
-            Self::Pool { sort, name } => write!(f, "{}/{name}", sort.name()),
-            Self::WebhookConfiguration(name) => write!(f, "mutatingwebhookconfiguration/{name}"),
-            Self::Object(object) => f.write_str(&object.to_lowercase().replace(' ', "/")),
-            Self::Settings => f.write_str("settings"),
-        }
-    }
+/// Such as `service/shop/web`.
+pub fn resource(finding: &Finding) -> String {
+    let (kind, name) = subject(finding);
+    let separator = if name.is_empty() { "" } else { "/" };
+    format!("{}{separator}{name}", kind.to_lowercase())
 }
 
-/// The colour of findings of a kind: that of errors if something does not work, or lies in the wrong pool, and that of
-/// warnings if something works, but needs attention.
+/// That of warnings if something works, but needs attention; otherwise that of errors.
 pub fn colour(kind: Kind) -> Style {
     match kind {
-        Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full => style::ERROR,
-        Kind::OutsideRanges | Kind::UnusableRange | Kind::NotReady => style::ERROR,
-        Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
-        Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => style::WARNING,
-        Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
-        Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
-        Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => style::ERROR,
-        Kind::FullExternalPool => style::ERROR,
+        Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder | Kind::OverKubernetes => style::WARNING,
+        Kind::OverDns | Kind::OtherWebhook | Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
         Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => style::WARNING,
+        _ => style::ERROR,
     }
 }
 
@@ -77,30 +48,21 @@ pub fn value_name(value: &impl ValueEnum) -> String {
 }
 
 pub fn kind_help(kind: Kind) -> String {
-    let value = kind.to_possible_value();
-    value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string).unwrap_or_default()
+    kind.to_possible_value().and_then(|value| Some(value.get_help()?.to_string())).unwrap_or_default()
 }
 
 /// The kinds that this audit looked for: those of Nodes and of external addresses only if the settings have such pools.
 pub fn examined(audit: &Audit) -> impl Iterator<Item = Kind> {
-    let looked_for = |kind: &Kind| match Sort::of(*kind) {
-        Sort::Services => true,
-        Sort::Nodes => audit.nodes.is_some(),
-        Sort::External => audit.external.is_some(),
-    };
+    let looked_for = |kind: &Kind| [true, audit.nodes.is_some(), audit.external.is_some()][Sort::of(*kind) as usize];
     Kind::value_variants().iter().copied().filter(looked_for)
 }
 
-/// The message of a finding without the name of its Service, Node or webhook configuration.
+/// The message of a finding without the object, which the columns of a report name; a message about a pool is complete.
 pub fn problem(finding: &Finding) -> &str {
-    let subject = match Subject::of(finding) {
-        Subject::Service { namespace, name } => format!("Service {namespace}/{name}: "),
-        Subject::Node(name) => format!("Node {name}: "),
-        Subject::WebhookConfiguration(name) => format!("MutatingWebhookConfiguration {name}: "),
-        Subject::Object(object) => format!("{object}: "),
-        Subject::Pool { .. } | Subject::Settings => String::new(),
-    };
-    finding.message.strip_prefix(&subject).unwrap_or(&finding.message)
+    let (kind, name) = subject(finding);
+    let subject = format!("{kind} {name}: ");
+    let is_object = kind.starts_with(char::is_uppercase);
+    finding.message.strip_prefix(&subject).filter(|_| is_object).unwrap_or(&finding.message)
 }
 
 pub fn places(finding: &Finding) -> Vec<String> {
@@ -108,21 +70,17 @@ pub fn places(finding: &Finding) -> Vec<String> {
     blocks.chain(finding.addresses.iter().map(ToString::to_string)).collect()
 }
 
-/// The pool that the Service or Node of a finding belongs to, if the finding is about that.
+/// The pool that the Service or Node of a finding belongs to; `None` if `pool` is that of an address, or has the problem.
 pub fn belongs_to(finding: &Finding) -> Option<&str> {
-    let about_belonging = match finding.kind {
-        Kind::Misplaced | Kind::ByHand | Kind::NoPool | Kind::Denied | Kind::MixedNodes => true,
-        Kind::SharedBlock | Kind::WrongNodePool | Kind::OutsideNodePool | Kind::WithheldBlock | Kind::NoBlock => true,
-        // Findings about pools, and findings whose pool is that of the address.
-        _ => false,
-    };
-    finding.pool.as_deref().filter(|_| about_belonging)
+    let of_service = [Kind::Misplaced, Kind::ByHand, Kind::NoPool, Kind::Denied, Kind::MixedNodes];
+    let of_node = finding.node.is_some() && finding.kind != Kind::IdleClaim;
+    finding.pool.as_deref().filter(|_| of_node || of_service.contains(&finding.kind))
 }
 
 /// A line for each object that a finding is about, such as `service/shop/web`, in the order of the first findings.
 pub fn names(audit: &Audit) -> String {
     let mut printed: HashSet<String> = HashSet::new();
-    let names = audit.findings.iter().map(|finding| harmless(&Subject::of(finding).to_string()) + "\n");
+    let names = audit.findings.iter().map(|finding| harmless(&resource(finding)) + "\n");
     names.filter(|name| printed.insert(name.clone())).collect()
 }
 
@@ -159,7 +117,6 @@ impl Sort {
         self == Self::Nodes
     }
 
-    /// The columns of numbers, as a table for people shows them.
     pub(super) fn columns(self) -> Vec<Column> {
         match self {
             Self::Services => vec![USABLE, USED, IN_FLIGHT, FREE, withheld("Reserved"), USED_ANYWAY],
@@ -173,15 +130,15 @@ impl Sort {
         let row = |range, block_length, usage, misplaced| RangeRow { range, block_length, usage, misplaced };
         Some(match self {
             Self::Services => rows(&audit.pools, |range| {
-                let states = range.addresses.iter().map(|address| address.state);
-                row(range.cidr.to_string(), None, range.counts, misplaced(states))
+                let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced);
+                row(range.cidr.to_string(), None, range.counts, misplaced.count() as u128)
             }),
             Self::Nodes => rows(&audit.nodes.as_ref()?.pools, |range| {
                 row(range.cidr.to_string(), Some(range.block_length), range.counts, misplaced_blocks(range))
             }),
             Self::External => rows(&audit.external.as_ref()?.pools, |range| {
-                let states = range.addresses.iter().map(|address| address.state);
-                row(range.range.clone(), None, range.counts, misplaced(states))
+                let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced);
+                row(range.range.clone(), None, range.counts, misplaced.count() as u128)
             }),
         })
     }
@@ -216,10 +173,6 @@ pub(super) struct RangeRow {
 
 fn rows<R>(pools: &[Pool<R>], row: impl Fn(&R) -> RangeRow) -> Vec<(&str, Vec<RangeRow>)> {
     pools.iter().map(|pool| (pool.name.as_str(), pool.ranges.iter().map(&row).collect())).collect()
-}
-
-fn misplaced(states: impl Iterator<Item = State>) -> u128 {
-    states.filter(|state| *state == State::Misplaced).count() as u128
 }
 
 /// The blocks, of the range's own length, that misplaced ones overlap: several Nodes may have the same block.

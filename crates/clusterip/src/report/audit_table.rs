@@ -6,12 +6,15 @@ use clap::ValueEnum;
 use clusterip_api::ReservationHolder;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
+use clusterip_core::address::Withholding;
 
-use super::audit_parts::{Column, RangeRow, Sort, Subject, belongs_to, colour, kind_help, places, problem, value_name};
+use super::audit_parts::{
+    Column, RangeRow, Sort, belongs_to, colour, kind_help, places, problem, resource, subject, value_name,
+};
 use super::columns::{self, Layout, paint};
 use super::plan;
 use crate::audit::explain::{AddressLocation, Explanation};
-use crate::audit::model::{Audit, ExternalAddress, Finding, Holder, Kind, Reservation, WithheldReason};
+use crate::audit::model::{Audit, ExternalAddress, Finding, Holder, Kind, Reservation};
 use crate::text::{rounded, several};
 use crate::usage::Usage;
 
@@ -20,70 +23,35 @@ const NEARLY_FULL: u128 = 90;
 
 /// The pools with their fill, the findings by kind, the notes and the totals. The printer strips colours.
 pub fn audit(audit: &Audit, layout: Layout) -> String {
-    let mut table = pools(audit, layout);
-    put_findings(&mut table, &audit.findings, layout);
-    end(&mut table, audit, layout);
-    table
-}
-
-/// Adds findings, which are sorted by kind: a group for each kind.
-pub(super) fn put_findings(table: &mut String, findings: &[Finding], layout: Layout) {
-    for group in findings.chunk_by(|one, next| one.kind == next.kind) {
-        separate(table);
-        put_group(table, group, layout);
-    }
+    document(audit, groups(&audit.findings, layout), layout)
 }
 
 /// As [`audit()`], but with a single line for each finding, which has more columns and is never folded.
 pub fn wide(audit: &Audit, layout: Layout) -> String {
     let layout = Layout { width: None, ..layout };
-    let mut table = pools(audit, layout);
-    if !audit.findings.is_empty() {
-        separate(&mut table);
-        let titles = ["KIND", "OBJECT", "ADDRESSES", "BELONGS TO", "EVIDENCE", "PROBLEM"];
-        put_lines(
-            &mut table,
-            columns::lines(layout.head(&titles).into_iter().chain(audit.findings.iter().map(wide_row)), 0, layout),
-        );
-    }
-    end(&mut table, audit, layout);
-    table
+    let titles = ["KIND", "OBJECT", "ADDRESSES", "BELONGS TO", "EVIDENCE", "PROBLEM"];
+    let table =
+        (!audit.findings.is_empty()).then(|| columns::table(&titles, audit.findings.iter().map(wide_row), layout));
+    document(audit, table.into_iter().collect(), layout)
 }
 
-fn pools(audit: &Audit, layout: Layout) -> String {
-    let mut table = String::new();
+fn document(audit: &Audit, findings: Vec<Vec<String>>, layout: Layout) -> String {
+    let mut sections = Vec::new();
     // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
-        put_pools(&mut table, audit, Sort::Services, layout);
+        sections.push(pools(audit, Sort::Services, layout));
     }
-    if !audit.reservations.is_empty() {
-        separate(&mut table);
-        let with_time = audit.reservations.iter().any(|reservation| reservation.since.is_some());
-        let titles = ["RESERVED", "POOL", "FOR", "STATE", "SINCE"];
-        let head = layout.head(if with_time { &titles } else { &titles[..4] });
-        let rows = audit.reservations.iter().map(|reservation| reservation_cells(reservation, with_time));
-        put_lines(&mut table, columns::lines(head.into_iter().chain(rows), 0, layout));
-    }
-    put_pools(&mut table, audit, Sort::Nodes, layout);
-    put_pools(&mut table, audit, Sort::External, layout);
-    table
+    sections.push(reservations(&audit.reservations, layout));
+    sections.extend([Sort::Nodes, Sort::External].map(|sort| pools(audit, sort, layout)));
+    sections.extend(findings);
+    let note = |note: &String| paint(style::WARNING, &format!("note: {}", harmless(note)));
+    sections.push(audit.notes.iter().map(|text| columns::paragraph(&note(text), 0, 6, layout)).collect());
+    sections.push(vec![columns::paragraph(&totals(audit), 0, 2, layout)]);
+    columns::sections(sections)
 }
 
-fn end(table: &mut String, audit: &Audit, layout: Layout) {
-    if !audit.notes.is_empty() {
-        separate(table);
-        for note in &audit.notes {
-            let note = paint(style::WARNING, &format!("note: {}", harmless(note)));
-            put_lines(table, [columns::paragraph(&note, 0, 6, layout)]);
-        }
-    }
-    separate(table);
-    put_lines(table, [columns::paragraph(&totals(audit), 0, 2, layout)]);
-}
-
-fn put_pools(table: &mut String, audit: &Audit, sort: Sort, layout: Layout) {
-    let Some(pools) = sort.pools(audit) else { return };
-    separate(table);
+fn pools(audit: &Audit, sort: Sort, layout: Layout) -> Vec<String> {
+    let Some(pools) = sort.pools(audit) else { return Vec::new() };
     let columns = sort.columns();
     let titles = [sort.name().replace('-', " "), "Range".to_owned()].into_iter();
     let titles = titles.chain(sort.has_blocks().then(|| "Blocks".to_owned()));
@@ -105,35 +73,30 @@ fn put_pools(table: &mut String, audit: &Audit, sort: Sort, layout: Layout) {
         let ranges = pools.iter().flat_map(|(pool, ranges)| ranges.iter().map(move |range| (pool, range)));
         layout.head(&titles).into_iter().chain(ranges.map(|(pool, range)| cells(pool, range, bar))).collect()
     };
-    put_lines(table, columns::lines_with_bar(rows, BAR, layout));
+    columns::lines_with_bar(rows, BAR, layout)
 }
 
-fn put_lines(table: &mut String, lines: impl IntoIterator<Item = String>) {
-    for line in lines {
-        table.push_str(&line);
-        table.push('\n');
+fn reservations(reservations: &[Reservation], layout: Layout) -> Vec<String> {
+    if reservations.is_empty() {
+        return Vec::new();
     }
-}
-
-fn separate(table: &mut String) {
-    if !table.is_empty() {
-        table.push('\n');
-    }
-}
-
-fn reservation_cells(reservation: &Reservation, with_time: bool) -> Vec<String> {
-    let state = harmless(&reservation_state(reservation));
-    let mut cells = vec![
-        reservation.address.to_string(),
-        harmless(&reservation.pool),
-        harmless(&format!("{}/{}", reservation.namespace, reservation.name)),
-        if reservation.state == ReservationHolder::Other { paint(style::WARNING, &state) } else { state },
-    ];
-    if with_time {
+    let with_time = reservations.iter().any(|reservation| reservation.since.is_some());
+    let columns = if with_time { 5 } else { 4 };
+    let cells = |reservation: &Reservation| {
+        let state = harmless(&reservation_state(reservation));
         let since = reservation.since.as_ref();
-        cells.push(since.map_or_else(|| paint(style::FAINT, "-"), |since| since.0.to_string()));
-    }
-    cells
+        let mut cells = vec![
+            reservation.address.to_string(),
+            harmless(&reservation.pool),
+            harmless(&format!("{}/{}", reservation.namespace, reservation.name)),
+            if reservation.state == ReservationHolder::Other { paint(style::WARNING, &state) } else { state },
+            since.map_or_else(|| paint(style::FAINT, "-"), |since| since.0.to_string()),
+        ];
+        cells.truncate(columns);
+        cells
+    };
+    let titles = &["RESERVED", "POOL", "FOR", "STATE", "SINCE"][..columns];
+    columns::table(titles, reservations.iter().map(cells), layout)
 }
 
 pub(super) fn reservation_state(reservation: &Reservation) -> String {
@@ -145,9 +108,8 @@ pub(super) fn reservation_state(reservation: &Reservation) -> String {
     }
 }
 
-/// A bar of this length such as `######..............  31 %`: the used and in-flight share of the usable addresses.
-/// The bar is empty only if no address is taken, and complete only if no address is free. A bar without length leaves
-/// the number alone.
+/// A bar of this length such as `######..............  31 %`: the used and in-flight share of the usable addresses. It is
+/// empty only if no address is taken, and complete only if no address is free.
 fn fill(&Usage { usable, used, in_flight, free, .. }: &Usage, bar: usize) -> String {
     let taken = used.saturating_add(in_flight);
     let part = |whole: u128| match taken.checked_mul(whole) {
@@ -167,11 +129,16 @@ fn fill(&Usage { usable, used, in_flight, free, .. }: &Usage, bar: usize) -> Str
     format!("{}{} {number}", paint(style, &"#".repeat(filled)), paint(style::FAINT, &".".repeat(empty)))
 }
 
+/// A group for each kind of these findings, which are sorted by kind.
+pub(super) fn groups(findings: &[Finding], layout: Layout) -> Vec<Vec<String>> {
+    findings.chunk_by(|one, next| one.kind == next.kind).map(|group| lines_of_group(group, layout)).collect()
+}
+
 /// The findings of one kind; findings with the same remedy stand together, and the remedy below them.
-fn put_group(text: &mut String, findings: &[Finding], layout: Layout) {
-    let Some(Finding { kind, .. }) = findings.first() else { return };
+fn lines_of_group(findings: &[Finding], layout: Layout) -> Vec<String> {
+    let Some(Finding { kind, .. }) = findings.first() else { return Vec::new() };
     let title = paint(colour(*kind), &format!("{} ({}):", value_name(kind), findings.len()));
-    put_lines(text, [columns::paragraph(&format!("{title} {}", kind_help(*kind)), 0, 2, layout)]);
+    let mut text = vec![columns::paragraph(&format!("{title} {}", kind_help(*kind)), 0, 2, layout)];
     let mut ways: Vec<(&str, Vec<Vec<String>>)> = Vec::new();
     for finding in findings {
         match ways.iter_mut().find(|(way, _)| *way == finding.remedy) {
@@ -183,10 +150,11 @@ fn put_group(text: &mut String, findings: &[Finding], layout: Layout) {
     let rows = ways.iter().flat_map(|(_, rows)| rows).cloned();
     let mut lines = columns::lines(rows, 2, layout).into_iter();
     for (way, rows) in &ways {
-        put_lines(text, lines.by_ref().take(rows.len()));
+        text.extend(lines.by_ref().take(rows.len()));
         let way = paint(style::FAINT, &format!("=> {}", harmless(way)));
-        put_lines(text, [columns::paragraph(&way, 2, 5, layout)]);
+        text.push(columns::paragraph(&way, 2, 5, layout));
     }
+    text
 }
 
 fn wide_row(finding: &Finding) -> Vec<String> {
@@ -196,7 +164,7 @@ fn wide_row(finding: &Finding) -> Vec<String> {
     let problem = row(finding).pop().unwrap_or_default();
     vec![
         kind,
-        harmless(&Subject::of(finding).to_string()),
+        harmless(&resource(finding)),
         if places.is_empty() { faint() } else { places.join(",") },
         belongs_to(finding).map_or_else(faint, harmless),
         finding.evidence.as_deref().map_or_else(faint, harmless),
@@ -206,13 +174,10 @@ fn wide_row(finding: &Finding) -> Vec<String> {
 
 /// The object, its addresses or blocks, and the problem. A message about another object names it.
 fn row(finding: &Finding) -> Vec<String> {
-    let object = match Subject::of(finding) {
-        Subject::Service { namespace, name } => format!("{namespace}/{name}"),
-        Subject::Node(name) => name.to_owned(),
-        Subject::WebhookConfiguration(_) | Subject::Object(_) | Subject::Pool { .. } | Subject::Settings => {
-            return vec![harmless(&finding.message)];
-        }
-    };
+    let (kind, object) = subject(finding);
+    if !matches!(kind, "Service" | "Node") {
+        return vec![harmless(&finding.message)];
+    }
     let places = places(finding);
     let places = if places.is_empty() { "-".to_owned() } else { places.join(",") };
     let message = problem(finding);
@@ -250,7 +215,12 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     rows.extend(why.addresses.iter().map(|location| ("address", self::location(location))));
     // Without an address, nothing was set.
     if !why.addresses.is_empty() {
-        rows.push(("set", set_by(why.by_hand).to_owned()));
+        let by = match why.by_hand {
+            Some(true) => "by hand: `metadata.managedFields` names the owner",
+            Some(false) => "by the policy or by Kubernetes: no field manager owns it",
+            None => "unknown: the Service has no `metadata.managedFields`",
+        };
+        rows.push(("set", by.to_owned()));
     }
     let decision = why.decision.name();
     let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
@@ -276,24 +246,14 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
         before = key;
         vec![title, text]
     });
-    let mut text = columns::lines(cells, 0, layout).join("\n");
-    text.push('\n');
-    text
-}
-
-fn set_by(by_hand: Option<bool>) -> &'static str {
-    match by_hand {
-        Some(true) => "by hand: `metadata.managedFields` names the owner",
-        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
-        None => "unknown: the Service has no `metadata.managedFields`",
-    }
+    columns::sections([columns::lines(cells, 0, layout)])
 }
 
 fn location(location: &AddressLocation) -> String {
     let withheld = match location.withheld {
-        Some(WithheldReason::Reserved) => ", reserved",
-        Some(WithheldReason::Excluded) => ", excluded",
-        Some(WithheldReason::ForService) => ", reserved for a Service",
+        Some(Withholding::ByHand) => ", reserved",
+        Some(Withholding::Excluded) => ", excluded",
+        Some(Withholding::ForService) => ", reserved for a Service",
         None => "",
     };
     match (&location.pool, location.range) {

@@ -26,41 +26,43 @@ impl Layout {
     pub fn head(self, titles: &[&str]) -> Option<Vec<String>> {
         (!self.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect())
     }
-
-    fn holds(self, lines: &[String]) -> bool {
-        self.width.is_none_or(|width| lines.iter().all(|line| measure_text_width(line) <= width))
-    }
 }
 
-/// One text for each row, behind `indent` blanks. A last cell that is too long for the layout continues below its
-/// beginning, so that the text of a row may have several lines. Colour codes have no width.
+/// One text for each row, behind `indent` blanks. A last cell that is too long continues below its beginning.
 pub fn lines(rows: impl IntoIterator<Item = Vec<String>>, indent: usize, layout: Layout) -> Vec<String> {
     aligned(rows.into_iter().collect(), indent, GAP, layout)
 }
 
-/// The lines of a table whose last column is a bar. `rows` returns the rows for a bar of a given length: the bar is
-/// shortened until the lines fit, and at last the columns move together.
+/// `rows` returns the rows for a bar of a given length, which is shortened until they fit. At last the columns move together.
 pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, layout: Layout) -> Vec<String> {
     let any = Layout { width: None, ..layout };
     let attempts = [(longest, GAP), (longest / 2, GAP), (longest / 4, GAP), (0, GAP)];
     let mut attempts = attempts.into_iter().map(|(bar, gap)| aligned(rows(bar), 0, gap, any));
-    attempts.find(|lines| layout.holds(lines)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
+    let fits = |line: &String| layout.width.is_none_or(|width| measure_text_width(line) <= width);
+    attempts.find(|lines| lines.iter().all(fits)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
 }
 
-pub fn put_table(
-    text: &mut String,
+pub fn table(titles: &[&str], rows: impl Iterator<Item = Vec<String>>, layout: Layout) -> Vec<String> {
+    table_with_remarks(titles, rows.map(|cells| (cells, Vec::new())), layout)
+}
+
+/// The lines of a table whose rows are followed by remarks.
+pub fn table_with_remarks(
     titles: &[&str],
     rows: impl Iterator<Item = (Vec<String>, Vec<String>)>,
     layout: Layout,
-) {
-    let head = layout.head(titles);
-    let no_remarks = iter::repeat_n(Vec::new(), usize::from(head.is_some()));
-    let (cells, remarks): (Vec<Vec<String>>, Vec<Vec<String>>) = rows.unzip();
-    let lines = lines(head.into_iter().chain(cells), 0, layout);
-    for (line, remarks) in lines.into_iter().zip(no_remarks.chain(remarks)) {
-        let remarks = remarks.iter().map(|remark| paragraph(remark, 2, 4, layout));
-        iter::once(line).chain(remarks).for_each(|line| text.extend([line.as_str(), "\n"]));
-    }
+) -> Vec<String> {
+    let head = layout.head(titles).map(|head| (head, Vec::new()));
+    let (cells, remarks): (Vec<_>, Vec<_>) = head.into_iter().chain(rows).unzip();
+    let lines = aligned(cells, 0, GAP, layout).into_iter().zip(remarks);
+    let remark = |remark: String| paragraph(&remark, 2, 4, layout);
+    lines.flat_map(|(line, remarks)| iter::once(line).chain(remarks.into_iter().map(remark))).collect()
+}
+
+/// Sections of lines, with an empty line between them.
+pub fn sections(sections: impl IntoIterator<Item = Vec<String>>) -> String {
+    let sections = sections.into_iter().filter(|lines| !lines.is_empty()).map(|lines| lines.join("\n") + "\n");
+    sections.collect::<Vec<_>>().join("\n")
 }
 
 /// A text behind `indent` blanks, of which further lines begin behind `hanging` blanks.

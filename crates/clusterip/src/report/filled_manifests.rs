@@ -18,13 +18,11 @@ struct Filling {
     fields: Fields,
     /// The addresses or blocks; empty if they do not change.
     values: Vec<String>,
-    /// The record of external addresses, if it changes.
     record: Option<String>,
 }
 
-/// The texts of `sources` as one document stream, unchanged except for the addresses of allocated Services, the
-/// record of their external addresses, and the blocks of allocated Nodes. A record that admission is going to
-/// remove stays in the text.
+/// The texts of `sources` as one document stream, in which only addresses, blocks and records of external addresses
+/// change. A record that admission is going to remove stays in the text.
 pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) -> anyhow::Result<String> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });

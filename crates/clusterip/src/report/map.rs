@@ -18,11 +18,8 @@ use crate::text::{grouped, joined, thousandths};
 #[derive(Template)]
 #[template(path = "map/page.html")]
 struct Page<'a> {
-    policy: &'a str,
-    style: &'a str,
-    script: &'a str,
     title: String,
-    about: Option<&'a About>,
+    about: String,
     tables: &'a [PoolTable<'a>],
     pools: Vec<&'a Pool<'a>>,
     findings: String,
@@ -30,21 +27,14 @@ struct Page<'a> {
     json: String,
 }
 
-/// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
-/// blocks.
-///
-/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same
-/// bytes.
+/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same bytes.
 pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
     let tables = tables(audit);
     let of_nodes = audit.nodes.as_ref().map(|_| "blocks of Nodes");
     let of_external = audit.external.as_ref().map(|_| "external addresses");
     let page = Page {
-        policy: content_security_policy(),
-        style: STYLE,
-        script: SCRIPT,
         title: joined(iter::once("Addresses of Services").chain(of_nodes).chain(of_external), ", "),
-        about: Some(about).filter(|about| !about.is_empty()),
+        about: about.to_string(),
         tables: &tables,
         pools: tables.iter().flat_map(|table| &table.pools).collect(),
         findings: match audit.findings.len() {
@@ -77,8 +67,7 @@ const SCRIPT: &str = concat!(
     include_str!("../../templates/map/main.js"),
 );
 
-/// The content security policy of the page: it allows the page's own style and script, by their hashes. It is in
-/// the page itself, and in the response header when the page is served.
+/// It allows the page's own style and script, by their hashes. The page has it, and the header of a served page.
 pub fn content_security_policy() -> &'static str {
     static POLICY: LazyLock<String> = LazyLock::new(|| {
         format!(
@@ -104,12 +93,6 @@ pub struct About {
     pub settings: Option<String>,
 }
 
-impl About {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cluster = self.cluster.as_ref().map(|cluster| format!("Cluster: {cluster}"));
@@ -120,7 +103,6 @@ impl fmt::Display for About {
     }
 }
 
-/// The pools of one sort: a table of their ranges, and a section for each pool.
 struct PoolTable<'a> {
     sort: Sort,
     columns: Vec<&'static str>,
@@ -138,7 +120,10 @@ struct Range {
     number: usize,
     cidr: String,
     block_length: Option<u8>,
-    fill: Fill,
+    share: String,
+    /// The parts of the bar, in percent.
+    used: String,
+    in_flight: String,
     counts: Vec<String>,
 }
 
@@ -150,12 +135,25 @@ fn tables<'a>(audit: &'a Audit) -> Vec<PoolTable<'a>> {
         let behind = columns.len() - 2;
         columns[..behind].rotate_left(1);
         let count = |count: Option<u128>| count.map_or_else(|| "not known".to_owned(), grouped);
-        let mut range = |RangeRow { range, block_length, usage, misplaced }: RangeRow| Range {
-            number: numbers.next().unwrap_or_default(),
-            cidr: range,
-            block_length,
-            fill: Fill::of(usage.used, usage.in_flight, usage.usable),
-            counts: columns.iter().map(|column| count((column.count)(&usage))).chain([grouped(misplaced)]).collect(),
+        let mut range = |RangeRow { range, block_length, usage, misplaced }: RangeRow| {
+            let taken = thousandths(usage.used.saturating_add(usage.in_flight), usage.usable);
+            let used = thousandths(usage.used, usage.usable).min(taken);
+            let counts = columns.iter().map(|column| count((column.count)(&usage)));
+            Range {
+                number: numbers.next().unwrap_or_default(),
+                cidr: range,
+                block_length,
+                share: match (taken, usage.usable) {
+                    (_, 0) => "none usable".to_owned(),
+                    (0, _) => "empty".to_owned(),
+                    (1..10, _) => "< 1 %".to_owned(),
+                    (1000, _) => "full".to_owned(),
+                    _ => format!("{} %", taken / 10),
+                },
+                used: percent(used),
+                in_flight: percent(taken - used),
+                counts: counts.chain([grouped(misplaced)]).collect(),
+            }
         };
         let pools = sort.pools(audit)?.into_iter().map(|(name, ranges)| Pool {
             name,
@@ -167,27 +165,6 @@ fn tables<'a>(audit: &'a Audit) -> Vec<PoolTable<'a>> {
         Some(PoolTable { sort, columns, pools })
     };
     Sort::ALL.into_iter().filter_map(&mut table).collect()
-}
-
-struct Fill {
-    share: String,
-    used: String,
-    in_flight: String,
-}
-
-impl Fill {
-    fn of(used: u128, in_flight: u128, usable: u128) -> Self {
-        let taken = thousandths(used.saturating_add(in_flight), usable);
-        let used = thousandths(used, usable).min(taken);
-        let share = match (taken, usable) {
-            (_, 0) => "none usable".to_owned(),
-            (0, _) => "empty".to_owned(),
-            (1..10, _) => "< 1 %".to_owned(),
-            (1000, _) => "full".to_owned(),
-            _ => format!("{} %", taken / 10),
-        };
-        Self { share, used: percent(used), in_flight: percent(taken - used) }
-    }
 }
 
 fn percent(thousandths: u32) -> String {
@@ -209,6 +186,6 @@ mod tests {
             "Cluster: prod (https://10.0.0.1:6443) · Audited: 1970-01-01 00:00:00 UTC · Settings: settings.yaml";
         assert_eq!(all.to_string(), expected);
         assert_eq!(About { cluster: None, made: None, ..all }.to_string(), "Settings: settings.yaml");
-        assert!(About::default().is_empty());
+        assert_eq!(About::default().to_string(), "");
     }
 }

@@ -28,6 +28,9 @@ pub struct Row {
     /// Whether the Service stays because no address was found for it or it could not be read.
     #[serde(skip)]
     pub stuck: bool,
+    /// `moved` or `failed`; `null` if no move was tried.
+    pub outcome: Option<&'static str>,
+    pub message: Option<String>,
 }
 
 fn method_and_clients<S: Serializer>(method: &Option<Method>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -37,8 +40,7 @@ fn method_and_clients<S: Serializer>(method: &Option<Method>, serializer: S) -> 
     map.end()
 }
 
-/// A row for each Service, followed by a line with the reason if it stays. With `methods`, also shows how each Service
-/// moves, and what its clients notice. The text has colours; the printer strips them where they don't belong.
+/// With `methods`, also shows how each Service moves, and what its clients notice. The printer strips colours.
 pub fn table(rows: &[Row], methods: bool, layout: Layout) -> String {
     let titles: &[&str] = match methods {
         true => &["NAMESPACE", "SERVICE", "FROM", "TO", "METHOD", "WHY"],
@@ -49,9 +51,7 @@ pub fn table(rows: &[Row], methods: bool, layout: Layout) -> String {
         let clients = row.method.filter(|_| methods).map(|method| format!("clients {method}"));
         (cells(row, methods), stays.into_iter().chain(clients).collect())
     });
-    let mut table = String::new();
-    columns::put_table(&mut table, titles, rows, layout);
-    table
+    columns::sections([columns::table_with_remarks(titles, rows, layout)])
 }
 
 fn cells(row: &Row, methods: bool) -> Vec<String> {
@@ -69,7 +69,6 @@ fn cells(row: &Row, methods: bool) -> Vec<String> {
     cells
 }
 
-/// The result of each move: what happened, or why the Service was not moved.
 pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
 
 #[derive(Debug, Error)]
@@ -85,19 +84,10 @@ pub enum NotMoved {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'r> {
+struct Document {
     dry_run: bool,
-    services: Vec<Service<'r>>,
+    services: Vec<Row>,
     summary: Summary,
-}
-
-#[derive(Serialize)]
-struct Service<'r> {
-    #[serde(flatten)]
-    row: &'r Row,
-    /// `moved` or `failed`; `null` if no move was tried.
-    outcome: Option<&'static str>,
-    message: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -113,17 +103,15 @@ pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Resul
     let moved = ended.values().filter(|result| result.is_ok()).count();
     let stay = rows.iter().filter(|row| row.stays.is_some()).count();
     let summary = Summary { to_move: rows.len() - stay, stay, moved, failed: ended.len() - moved };
-    let services = rows.iter().map(|row| service(row, ended)).collect();
-    super::json(&Document { dry_run, services, summary })
-}
-
-fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {
-    let (outcome, message) = match ended.get(&ServiceKey::new(row.namespace.clone(), row.name.clone())) {
-        Some(Ok(text)) => (Some("moved"), Some(text.clone())),
-        Some(Err(reason)) => (Some("failed"), Some(reason.to_string())),
-        None => (None, None),
+    let service = |row: &Row| {
+        let (outcome, message) = match ended.get(&ServiceKey::new(&row.namespace, &row.name)) {
+            Some(Ok(text)) => (Some("moved"), Some(text.clone())),
+            Some(Err(reason)) => (Some("failed"), Some(reason.to_string())),
+            None => (None, None),
+        };
+        Row { outcome, message, ..row.clone() }
     };
-    Service { row, outcome, message }
+    super::json(&Document { dry_run, services: rows.iter().map(service).collect(), summary })
 }
 
 #[cfg(test)]
@@ -132,7 +120,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use clusterip_moves::method::WhyPlain;
 
     #[test]
     fn document_shows_every_service_with_the_result_of_its_move() {
@@ -143,8 +130,8 @@ mod tests {
             to: to.map(|to| vec![to.parse().unwrap()]),
             why: "it lies in no pool".to_owned(),
             stays: stays.map(str::to_owned),
-            stuck: false,
-            method: to.map(|_| Method::Plain(WhyPlain::NoReadyEndpoints)),
+            method: to.map(|_| Method::Plain("notice nothing: no endpoint is ready")),
+            ..Row::default()
         };
         let rows = [
             row("done", Some("172.21.1.4"), None),

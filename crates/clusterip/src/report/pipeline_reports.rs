@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use askama::Template;
 use clusterip_cluster::terminal::harmless;
 
-use super::audit_parts::{HELD, Sort, Subject, examined, kind_help, problem, value_name};
+use super::audit_parts::{HELD, Sort, examined, kind_help, problem, resource, value_name};
 use super::audit_table::reservation_state;
 use crate::audit::model::{Audit, Finding};
 use crate::text::rounded;
@@ -95,7 +95,7 @@ fn put_pools(text: &mut String, audit: &Audit, sort: Sort) {
 }
 
 fn row(finding: &Finding) -> Vec<String> {
-    [Subject::of(finding).to_string().as_str(), problem(finding), finding.remedy.as_str()].map(plain).to_vec()
+    [resource(finding).as_str(), problem(finding), finding.remedy.as_str()].map(plain).to_vec()
 }
 
 /// A space of no width, which ends a mention, a reference or a URL that Markdown would make a link.

@@ -1,7 +1,5 @@
 //! Prints a plan as a table and as JSON.
 
-use std::fmt::Write as _;
-
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::Verdict;
@@ -11,25 +9,24 @@ use clusterip_core::decision::{RecordChange, Report};
 use serde::{Serialize, Serializer};
 
 use super::audit_table;
-use super::columns::{self, Layout, paint, put_table};
-use crate::audit::misplaced_services::MisplacedService;
+use super::columns::{self, Layout, paint};
 use crate::audit::model::Finding;
 use crate::planner::nodes::RangeUsage;
 use crate::planner::{AddressSource, ExternalRow, Plan, Row};
 use crate::text::{joined, rounded, several};
 use crate::usage::PoolUsage;
 
-/// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with their
-/// denials and warnings below them, then the existing Services that are misplaced with the settings of the plan, as an
-/// audit prints them, and finally a line with the totals of each. The text has colours; the printer strips them where
-/// they don't belong.
+/// The Services, those that get external addresses, the Nodes, the existing Services that are misplaced with the settings
+/// of the plan, as an audit prints them, and the totals of each. The printer strips colours.
 pub fn table(plan: &Plan, layout: Layout) -> String {
-    let mut text = String::new();
-    let mut sums = Vec::new();
+    let (mut sections, mut sums) = (Vec::new(), Vec::new());
+    let rows = |head: &[&str], rows: &[Row]| {
+        columns::table_with_remarks(head, rows.iter().map(|row| (cells(row), remarks(row))), layout)
+    };
     // If the plan is about Nodes only, the table of Services is left out.
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
-        put_rows(&mut text, &["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"], &plan.rows, layout);
+        sections.push(rows(&["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"], &plan.rows));
         let counts = Counts::of_objects(&plan.rows);
         sums.push(format!("{}: {}{}", several(plan.rows.len(), "Service"), counts.text(), used(&plan.pools.services)));
     }
@@ -38,10 +35,8 @@ pub fn table(plan: &Plan, layout: Layout) -> String {
         // The reason of a denial is in the row of its Service above.
         let mut rows = rows.filter(|(row, _)| !row.decision.is_denied()).peekable();
         if rows.peek().is_some() {
-            text.push('\n');
             let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
-            let rows = rows.map(|(row, external)| (external_line(row, external), Vec::new()));
-            put_table(&mut text, &head, rows, layout);
+            sections.push(columns::table(&head, rows.map(|(row, external)| external_line(row, external)), layout));
         }
         if !plan.rows.is_empty() {
             let counts = Counts::of_external(&plan.rows);
@@ -51,10 +46,7 @@ pub fn table(plan: &Plan, layout: Layout) -> String {
     }
     if let Some(nodes) = nodes {
         if !nodes.is_empty() {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            put_rows(&mut text, &["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"], nodes, layout);
+            sections.push(rows(&["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"], nodes));
         }
         let ranges = plan.pools.nodes.as_deref().unwrap_or_default();
         let counts = Counts::of_objects(nodes);
@@ -62,19 +54,14 @@ pub fn table(plan: &Plan, layout: Layout) -> String {
     }
     if !plan.misplaced.is_empty() {
         let findings: Vec<Finding> = plan.misplaced.iter().map(|service| service.finding.clone()).collect();
-        audit_table::put_findings(&mut text, &findings, layout);
-        sums.push(misplaced_totals(&plan.misplaced));
+        sections.extend(audit_table::groups(&findings, layout));
+        let (all, to_move) = (findings.len(), plan.misplaced.iter().filter(|service| service.moves).count());
+        let services = several(all, "existing Service");
+        let stay = all - to_move;
+        sums.push(format!("{services} misplaced with these settings: {to_move} to move, {stay} stay"));
     }
-    for (index, sum) in sums.iter().enumerate() {
-        let sum = columns::paragraph(sum, 0, 2, layout);
-        // `write!` to a `String` never fails.
-        let _ = writeln!(text, "{}{sum}", if index == 0 { "\n" } else { "" });
-    }
-    text
-}
-
-fn put_rows(text: &mut String, head: &[&str], rows: &[Row], layout: Layout) {
-    put_table(text, head, rows.iter().map(|row| (cells(row), remarks(row))), layout);
+    sections.push(sums.iter().map(|sum| columns::paragraph(sum, 0, 2, layout)).collect());
+    columns::sections(sections)
 }
 
 fn remarks(row: &Row) -> Vec<String> {
@@ -112,12 +99,10 @@ fn cells(row: &Row) -> Vec<String> {
     let evidence = row.evidence.as_ref().map(|report| harmless(&evidence(report, short)));
     let message = row.message.as_ref().filter(|_| matches!(row.decision, Verdict::Unchanged(_)));
     let unchanged = message.map(|message| format!("unchanged: {}", harmless(message)));
-    let evidence = match (evidence, unchanged) {
-        (None, Some(unchanged)) => paint(style::FAINT, &unchanged),
-        // The evidence about a Service that stays unchanged shows whether its address fits.
-        (Some(evidence), Some(unchanged)) => paint(style::FAINT, &format!("{unchanged}; {evidence}")),
-        (Some(evidence), None) => evidence,
-        (None, None) => paint(style::FAINT, "-"),
+    // The evidence about a Service that stays unchanged shows whether its address fits.
+    let evidence = match (joined(unchanged.iter().chain(&evidence), "; "), unchanged) {
+        (text, None) if !text.is_empty() => text,
+        (text, _) => paint(style::FAINT, if text.is_empty() { "-" } else { &text }),
     };
     let names = row.namespace.iter().chain([&row.name]).map(|text| harmless(text));
     names.chain([harmless(row.pool.as_deref().unwrap_or("-")), paint(style, &given), evidence]).collect()
@@ -148,12 +133,6 @@ fn used_blocks(ranges: &[RangeUsage]) -> String {
         format!("; {pool}{range} {} of {} blocks used", rounded(usage.used), rounded(usage.usable))
     };
     ranges.iter().map(of_range).collect()
-}
-
-fn misplaced_totals(misplaced: &[MisplacedService]) -> String {
-    let (all, to_move) = (misplaced.len(), misplaced.iter().filter(|service| service.moves).count());
-    let services = if all == 1 { "Service" } else { "Services" };
-    format!("{all} existing {services} misplaced with these settings: {to_move} to move, {} stay", all - to_move)
 }
 
 #[derive(Serialize)]

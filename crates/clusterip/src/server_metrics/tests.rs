@@ -3,8 +3,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use clusterip_agent::agent_metrics::{ExposedMetrics, Renewal, Step};
-use clusterip_cluster::host_metrics::ClaimResult;
+use clusterip_agent::agent_metrics::{AgentMetrics, Renewal, Step};
+use clusterip_cluster::host_metrics::{ClaimResult, ClusterMetrics};
+use clusterip_cluster::metrics::{Exposition, ScrapeLock};
 use clusterip_core::address::Family;
 
 use super::ServerMetrics;
@@ -99,21 +100,24 @@ fn filled() -> ServerMetrics {
 }
 
 /// An agent with a value for each metric.
-fn filled_of_agent() -> ExposedMetrics {
-    let metrics = ExposedMetrics::new();
-    metrics.cluster.settings_in_use("11", true);
-    metrics.cluster.store_synced("Service", true);
-    metrics.cluster.watch_error("Node");
-    metrics.cluster.left_out("Pod");
-    metrics.cluster.services_left_out(2);
-    metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
-    metrics.agent.held(7);
-    metrics.agent.alive(true);
-    metrics.agent.renewal(Renewal::Renewed);
-    metrics.agent.failed(Step::Hold);
-    metrics.agent.announced();
-    metrics.agent.given_up();
-    metrics
+fn filled_of_agent() -> String {
+    let (cluster, agent) = (ClusterMetrics::default(), AgentMetrics::default());
+    let mut exposition = Exposition::new(ScrapeLock::default());
+    exposition.add(&cluster);
+    exposition.add(&agent);
+    cluster.settings_in_use("11", true);
+    cluster.store_synced("Service", true);
+    cluster.watch_error("Node");
+    cluster.left_out("Pod");
+    cluster.services_left_out(2);
+    cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    agent.held.set(7);
+    agent.alive.set(1);
+    agent.renewals.get_or_create(&[("result", Renewal::Renewed)]).inc();
+    agent.failures.get_or_create(&[("step", Step::Hold)]).inc();
+    agent.announcements.inc();
+    agent.given_up.inc();
+    exposition.encode()
 }
 
 /// The samples without help and bucket counts, sorted because their order is that of a hash table.
@@ -248,7 +252,7 @@ clusterip_settings_versions_total{{result="refused"}} 0
 clusterip_store_synced{{kind="Service"}} 1
 clusterip_watch_errors_total{{kind="Node"}} 1"#
     );
-    assert_eq!(samples(&filled_of_agent().encode()), expected);
+    assert_eq!(samples(&filled_of_agent()), expected);
 }
 
 #[test]
@@ -287,7 +291,7 @@ fn label_values_can_not_forge_lines() {
 
 #[test]
 fn documentation_lists_all_metrics() {
-    let (exposed, of_agent) = (filled().encode(), filled_of_agent().encode());
+    let (exposed, of_agent) = (filled().encode(), filled_of_agent());
     let mut all = described(&of_agent);
     all.extend(described(&exposed));
     let mut table = String::from("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n");

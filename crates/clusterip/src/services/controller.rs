@@ -1,18 +1,5 @@
 //! The control loop for misplaced Services, which handles Services while this process leads. It takes changes, finds
 //! the Services that they affect, and reconciles each Service at most once at a time.
-//!
-//! | module | purpose |
-//! | --- | --- |
-//! | `affected` | collects changes, and finds the Services that they may affect |
-//! | `service_queue` | decides which Service comes next |
-//! | `reconcile` | reconciles one Service |
-//! | `survey` | examines all Services |
-//! | `brakes` | limits how many Services are moved at once, and how often |
-//! | `replicas` | tells whether all replicas use the same settings |
-//! | `applied_settings` | keeps the hash of the settings that were carried out last |
-//! | `settings_in_use` | stores the settings that the leader uses |
-//! | [`requests`] | the moves that administrators request |
-//! | `hand_over` | requests a move from a running server, and waits for the result |
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -25,63 +12,45 @@ use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::panics;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_moves::outcome::Size;
+use clusterip_moves::outcome::{Refusal, Size};
 use futures::StreamExt;
 use futures::channel::mpsc as queue;
-use kube::Client;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 pub(crate) mod affected;
-mod applied_settings;
 mod brakes;
-pub(crate) mod hand_over;
 pub(crate) mod reconcile;
 pub(crate) mod replicas;
 pub mod requests;
 mod service_queue;
-pub(crate) mod settings_in_use;
+pub(crate) mod stored_settings;
 mod survey;
 
 use self::affected::{Changes, Found, Search};
 use self::brakes::WouldMove;
 use self::reconcile::{Next, Reconciler};
 use self::service_queue::ServiceQueue;
-use self::settings_in_use::{SettingsInUse, SettingsOrigin};
+use self::stored_settings::SettingsInUse;
 use self::survey::Survey;
 use crate::leader::Leadership;
 
-/// How soon a Service is looked at again after its reconciliation panicked.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
-/// How many times the controller tries to list unfinished moves at the beginning of a term. After that, it tries again
-/// at each [`RECORD_INTERVAL`].
-const LIST_TRIES: usize = 3;
-/// The pause between these tries.
-const LIST_PAUSE: Duration = Duration::from_secs(1);
-/// How often the controller tries to record which settings are carried out.
 const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the controller looks for Services that the control plane no longer keeps from moving, and after addresses
 /// have become free at those that wait for one. With each Service that is deleted, a tenant makes all of them be
-/// evaluated.
+/// evaluated. Also how often it tries to list the moves that other leaders left unfinished.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Follows the cluster, and moves misplaced Services.
 pub(crate) struct Controller {
     pub reconciler: Arc<Reconciler>,
-    /// The changes that the stores have reported.
     pub changes: Changes,
     pub settings: watch::Receiver<Arc<LiveSettings>>,
     pub leadership: watch::Receiver<Leadership>,
-    pub client: Client,
-    /// The namespace of the Lease.
-    pub namespace: String,
-    /// The identity of this process in the Lease.
-    pub identity: String,
-    /// Where this process reads its settings.
-    pub source: SettingsOrigin,
-    pub agents_namespace: String,
+    /// The settings of this process. The version is filled in when they are stored.
+    pub in_use: SettingsInUse,
     /// Whether this process deletes at the end what it has stored about its settings.
     pub temporary: bool,
 }
@@ -99,7 +68,8 @@ impl Controller {
         // Moves that have begun are finished.
         while jobs.join_next().await.is_some() {}
         if self.temporary
-            && let Err(error) = settings_in_use::remove(&self.client, &self.namespace, &self.identity).await
+            && let Err(error) =
+                stored_settings::remove(&self.reconciler.client, &self.reconciler.namespace, &self.in_use.leader).await
         {
             tracing::warn!(error = error_message(&error), "the settings in use can't be deleted");
         }
@@ -110,7 +80,7 @@ impl Controller {
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
         let mut turns = ServiceQueue::default();
-        let mut requests = pin!(self.reconciler.requests.follow(&self.client, &self.namespace));
+        let mut requests = pin!(self.reconciler.requests.follow(&self.reconciler.client, &self.reconciler.namespace));
         // The hash of the settings that were carried out last, as far as it is known.
         let (mut leads, mut carried_out) = (false, None::<String>);
         // Whether the moves that other leaders left unfinished were listed in this term.
@@ -140,7 +110,8 @@ impl Controller {
                     } else if !before {
                         self.reconciler.brakes.lock().examine();
                         self.show_settings().await;
-                        left_moves_listed = self.begin_term(&mut turns, jobs).await;
+                        left_moves_listed = self.begin_term(&mut turns).await;
+                        self.take_turns(&mut turns, jobs);
                         carried_out = None;
                         self.begin_survey(&mut carried_out, &mut surveys).await;
                     }
@@ -159,7 +130,9 @@ impl Controller {
                 }
                 Some(Ok(mut survey)) = surveys.join_next() => {
                     let open = self.end_round(&mut survey, &mut carried_out).await;
-                    self.with_noted(open, &turns).for_each(|id| turns.push(id));
+                    // What was noted before or meanwhile may be outdated.
+                    let running: Vec<ServiceKey> = turns.running().cloned().collect();
+                    open.into_iter().chain(self.reconciler.noted()).chain(running).for_each(|id| turns.push(id));
                     if !survey.rest.is_empty() {
                         self.begin_round(survey, carried_out.as_ref(), &mut surveys);
                     }
@@ -182,14 +155,14 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                Some(Ok(found)) = searches.join_next() => {
-                    found.services.into_iter().for_each(|id| turns.push(id));
-                    match found.rest {
+                Some(Ok((namespace, found, rest))) = searches.join_next() => {
+                    found.into_iter().for_each(|id| turns.push(id));
+                    match rest {
                         Some(rest) => {
                             let snapshot = self.reconciler.evaluator.stores().snapshot();
                             searches.spawn(rest.next(Arc::clone(snapshot)));
                         }
-                        None => self.changes.done(&found.namespace),
+                        None => self.changes.done(&namespace),
                     }
                 }
                 () = self.changes.added() => match leads {
@@ -197,11 +170,11 @@ impl Controller {
                     false => self.changes.clear(),
                 },
                 _ = record_interval.tick(), if leads => {
-                    left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns, 1).await;
                     self.show_settings().await;
                     self.record_applied_settings(&mut carried_out).await;
                 }
                 _ = look_interval.tick(), if leads => {
+                    left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns).await.is_ok();
                     self.reconciler.free_of_callers().into_iter().for_each(|id| turns.push(id));
                     if self.changes.take_freed() {
                         self.reconciler.waiting_for_addresses().into_iter().for_each(|id| turns.push(id));
@@ -211,8 +184,8 @@ impl Controller {
         }
     }
 
-    /// Finishes the moves that other leaders left. Returns whether they could be listed.
-    async fn begin_term(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> bool {
+    /// Queues the Services whose moves other leaders left. Returns whether they could be listed.
+    async fn begin_term(&self, turns: &mut ServiceQueue) -> bool {
         // The findings of another term may be outdated.
         self.reconciler.forget();
         let what = match self.reconciler.allowed.any {
@@ -221,13 +194,11 @@ impl Controller {
         };
         tracing::info!("leading: misplaced Services are {what}");
         // Another leader may have finished the moves that this process knows, except those that it carries out.
-        self.reconciler.mover.unfinished().retain(&turns.running().cloned().collect());
-        let listed = self.queue_left_moves(turns, LIST_TRIES).await;
-        self.take_turns(turns, jobs);
-        listed
+        self.reconciler.mover.unfinished.retain(&turns.running().cloned().collect());
+        let listed = self.queue_left_moves(turns).await;
+        listed.inspect_err(|error| tracing::warn!(%error, "unfinished moves can't be listed, trying again")).is_ok()
     }
 
-    /// Starts to reconcile the Services whose turn it is.
     fn take_turns(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         while let Some((id, size)) = turns.take() {
             let reconciler = Arc::clone(&self.reconciler);
@@ -239,25 +210,12 @@ impl Controller {
         }
     }
 
-    /// Queues the Services whose moves other leaders left unfinished. They may have no address. Returns whether they
-    /// could be listed in this number of tries.
-    async fn queue_left_moves(&self, turns: &mut ServiceQueue, tries: usize) -> bool {
-        for attempt in 0..tries {
-            if attempt > 0 {
-                tokio::time::sleep(LIST_PAUSE).await;
-            }
-            match self.reconciler.find_left_moves().await {
-                Ok(left) => {
-                    left.into_iter().for_each(|(id, _)| turns.push(id));
-                    return true;
-                }
-                Err(error) => tracing::warn!(%error, "unfinished moves can't be listed"),
-            }
-        }
-        false
+    /// Queues the Services whose moves other leaders left unfinished. They may have no address.
+    async fn queue_left_moves(&self, turns: &mut ServiceQueue) -> Result<(), Refusal> {
+        self.reconciler.find_left_moves().await?.into_iter().for_each(|(id, _)| turns.push(id));
+        Ok(())
     }
 
-    /// Begins to find the Services that changes concern.
     fn begin_searches(&self, turns: &mut ServiceQueue, searches: &mut JoinSet<Found>) {
         let stores = self.reconciler.evaluator.stores();
         let begun = self.changes.take(stores.snapshot());
@@ -280,18 +238,11 @@ impl Controller {
         moving.into_iter().chain(others).map(|service| service.key().clone()).collect()
     }
 
-    /// The Services that a survey found, and those that were noted before or meanwhile, because what was noted may be
-    /// outdated. A Service may occur more than once.
-    fn with_noted(&self, open: Vec<ServiceKey>, turns: &ServiceQueue) -> impl Iterator<Item = ServiceKey> + use<> {
-        let running: Vec<ServiceKey> = turns.running().cloned().collect();
-        open.into_iter().chain(self.reconciler.noted()).chain(running)
-    }
-
     /// Begins to examine all Services, instead of a survey that has not ended. Until new settings have been examined,
     /// they move no Service, except at the request of an administrator.
     async fn begin_survey(&self, carried_out: &mut Option<String>, surveys: &mut JoinSet<Survey>) {
         if carried_out.is_none() {
-            match applied_settings::read(&self.client, &self.namespace).await {
+            match stored_settings::applied(&self.reconciler.client, &self.reconciler.namespace).await {
                 Ok(hash) => *carried_out = hash,
                 Err(error) => tracing::warn!(
                     error = error_message(&error),
@@ -300,13 +251,12 @@ impl Controller {
             }
         }
         if self.is_carried_out(carried_out.as_ref()) {
-            self.reconciler.brakes.lock().settings_changed(WouldMove::new(), 0);
+            self.reconciler.brakes.lock().settings_changed(WouldMove::new(), 0, BTreeSet::new());
         }
         *surveys = JoinSet::new();
-        self.begin_round(Survey::new(self.all_services()), carried_out.as_ref(), surveys);
+        self.begin_round(Survey { rest: self.all_services(), ..Survey::default() }, carried_out.as_ref(), surveys);
     }
 
-    /// Begins the next round of a survey, beside this controller.
     fn begin_round(&self, survey: Survey, carried_out: Option<&String>, surveys: &mut JoinSet<Survey>) {
         let hash = self.reconciler.evaluator.settings().hash.clone();
         let is_first = carried_out.is_none_or(|carried_out| *carried_out == first(&hash));
@@ -330,12 +280,7 @@ impl Controller {
         }
         let would_move = survey.would_move.clone();
         let (count, ready) = (would_move.len(), would_move.values().filter(|waits| **waits).count());
-        let waiting = {
-            let mut brakes = self.reconciler.brakes.lock();
-            let waiting = brakes.settings_changed(would_move, managed);
-            brakes.examine_further(unfinished);
-            waiting
-        };
+        let waiting = self.reconciler.brakes.lock().settings_changed(would_move, managed, unfinished);
         if ready > 0 {
             tracing::warn!(
                 services = ready,
@@ -354,20 +299,14 @@ impl Controller {
         open
     }
 
-    /// Whether the settings in force were carried out.
     fn is_carried_out(&self, carried_out: Option<&String>) -> bool {
         carried_out == Some(&self.reconciler.evaluator.settings().hash)
     }
 
-    /// Stores the settings in force in the namespace of the Lease, if they are not stored there already.
     async fn show_settings(&self) {
-        let in_use = SettingsInUse {
-            leader: self.identity.clone(),
-            version: self.reconciler.evaluator.settings().version.clone(),
-            source: self.source.clone(),
-            agents_namespace: self.agents_namespace.clone(),
-        };
-        if let Err(error) = in_use.show(&self.client, &self.namespace).await {
+        let version = self.reconciler.evaluator.settings().version.clone();
+        let in_use = SettingsInUse { version, ..self.in_use.clone() };
+        if let Err(error) = in_use.show(&self.reconciler.client, &self.reconciler.namespace).await {
             tracing::warn!(error = error_message(&error), "the settings in use can't be stored");
         }
     }
@@ -390,7 +329,7 @@ impl Controller {
             (_, false) => first(&hash),
             (_, true) => return,
         };
-        match applied_settings::write(&self.client, &self.namespace, &hash).await {
+        match stored_settings::set_applied(&self.reconciler.client, &self.reconciler.namespace, &hash).await {
             Ok(()) => *carried_out = Some(hash),
             Err(error) => tracing::warn!(
                 error = error_message(&error),

@@ -8,7 +8,6 @@ use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
-use clusterip_core::Decision;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
 use clusterip_core::decision::Report;
@@ -17,7 +16,6 @@ use clusterip_core::settings::{Explicit, Pool, Settings, Unmatched};
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
-use clusterip_moves::step::TargetAddresses;
 use clusterip_moves::temporary::is_being_deleted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,15 +26,14 @@ use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge,
 use crate::services::service_metrics::StayReason;
 
 /// Which misplaced Services may be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Whether any are moved. If not, only those move that an administrator asks for.
     pub any: bool,
     /// Whether Services move plainly although they have ready endpoints that can be reached at their present address.
     pub ready: bool,
-    /// Whether Services with ready endpoints move seamlessly, if they can.
-    pub seamless: bool,
-    /// Whether Services of type `LoadBalancer` move.
+    /// How Services with ready endpoints move seamlessly, if they can; `None` if all move plainly.
+    pub seamless: Option<SeamlessOptions>,
     pub load_balancers: bool,
 }
 
@@ -48,52 +45,43 @@ pub enum Inspection {
     Misplaced(Box<Misplaced>),
 }
 
-/// A Service that belongs elsewhere.
 pub struct Misplaced {
-    pub id: ServiceKey,
     pub uid: String,
     /// The present addresses, primary first.
     pub from: Vec<IpAddr>,
-    /// The pools that the addresses lie in; empty for addresses outside of all pools.
-    pub lies_in: Vec<String>,
-    /// The pool that the Service belongs to; `None` if no pool matches it, and it belongs outside of all pools.
-    pub pool: Option<String>,
-    /// Why the Service belongs there: the evidence, as text.
-    pub evidence: String,
+    pub why: String,
+    /// The pools that it lies in, if no pool matches it, so that it belongs outside of all pools.
+    pub unmatched: Vec<String>,
     pub asked_by: AskedBy,
     pub impact: Impact,
-    pub handling: Handling,
+    /// Why the Service stays where it is; `None` if it moves, once [`reserve_targets`] has reserved addresses for it.
+    pub stays: Option<(StayReason, String)>,
 }
 
 /// An administrator's request to move a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveRequest {
-    /// The namespace of the Service.
     pub namespace: String,
-    /// The name of the Service.
     pub name: String,
     /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
     /// Whether to move the Service even if the control plane calls it.
     #[serde(default)]
     pub control_plane: bool,
-    /// The options of a seamless move; `None` for a plain move.
+    /// `None` for a plain move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seamless: Option<SeamlessOptions>,
 }
 
 impl MoveRequest {
-    /// The namespace and name of the Service.
     pub fn id(&self) -> ServiceKey {
         ServiceKey::new(self.namespace.clone(), self.name.clone())
     }
 }
 
-/// Who asked for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
-    /// The controller, which found the Service.
     Controller,
     /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. The move skips what protects the Service
     /// itself: its cooldown, and its ready endpoints.
@@ -109,39 +97,15 @@ pub enum Impact {
     Unnoticed,
     /// Nothing: the Service has ready endpoints, and moves seamlessly.
     Seamless,
-    /// The Service has ready endpoints, and moves plainly: because none of them can be reached at its present address,
-    /// or because it moves in spite of them.
+    /// The Service has ready endpoints, and moves plainly: none of them can be reached, or it moves in spite of them.
     Plain,
-}
-
-/// What is done about a misplaced Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Handling {
-    /// The Service moves, once [`reserve_targets`] has reserved addresses for it.
-    Move,
-    Report {
-        reason: StayReason,
-        detail: String,
-    },
-}
-
-impl Misplaced {
-    /// Why the Service moves, for Events and logs.
-    pub fn why(&self) -> String {
-        let from =
-            if self.lies_in.is_empty() { "no pool".to_owned() } else { format!("pool {}", self.lies_in.join(", ")) };
-        match &self.pool {
-            Some(pool) => format!("it lies in {from}, and belongs to pool {pool}: {}", self.evidence),
-            None => format!("it lies in {from}, and no pool matches it: {}", self.evidence),
-        }
-    }
 }
 
 /// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Reserves no address.
 pub fn inspect(
     evaluator: &Evaluator,
     service: &Value,
-    allowed: Allowed,
+    allowed: &Allowed,
     request: Option<&MoveRequest>,
 ) -> Result<Inspection, EvaluationError> {
     let settings = evaluator.settings();
@@ -154,67 +118,68 @@ pub fn inspect(
     let decision = ask(evaluator, service, true)?.decision;
     let cluster = StoredCluster::new(evaluator.stores().snapshot(), service);
     let placement = Placement::of(settings, service, &decision, &cluster);
-    let pool = match placement.fit {
-        Fit::Unmatched => None,
-        Fit::Misplaced => placement.pool.clone(),
-        Fit::InPlace | Fit::NotWhereAssumed => return Ok(Inspection::InPlace),
-    };
-    let (namespace, name) = (namespace(service), name(service));
+    if matches!(placement.fit, Fit::InPlace | Fit::NotWhereAssumed) {
+        return Ok(Inspection::InPlace);
+    }
+    let id = ServiceKey::of(service);
     let annotation = Move::of(service);
     let asked_by = match (request, annotation) {
         (Some(_), _) => AskedBy::Administrator,
         (None, Some(Move::Now)) => AskedBy::Author,
         (None, _) => AskedBy::Controller,
     };
-    let report = |reason, detail: String| Handling::Report { reason, detail };
     let endpoints = endpoints::stored(evaluator.stores(), settings, service);
-    let new = decision.allocated().unwrap_or_default();
-    let place = pool.as_deref().and_then(|name| settings.pool(name));
-    let to = merge(settings, place, &placement.addresses, new);
+    // Without a pool, the Service belongs outside of all pools.
+    let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
+    let to = merge(settings, pool, &placement.addresses, decision.allocated().unwrap_or_default());
     let impact = match endpoints.ready {
         0 => Impact::Unnoticed,
-        _ if allowed.seamless && method(service, &to, true) == Method::Seamless => Impact::Seamless,
+        _ if allowed.seamless.is_some() && method(service, &to, true) == Method::Seamless => Impact::Seamless,
         _ => Impact::Plain,
     };
     let interrupts = impact == Impact::Plain && endpoints.reachable > 0;
-    let handling = if is_being_deleted(service) {
-        report(StayReason::BeingDeleted, "it is being deleted, and a finalizer keeps it".to_owned())
+    let stays = if is_being_deleted(service) {
+        Some((StayReason::BeingDeleted, "it is being deleted, and a finalizer keeps it".to_owned()))
     } else if !allowed.any && asked_by != AskedBy::Administrator {
-        report(StayReason::Never, "this server does not move Services (`--move never`)".to_owned())
+        Some((StayReason::Never, "this server does not move Services (`--move never`)".to_owned()))
     } else if annotation == Some(Move::Never) {
-        report(StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
+        Some((StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never")))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
-        report(
-            StayReason::LoadBalancer,
-            "type LoadBalancer: a cloud provider might remove its load balancer".to_owned(),
-        )
-    } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
-        report(StayReason::ControlPlane, detail)
+        let detail = "type LoadBalancer: a cloud provider might remove its load balancer";
+        Some((StayReason::LoadBalancer, detail.to_owned()))
+    } else if let Some(detail) = control_plane(evaluator, &id, request) {
+        Some((StayReason::ControlPlane, detail))
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
-        report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
+        Some((StayReason::ReadyEndpoints, reachable(endpoints.reachable)))
     } else if pool.is_none() && !placement.verdict.is_allocated() {
-        let no_address = "the policy gives it no address outside of all pools: add a pool that matches it, or set \
-                          services.unmatched: outside";
-        report(StayReason::Unmatched, no_address.to_owned())
-    } else if pool.is_none() && placement.is_admitted && has_assumed_os(&decision) {
+        let detail = "the policy gives it no address outside of all pools: add a pool that matches it, or set \
+                      services.unmatched: outside";
+        Some((StayReason::Unmatched, detail.to_owned()))
+    } else if pool.is_none()
+        && placement.is_admitted
+        // Once its workloads are back, another pool may match it.
+        && decision.evidence.as_ref().is_some_and(Report::has_assumed_os)
+    {
         let remedy = format!("name it in the annotation {OS_ANNOTATION}");
-        report(StayReason::Unmatched, format!("its operating system is only assumed (services.assumeOS): {remedy}"))
+        Some((StayReason::Unmatched, format!("its operating system is only assumed (services.assumeOS): {remedy}")))
     } else if decision.allocated().is_none() {
-        report(StayReason::PoolFull, decision.verdict.reason().unwrap_or_default().to_owned())
+        Some((StayReason::PoolFull, decision.verdict.reason().unwrap_or_default().to_owned()))
     } else {
-        Handling::Move
+        None
     };
-    let id = ServiceKey::new(namespace, name);
+    let lies_in = match placement.lies_in.as_slice() {
+        [] => "no pool".to_owned(),
+        pools => format!("pool {}", pools.join(", ")),
+    };
+    let belongs = placement.pool.as_ref().map_or("no pool matches it".to_owned(), |it| format!("belongs to pool {it}"));
     Ok(Inspection::Misplaced(Box::new(Misplaced {
-        evidence: placement.why(&id).to_owned(),
-        id,
         uid: text(service, &["metadata", "uid"]).to_owned(),
-        lies_in: placement.lies_in,
+        why: format!("it lies in {lies_in}, and {belongs}: {}", placement.why(&id)),
+        unmatched: if pool.is_none() { placement.lies_in } else { Vec::new() },
         from: placement.addresses,
-        pool,
         asked_by,
         impact,
-        handling,
+        stays,
     })))
 }
 
@@ -224,30 +189,23 @@ fn reachable(endpoints: usize) -> String {
     format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
 }
 
-/// Whether the setting assumeOS decides about a Service. Once its workloads are back, another pool may match it.
-fn has_assumed_os(decision: &Decision) -> bool {
-    decision.evidence.as_ref().is_some_and(Report::has_assumed_os)
-}
-
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
 /// moves it anyway.
-fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&MoveRequest>) -> Option<String> {
+fn control_plane(evaluator: &Evaluator, id: &ServiceKey, request: Option<&MoveRequest>) -> Option<String> {
     if request.is_some_and(|request| request.control_plane) {
         return None;
     }
-    match evaluator.stores().control_plane_services().callers(namespace, name) {
+    match evaluator.stores().control_plane_services().callers(&id.namespace, &id.name) {
         Ok(callers) if callers.is_empty() => None,
         Ok(callers) => Some(format!(
-            "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {namespace}/{name}` moves \
-             it",
+            "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {id}` moves it",
             called_by(&callers)
         )),
         Err(unknown) => Some(unknown),
     }
 }
 
-/// Reserves addresses for a Service that moves. Returns all its addresses after the move, including one that stays,
-/// and the evaluation that reserved them.
+/// Reserves addresses for a Service that moves. Returns all its addresses after the move, and the evaluation.
 pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(|error| NoTarget::Unknown(error.to_string()))?;
     match (place(&evaluation), evaluation.decision.allocated()) {
@@ -257,20 +215,17 @@ pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<Ip
     }
 }
 
-/// Why there are no addresses for a Service that is to move.
 #[derive(Debug, Error)]
 pub enum NoTarget {
     /// The pool has no free address. Contains the policy's reason.
     #[error("{0}")]
     Full(String),
-    /// It is unknown which addresses are free: the policy, or the API server at the claim of an address, did not
-    /// answer.
+    /// Which addresses are free is unknown: the policy, or the API server at the claim of an address, did not answer.
     #[error("{0}")]
     Unknown(String),
 }
 
-/// Whether the policy would give these addresses to a Service, which is given as it was before its move. `false` if
-/// the policy does not answer.
+/// Whether the policy would give these addresses to a Service, given as before its move. `false` without an answer.
 pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
     let Ok(evaluation) = ask(evaluator, service, true) else { return false };
     let (namespace, name) = (namespace(service), name(service));
@@ -283,7 +238,6 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
     })
 }
 
-/// Asks the policy about an update of a Service.
 pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Result<(), String> {
     let uid = text(after, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: after, old: Some(before), dry_run: true };
@@ -294,19 +248,19 @@ pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Res
 }
 
 /// Reserves addresses of these families for a Service that can have neither addresses of its pool nor its old ones:
-/// addresses that no pool contains. If there are none, the API server may pick, but only where the settings isolate no
-/// Services: it may pick an address of any pool.
-pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) -> Option<TargetAddresses> {
+/// addresses that no pool contains. If there are none, the API server may pick, which an empty list says, but only where
+/// the settings isolate no Services: it may pick an address of any pool.
+pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) -> Option<Vec<IpAddr>> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: Vec::new(), dry_run: false };
     if let Some(outside) = evaluator.reserve_outside(families, &subject) {
-        return Some(TargetAddresses::These(outside));
+        return Some(outside);
     }
     let live = evaluator.settings();
     let settings = &live.settings;
     let isolates = settings.unmatched != Unmatched::Unmanaged || settings.explicit == Explicit::Deny;
     let is_exempt = settings.exemption(namespace(service), name(service)).is_some();
-    (!isolates || is_exempt).then_some(TargetAddresses::AnyFree)
+    (!isolates || is_exempt).then(Vec::new)
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
@@ -426,7 +380,7 @@ mod tests {
             case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some("unmatched")),
             case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some("unmatched")),
         ];
-        let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
+        let allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
         // It is unknown here which Services the control plane calls.
         let request = MoveRequest {
             namespace: "shop".to_owned(),
@@ -436,11 +390,8 @@ mod tests {
             seamless: None,
         };
         for Case { name, service, expected } in cases {
-            let found = match inspect(&evaluator, &service, allowed, Some(&request)).unwrap() {
-                Inspection::Misplaced(found) => Some(match found.handling {
-                    Handling::Move => "moves",
-                    Handling::Report { reason, .. } => reason.as_str(),
-                }),
+            let found = match inspect(&evaluator, &service, &allowed, Some(&request)).unwrap() {
+                Inspection::Misplaced(found) => Some(found.stays.map_or("moves", |(reason, _)| reason.as_str())),
                 _ => None,
             };
             assert_eq!(found, expected, "{name}");
@@ -482,12 +433,12 @@ mod tests {
         for Case { name, services, ranges, families, expected } in cases {
             let evaluator = evaluator(services, ranges);
             let found = last_resort(&evaluator, &service("10.0.0.1", json!({})), families);
-            let found = found.map(|found| match found {
-                TargetAddresses::AnyFree => "any".to_owned(),
-                TargetAddresses::These(addresses) => {
+            let found = found.map(|found| match found.as_slice() {
+                [] => "any".to_owned(),
+                addresses => {
                     let is_in = |range: &str, address| range.parse::<ipnet::IpNet>().unwrap().contains(address);
                     let ranges = ["10.0.0.224/27", "fd00::/120"];
-                    let range = |address| ranges.into_iter().find(|range| is_in(range, address)).unwrap_or("a pool");
+                    let range = |at| ranges.into_iter().find(|range| is_in(range, at)).unwrap_or("a pool");
                     addresses.iter().map(range).collect::<Vec<_>>().join(",")
                 }
             });

@@ -9,7 +9,6 @@ use kube::{Client, Error as KubeError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The objects in `namespace`, the server's namespace.
 pub fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
     Api::namespaced(client.clone(), namespace)
 }
@@ -41,7 +40,6 @@ pub async fn list(
     Ok(all)
 }
 
-/// Deletes an object, if it exists.
 pub async fn delete(api: &Api<ControllerRevision>, name: &str) -> Result<(), KubeError> {
     match api.delete(name, &DeleteParams::default()).await {
         Err(KubeError::Api(status)) if status.code == 404 => Ok(()),

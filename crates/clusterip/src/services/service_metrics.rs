@@ -12,18 +12,14 @@ use prometheus_client::registry::Registry;
 use crate::usage::PoolUsage;
 
 label_values! {
-    /// The result of a move.
     MoveResult {
-        /// The Service has an address of the right pool.
         Moved = "moved",
         /// The Service has its old address again, because no other was available.
         Kept = "kept",
-        /// The Service has an address of no pool, or one that the API server picked, because not even the old one was
-        /// available.
+        /// Not even the old address was available: the Service has one of no pool, or one that the API server picked.
         Unmanaged = "unmanaged",
         /// A user changed the Service during the move; the change was kept.
         UserChanged = "user_changed",
-        /// There was nothing left to move.
         Nothing = "nothing",
         /// The move could not be completed, and is tried again.
         Failed = "failed",
@@ -31,7 +27,6 @@ label_values! {
 }
 
 label_values! {
-    /// Why a misplaced Service has not moved yet.
     StayReason {
         /// The Service is being moved, or waits for its turn.
         Moving = "moving",
@@ -47,11 +42,8 @@ label_values! {
         ControlPlane = "control_plane",
         /// No pool matches the Service, and the settings name no other place for it, or deny it.
         Unmatched = "unmatched",
-        /// The Service is being deleted, and a finalizer keeps it.
         BeingDeleted = "being_deleted",
-        /// The Service looks half moved, but no move of it is recorded.
         NotRecorded = "not_recorded",
-        /// The Service is so large that its move would take too much memory.
         TooLarge = "too_large",
     }
 }
@@ -79,8 +71,7 @@ impl ServiceMetrics {
         Self { lock, ..Self::default() }
     }
 
-    /// Sets the usage of all pools, and how many Services have an address of each pool although no pool matches them.
-    /// Pools that are not in the list are removed.
+    /// Sets the usage of all pools, and how many Services that no pool matches lie in each. Other pools are removed.
     pub fn pools(&self, pools: &[PoolUsage], unmatched: &BTreeMap<String, u64>) {
         let _lock = self.lock.hold();
         for family in [&self.usable, &self.used, &self.free] {
@@ -101,8 +92,7 @@ impl ServiceMetrics {
         self.ledger.set(length(addresses));
     }
 
-    /// Sets how many replicas are alive that use the same settings as this one, including itself, and how many that use
-    /// others.
+    /// Sets how many live replicas use the same settings as this one, including itself, and how many use others.
     pub fn replicas(&self, same: usize, other: usize) {
         let _lock = self.lock.hold();
         for (settings, count) in [("same", same), ("other", other)] {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use anyhow::{Error, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use clap::ValueEnum;
-use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::api_error::failed;
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
@@ -40,26 +40,20 @@ impl Os {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RangesOrigin {
-    /// From the ServiceCIDRs of the cluster. `clusterip serve` reads them, too.
-    ServiceCidrs,
-    Kubeadm,
-    User,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranges {
     /// All ranges of the cluster, the primary first.
     pub all: Vec<IpNet>,
     /// The first usable range of each family.
     pub chosen: Vec<IpNet>,
-    pub origin: RangesOrigin,
+    /// What the settings say about their origin. It is empty if they are the ServiceCIDRs of the cluster, which
+    /// `clusterip serve` reads, too.
+    pub origin: &'static str,
 }
 
 impl Ranges {
     /// `minor` is the minor version of Kubernetes, if it is known.
-    pub fn of(ranges: &ServiceRanges, origin: RangesOrigin, minor: Option<u32>) -> anyhow::Result<Self> {
+    pub fn of(ranges: &ServiceRanges, origin: &'static str, minor: Option<u32>) -> anyhow::Result<Self> {
         let all: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
         let mut chosen: Vec<IpNet> = Vec::new();
         for range in all.iter().map(|range| used_part(*range, minor)) {
@@ -100,14 +94,14 @@ pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {
     let minor = minor_version(client).await;
     let ranges = service_cidrs(client).await?;
     if !ranges.all.is_empty() {
-        return Ranges::of(&ranges, RangesOrigin::ServiceCidrs, minor);
+        return Ranges::of(&ranges, "", minor);
     }
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     // Many users may not read it, and most clusters do not have it.
     let kubeadm = config_maps.get_opt("kubeadm-config").await.ok().flatten();
     let subnets = kubeadm.as_ref().map(service_subnets).unwrap_or_default();
     if !subnets.is_empty() {
-        return Ranges::of(&subnets.into(), RangesOrigin::Kubeadm, minor);
+        return Ranges::of(&subnets.into(), " (from the ConfigMap kube-system/kubeadm-config)", minor);
     }
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     let kubernetes = services.get_opt("kubernetes").await.ok().flatten();
@@ -123,23 +117,22 @@ fn service_subnets(config: &ConfigMap) -> Vec<String> {
     subnets.split(',').map(str::trim).filter(is_range).map(str::to_owned).collect()
 }
 
+/// The address of `default/kubernetes` is the first one of the range.
 fn unknown_ranges(kubernetes: Option<IpAddr>) -> anyhow::Error {
+    let hint = kubernetes.map(|address| {
+        let usual = match address.to_string().as_str() {
+            "10.96.0.1" => "; the default of kubeadm is 10.96.0.0/12",
+            "10.43.0.1" => "; the default of k3s is 10.43.0.0/16",
+            "172.21.0.1" => "; the default of K2s is 172.21.0.0/16",
+            _ => "",
+        };
+        format!(" (default/kubernetes has its first address, {address}{usual})")
+    });
     anyhow!(
         "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \
          value of --service-cluster-ip-range of the API server{}",
-        kubernetes.map(hint).unwrap_or_default()
+        hint.unwrap_or_default()
     )
-}
-
-/// What the address of `default/kubernetes` says about the range of which it is the first address.
-fn hint(kubernetes: IpAddr) -> String {
-    let usual = match kubernetes.to_string().as_str() {
-        "10.96.0.1" => "; the default of kubeadm is 10.96.0.0/12",
-        "10.43.0.1" => "; the default of k3s is 10.43.0.0/16",
-        "172.21.0.1" => "; the default of K2s is 172.21.0.0/16",
-        _ => "",
-    };
-    format!(" (default/kubernetes has its first address, {kubernetes}{usual})")
 }
 
 async fn minor_version(client: &Client) -> Option<u32> {
@@ -148,13 +141,13 @@ async fn minor_version(client: &Client) -> Option<u32> {
     version.minor.trim_end_matches('+').parse().ok()
 }
 
-/// Reads the operating systems of the Nodes of a cluster. Nodes without a known one do not count.
+/// The operating systems of the Nodes. Nodes without a known one do not count.
 pub async fn systems(client: &Client) -> anyhow::Result<BTreeSet<Os>> {
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await;
     let nodes = nodes.map_err(|error| {
-        let failure = RequestFailure::from(&error);
-        let text = format!("Nodes can't be listed: {failure}; name the operating systems with --os");
-        Error::new(failure).context(text)
+        let failed = failed("Nodes can't be listed", &error);
+        let text = format!("{failed}; name the operating systems with --os");
+        failed.context(text)
     })?;
     let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
     Ok(labels.filter_map(|os| Os::of_label(os)).collect())
@@ -234,7 +227,7 @@ mod tests {
             },
         ];
         for Case { name, objects, minor, chosen } in cases {
-            let found = Ranges::of(&ServiceRanges::of(objects), RangesOrigin::ServiceCidrs, minor);
+            let found = Ranges::of(&ServiceRanges::of(objects), "", minor);
             let found = found.map(|ranges| ranges.chosen.iter().map(ToString::to_string).collect::<Vec<_>>());
             match (found, chosen) {
                 (Ok(found), Ok(chosen)) => assert_eq!(found, chosen, "{name}"),

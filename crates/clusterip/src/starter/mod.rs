@@ -5,14 +5,14 @@ pub mod facts;
 
 use std::collections::BTreeSet;
 
+use anyhow::anyhow;
 use askama::Template;
 use clusterip_core::address::{Span, static_band_len};
 use clusterip_core::settings::{Match, Pool, Settings};
 use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
-use thiserror::Error;
 
-use self::facts::{Os, Ranges, RangesOrigin};
+use self::facts::{Os, Ranges};
 use crate::text::joined;
 
 /// The settings with these pools, for a cluster whose Nodes have these operating systems.
@@ -21,7 +21,6 @@ use crate::text::joined;
 struct Document<'a> {
     systems: &'static str,
     ranges: &'a Ranges,
-    known: &'static str,
     /// The ranges of the cluster that are in no pool.
     unused: Vec<IpNet>,
     is_k2s: bool,
@@ -37,11 +36,6 @@ pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[Pool]) -> anyh
             _ => "a pool for each operating system of the Nodes",
         },
         ranges,
-        known: match ranges.origin {
-            RangesOrigin::ServiceCidrs => "",
-            RangesOrigin::Kubeadm => " (from the ConfigMap kube-system/kubeadm-config)",
-            RangesOrigin::User => " (as given with --service-cidr)",
-        },
         unused: ranges.all.iter().copied().filter(|range| !is_in_pools(range)).collect(),
         is_k2s: is_k2s(&ranges.chosen) && pools.len() > 1,
         pools,
@@ -74,14 +68,6 @@ fn os(pool: &Pool) -> Option<&String> {
     pool.matches.node_labels.get(OS_LABEL)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the Service range {range} has only {addresses} addresses: too few for {pools}; write the pools by hand")]
-pub struct TooSmall {
-    pub range: IpNet,
-    pub addresses: u128,
-    pub pools: &'static str,
-}
-
 const K2S: &str = "172.21.0.0/16";
 const FEWEST: u128 = 8;
 /// The fewest addresses of a Service range of which each half has a static band.
@@ -100,11 +86,16 @@ pub const THROUGH_DNS: u64 = 11;
 ///
 /// The static band of a Service range (KEP-3070) is used last, as in Kubernetes. Where the band of the lower half is
 /// smaller than that of the whole range, the latter is reserved.
-pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<Pool>, TooSmall> {
+pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> anyhow::Result<Vec<Pool>> {
     let is_divided = systems.len() > 1;
     let (pools, fewest) = if is_divided { ("two pools", FEWEST_TO_DIVIDE) } else { ("one pool", FEWEST) };
     let count = |range: IpNet| Span::from(range).count();
-    let too_small = |range: IpNet| TooSmall { range, addresses: count(range), pools };
+    let too_small = |range: IpNet| {
+        let addresses = count(range);
+        anyhow!(
+            "the Service range {range} has only {addresses} addresses: too few for {pools}; write the pools by hand"
+        )
+    };
     if let Some(range) = ranges.iter().find(|range| count(**range) < fewest) {
         return Err(too_small(*range));
     }

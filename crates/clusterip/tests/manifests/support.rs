@@ -46,7 +46,7 @@ pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
 pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<String, String>) {
     let manifests = manifests::parse(sources, "default").unwrap();
     let settings = Settings::from_value(&document).unwrap();
-    let plan = Planner::new(settings, Vec::new()).plan(&manifests, |_| {});
+    let plan = Planner::new(settings, Vec::new()).plan(&manifests, |_| true, || ());
     let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)
 }

@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
+use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::block::{Blocks, static_band_len};
@@ -83,9 +84,11 @@ pub struct WithheldSpan {
 }
 
 /// Why an address is not handed out to every Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Withholding {
     /// It is kept for addresses set by hand.
+    #[serde(rename = "reserved")]
     ByHand,
     /// No Service may have it: it is excluded, or the network or broadcast address.
     Excluded,

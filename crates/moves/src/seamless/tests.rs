@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::journal::Plan;
 use crate::temporary::looks_temporary;
 
 #[test]
@@ -47,7 +48,7 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
     }
     let mut journal = step::beginning(&json!({"metadata": {"uid": "1"}}), &[], "why");
     journal.recorded_at = 1000;
-    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
+    journal.seamless = Some(Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40));
     let cases = [
         Case { name: "as written", written: json!("1010"), expected: 1050 },
         Case { name: "before the move", written: json!("999"), expected: 1040 },
@@ -57,7 +58,7 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
     ];
     for Case { name, written, expected } in cases {
         let old = json!({"metadata": {"annotations": {"clusterip-policy/swapped-at": written}}});
-        assert_eq!(grace_end(&Temporary::Ours(&old), &journal, &plan), expected, "{name}");
+        assert_eq!(grace_end(&Temporary::Ours(&old), &journal), expected, "{name}");
     }
 }
 
@@ -80,15 +81,15 @@ fn old_addresses_are_taken_once() {
     };
     let moment = Moment { since_write: BETWEEN_SWAPS, ..Moment::default() };
     let mut progress = Progress::of_first_run();
-    let step = next(&seen, &journal, &plan, &progress, &moment, &to);
+    let step = next(&seen, &journal, &progress, &moment, &to);
     assert_eq!(step, SeamlessStep::TakeOld);
     progress.answered(&step, Ok(()));
     // A user has parked `old` again.
-    assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(Role::New));
+    assert_eq!(next(&seen, &journal, &progress, &moment, &to), SeamlessStep::Delete(Role::New));
     // The Service gets no address, because each write to it is refused.
     for (now, expected) in [(639, Role::New), (640, Role::Old)] {
         let moment = Moment { now, ..moment };
-        assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(expected), "{now}");
+        assert_eq!(next(&seen, &journal, &progress, &moment, &to), SeamlessStep::Delete(expected), "{now}");
     }
 }
 
@@ -149,7 +150,7 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
         let old = Some(temporary("old", "10.0.0.7"));
         let mut seen = Observed { service: Some(service), old, ..Observed::default() };
         let moment = Moment { now, requests_ended: true, ..Moment::default() };
-        let step = |seen: &Observed| next(seen, &journal, &plan, &Progress::of_later_run(), &moment, &to);
+        let step = |seen: &Observed| next(seen, &journal, &Progress::default(), &moment, &to);
         assert_eq!(step(&seen), expected, "{name}");
         if expected == SeamlessStep::Delete(Role::Old) {
             seen.old = None;

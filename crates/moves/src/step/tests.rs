@@ -42,8 +42,8 @@ fn stored_assigned() -> Value {
     assigned(&stored_released(), &journal(), &at_new(), &Without::default())
 }
 
-fn at_new() -> TargetAddresses {
-    TargetAddresses::These(vec![NEW.parse().unwrap()])
+fn at_new() -> Vec<IpAddr> {
+    vec![NEW.parse().unwrap()]
 }
 
 fn with(mut service: Value, patch: Value) -> Value {
@@ -144,9 +144,7 @@ fn the_second_address_moves_while_the_first_stays() {
     assert_eq!(next_of(&unmarked, &journal), "Idle", "a user made it single-stack");
     journal.released = expected.as_object().cloned().unwrap();
     let at = |addresses: Value| with(json!({"spec": spec}), json!({"spec": {"clusterIPs": addresses}}))["spec"].clone();
-    for (target, expected) in
-        [(TargetAddresses::These(to.clone()), at(json!(to))), (TargetAddresses::AnyFree, at(json!([OLD])))]
-    {
+    for (target, expected) in [(to.clone(), at(json!(to))), (Vec::new(), at(json!([OLD])))] {
         let assigned = assigned(&single, &journal, &target, &Without::default());
         assert_eq!(assigned["spec"], expected, "{target:?}");
     }
@@ -162,18 +160,18 @@ fn annotated_reason_is_that_of_the_new_addresses() {
         before: Option<&'static str>,
         /// The reason in the journal.
         reason: Option<&'static str>,
-        target: TargetAddresses,
+        target: Vec<IpAddr>,
         expected: Option<&'static str>,
     }
     let (old, new) = (Some("pool linux: default"), Some("pool windows: default"));
-    let these = |address: &str| TargetAddresses::These(vec![address.parse().unwrap()]);
+    let these = |address: &str| vec![address.parse().unwrap()];
     let rows = [
         Row { name: "replaced", before: old, reason: new, target: at_new(), expected: new },
         Row { name: "removed without the setting", before: old, reason: None, target: at_new(), expected: None },
         Row { name: "not added", before: None, reason: new, target: at_new(), expected: None },
         Row { name: "back at the old address", before: old, reason: new, target: these(OLD), expected: old },
         Row { name: "at another address", before: old, reason: new, target: these("172.21.1.8"), expected: None },
-        Row { name: "at any address", before: old, reason: new, target: TargetAddresses::AnyFree, expected: None },
+        Row { name: "at any address", before: old, reason: new, target: vec![], expected: None },
     ];
     for Row { name, before, reason, target, expected } in rows {
         let journal = Journal { reason: reason.map(str::to_owned), ..journal() };

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clusterip_core::services::addresses;
 use clusterip_moves::outcome::Refusal;
-use clusterip_moves::seamless::Request;
+use clusterip_moves::seamless::{Request, Verb};
 use serde_json::{Value, json};
 
 use super::world::{Object, World};
@@ -45,45 +45,38 @@ impl World {
 
     /// Carries out a request.
     pub fn carry_out(&mut self, request: &Request, checks: bool) -> Result<(), Refusal> {
-        match request {
-            Request::Create { body, .. } => {
-                let at = place(text(body, "/metadata/name"));
-                if self.objects[at].is_some() {
-                    return Err(Refusal::Conflict);
-                }
+        let Request { verb, name, body, .. } = request;
+        let at = place(name);
+        let found = match (*verb, self.objects[at].clone()) {
+            (Verb::Create, None) => {
                 let stored = self.allocated(at, body.clone())?;
                 self.store(at, stored, true);
+                return Ok(());
             }
-            Request::Replace { name, body, dry_run, .. } => {
-                let at = place(name);
-                let Some(found) = self.objects[at].clone() else { return Err(Refusal::Gone) };
-                let same = |field| text(&found, field) == text(body, field);
-                if checks && !(same("/metadata/uid") && same("/metadata/resourceVersion")) {
-                    return Err(Refusal::Conflict);
-                }
-                if !is_alias(&found) && !is_alias(body) && addresses(&found) != addresses(body) {
-                    return Err(Refusal::Refused("may not change once set".to_owned()));
-                }
-                let mut stored = self.allocated(at, body.clone())?;
-                // Only the subresource writes the status, and only a load balancer has one.
-                let is_balancer = text(&stored, "/spec/type") == "LoadBalancer";
-                stored["status"] = if is_balancer { found["status"].clone() } else { Value::Null };
-                if !dry_run {
-                    self.check_replace(at, &found, &stored);
-                    self.store(at, stored, false);
-                }
-            }
-            Request::Delete { name, uid, resource_version, .. } => {
-                let at = place(name);
-                let Some(found) = self.objects[at].clone() else { return Err(Refusal::Gone) };
-                let is_same = text(&found, "/metadata/uid") == uid
-                    && text(&found, "/metadata/resourceVersion") == resource_version;
-                if checks && !is_same {
-                    return Err(Refusal::Conflict);
-                }
-                self.check_delete(at, &found);
-                self.remove(at);
-            }
+            (Verb::Create, Some(_)) => return Err(Refusal::Conflict),
+            (_, None) => return Err(Refusal::Gone),
+            (_, Some(found)) => found,
+        };
+        let named = if *verb == Verb::Delete { "/preconditions" } else { "/metadata" };
+        let same = |field| text(&found, &format!("/metadata/{field}")) == text(body, &format!("{named}/{field}"));
+        if checks && !(same("uid") && same("resourceVersion")) {
+            return Err(Refusal::Conflict);
+        }
+        if *verb == Verb::Delete {
+            self.check_delete(at, &found);
+            self.remove(at);
+            return Ok(());
+        }
+        if !is_alias(&found) && !is_alias(body) && addresses(&found) != addresses(body) {
+            return Err(Refusal::Refused("may not change once set".to_owned()));
+        }
+        let mut stored = self.allocated(at, body.clone())?;
+        // Only the subresource writes the status, and only a load balancer has one.
+        let is_balancer = text(&stored, "/spec/type") == "LoadBalancer";
+        stored["status"] = if is_balancer { found["status"].clone() } else { Value::Null };
+        if *verb == Verb::Replace {
+            self.check_replace(at, &found, &stored);
+            self.store(at, stored, false);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_moves::journal::{Journal, Plan};
+use clusterip_moves::journal::Journal;
 use clusterip_moves::seamless::{Moment, Observed, Progress, SeamlessStep, Wait, next};
 use clusterip_moves::step::{self, Step};
 use clusterip_moves::temporary::Role;
@@ -111,7 +111,7 @@ impl Fault {
 pub fn decide(
     fault: Option<Fault>,
     seen: &Observed,
-    (journal, plan): (&Journal, &Plan),
+    journal: &Journal,
     progress: &Progress,
     moment: &Moment,
     target: &[IpAddr],
@@ -126,7 +126,7 @@ pub fn decide(
         }
         _ => moment,
     };
-    let next = |seen: &Observed| next(seen, journal, plan, progress, moment, target);
+    let next = |seen: &Observed| next(seen, journal, progress, moment, target);
     let step = next(seen);
     match (fault, &step) {
         (Some(Fault::NewDeletedEarly), SeamlessStep::Release) if seen.new.is_some() => SeamlessStep::Delete(Role::New),

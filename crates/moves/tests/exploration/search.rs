@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::outcome::Refusal;
-use clusterip_moves::seamless::{Moment, Progress, Request, SeamlessStep, Wait, request};
-use clusterip_moves::step::{self, Step, TargetAddresses, Without};
+use clusterip_moves::seamless::{Moment, Progress, Request, SeamlessStep, Verb, Wait, request};
+use clusterip_moves::step::{self, Step, Without};
 use clusterip_moves::temporary::Role;
 use serde_json::Value;
 
@@ -69,14 +69,13 @@ impl Model {
             requests_ended: run.saw_requests_ended,
         };
         let seen = run.observed(self.journal);
-        let plan = (self.journal, self.plan);
-        Some(decide(self.fault, &seen, plan, &run.progress, &moment, &self.target(run)))
+        Some(decide(self.fault, &seen, self.journal, &run.progress, &moment, &self.target(run)))
     }
 
     fn later_run(&self) -> Runner {
         Runner::new(match self.fault {
             Some(Fault::LaterRunCreates) => Progress::of_first_run(),
-            _ => Progress::of_later_run(),
+            _ => Progress::default(),
         })
     }
 
@@ -144,8 +143,7 @@ impl Model {
         let seen = run.observed(self.journal);
         if step == SeamlessStep::Original(Step::RestoreStatus) {
             // The executor looks at the other Services right before it writes.
-            let of_others = if world.shown_is_given { step::recorded_ips(self.journal) } else { Vec::new() };
-            if self.fault == Some(Fault::StatusNotCompared) || step::may_restore_status(self.journal, &of_others) {
+            if self.fault == Some(Fault::StatusNotCompared) || !world.shown_is_given {
                 let answer = match delivery {
                     Delivery::Late => Err(Refusal::Trouble("no answer".to_owned())),
                     _ => world.write_status(step::with_status(seen.service.as_ref()?, self.journal)),
@@ -160,7 +158,7 @@ impl Model {
         }
         let sent = match &step {
             SeamlessStep::Original(original) => self.original(*original, seen.service.as_ref()?, run),
-            step => request(step, &seen, self.journal, self.plan, now),
+            step => request(step, &seen, self.journal, now),
         };
         let sent = sent?;
         let answer = match delivery {
@@ -212,17 +210,13 @@ impl Model {
     }
 
     fn original(&self, step: Step, service: &Value, run: &Runner) -> Option<Request> {
-        let target = match self.target(run) {
-            addresses if addresses.is_empty() => TargetAddresses::AnyFree,
-            addresses => TargetAddresses::These(addresses),
-        };
         let body = match step {
-            Step::Assign => step::assigned(service, self.journal, &target, &Without::default()),
+            Step::Assign => step::assigned(service, self.journal, &self.target(run), &Without::default()),
             Step::Cleanup => step::cleaned_up(service, self.journal, false),
             Step::RestoreStatus | Step::Idle => return None,
         };
         let (namespace, name) = (self.journal.namespace.clone(), self.journal.name.clone());
-        Some(Request::Replace { namespace, name, body, dry_run: false })
+        Some(Request { verb: Verb::Replace, namespace, name, body })
     }
 
     /// All states that may follow.

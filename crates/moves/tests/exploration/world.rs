@@ -275,7 +275,7 @@ impl World {
         let (journal, _) = journal();
         for role in [Role::New, Role::Old, Role::Trigger] {
             if self.temporary(role, journal).is_ours() {
-                return Err(format!("the temporary Service {role} remains"));
+                return Err(format!("the temporary Service {} remains", role.as_str()));
             }
         }
         let Some(service) = self.objects[SERVICE].as_deref() else {

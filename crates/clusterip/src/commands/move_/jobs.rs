@@ -1,4 +1,4 @@
-//! The moves of `clusterip move`: it carries them out itself, or asks the server that leads.
+//! The moves of `clusterip move`: it finds them, and carries them out itself or asks the server that leads.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, bail};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::live_settings::{Follower, SettingsSource};
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::text;
+use clusterip_cluster::shutdown::until;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
@@ -17,21 +20,25 @@ use clusterip_failover::leases::{Identity, Role, Timing};
 use futures::StreamExt;
 use futures::future::{self, Either};
 use kube::Client;
+use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{Interrupt, MoveArguments};
 use crate::commands::leading_server::LeadingServer;
-use crate::commands::terminal::{Progress, is_quiet, notice};
+use crate::commands::terminal::{is_quiet, notice, progress_bar};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
-use crate::report::moves::{Ended, NotMoved};
-use crate::services::controller::hand_over;
-use crate::services::controller::reconcile::{Movable, Reconciler};
-use crate::services::controller::requests::MoveRequest;
-use crate::services::misplaced::Misplaced;
+use crate::report::moves::{Ended, NotMoved, Row};
+use crate::services::controller::reconcile::moves::Movable;
+use crate::services::controller::reconcile::{BY_HAND, Reconciler};
+use crate::services::controller::requests::{self, MoveRequest};
+use crate::services::endpoints;
+use crate::services::misplaced::{self, Inspection, Misplaced};
+use crate::services::service_metrics::StayReason;
 use crate::text::joined;
-use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::journal::{Journal, SeamlessOptions};
+use clusterip_moves::method::{Method, NOT_ASKED, method};
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 
 /// How often the records of the moves are looked up until the server has deleted them.
@@ -55,18 +62,18 @@ pub(super) struct Run<'c> {
 }
 
 pub(super) struct Job {
-    pub(super) id: ServiceKey,
-    pub(super) uid: String,
-    pub(super) from: Vec<IpAddr>,
+    id: ServiceKey,
+    uid: String,
+    from: Vec<IpAddr>,
     /// `None` if a move that has begun is finished.
-    pub(super) order: Option<Order>,
+    order: Option<Order>,
 }
 
-pub(super) struct Order {
-    pub(super) misplaced: Box<Misplaced>,
-    pub(super) size: Size,
-    pub(super) to: Vec<IpAddr>,
-    pub(super) evaluation: Box<Evaluation>,
+struct Order {
+    misplaced: Box<Misplaced>,
+    size: Size,
+    to: Vec<IpAddr>,
+    evaluation: Box<Evaluation>,
 }
 
 impl Run<'_> {
@@ -78,6 +85,72 @@ impl Run<'_> {
         } else {
             self.deployed.no_leader_elsewhere(&self.client).await
         }
+    }
+
+    /// Finds the misplaced Services, and the moves that are possible.
+    pub(super) async fn list(
+        &self,
+        namespace: Option<&str>,
+        named: Option<&ServiceKey>,
+    ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+        let (command, reconciler) = (self.command, &self.reconciler);
+        // Without the permission to list them, no unfinished move is known.
+        let unfinished = reconciler.find_left_moves().await.unwrap_or_default();
+        let stores = reconciler.evaluator.stores();
+        let ids = {
+            let snapshot = stores.read_snapshot();
+            command.scope.check(&snapshot, namespace, command.service.as_ref())?;
+            snapshot.services(namespace)
+        };
+        let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
+        let wanted: Vec<ServiceKey> = wanted.collect();
+        if let (true, Some(named)) = (wanted.is_empty(), named) {
+            bail!("there is no Service {named}");
+        }
+        if let Some(unknown) = command.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+            bail!("there is no Service {unknown}: check --called-by-control-plane");
+        }
+        let (mut rows, mut jobs) = (Vec::new(), Vec::new());
+        for id in wanted {
+            let Some(service) = stores.service(&id) else { continue };
+            if command.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service))
+                || reconciler.is_temporary(&service)
+            {
+                continue;
+            }
+            let this = Arc::clone(reconciler);
+            let (evaluator, at) = (this.evaluator.clone(), service.clone());
+            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let inspect = move || misplaced::inspect(&evaluator, &at, &this.allowed, Some(&request));
+            let inspection = tokio::task::spawn_blocking(inspect).await?;
+            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
+            let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
+            if let Some(Order { to, .. }) = job.as_ref().and_then(|job| job.order.as_ref()) {
+                row.method = Some(method_of(reconciler, &service, to, command.seamless));
+            }
+            jobs.extend(job);
+            rows.push(row);
+        }
+        for (id, uid) in unfinished {
+            let is_in_scope =
+                named.is_none_or(|named| *named == id) && namespace.is_none_or(|only| only == id.namespace);
+            if is_in_scope && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name) {
+                // Its temporary Services are not deleted yet, or it is gone, or its author has ended its move.
+                let why = "a move of it has not ended".to_owned();
+                match reconciler.mover.records.get(&uid, Size::Large).await {
+                    Ok(Some(Journal { from, .. })) => {
+                        rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
+                        jobs.push(Job { id, uid, from, order: None });
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        let stays = Some(error.to_string());
+                        rows.push(Row { why, stuck: true, stays, ..new_row(&id, Vec::new()) });
+                    }
+                }
+            }
+        }
+        Ok((rows, jobs))
     }
 
     /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
@@ -103,33 +176,8 @@ impl Run<'_> {
             Acquisition::HeldBy(holder) => Some(holder),
         };
         let (done, ended) = watch::channel(false);
-        let led = held.is_none().then(|| {
-            let mut ended = ended.clone();
-            tokio::spawn(candidate.run(async move {
-                let _ = ended.wait_for(|done| *done).await;
-            }))
-        });
-        let may_begin = match (&held, &self.deployed.leader) {
-            (None, Some(leader)) => Err(anyhow!(
-                "server {} does not lead in namespace {namespace} any more: run the command again",
-                harmless(leader.as_str())
-            )),
-            _ => tokio::select! {
-                biased;
-                () = interrupt.clone() => Ok(false),
-                // The server may be another one than at the beginning.
-                checked = self.check(held.is_some()) => checked.map(|()| true),
-            },
-        };
-        let work = async {
-            let may_begin = may_begin?;
-            if let Some(holder) = held.as_ref().filter(|_| may_begin) {
-                notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
-            }
-            // After a signal, no move begins.
-            Ok(self.carry_out_all(jobs, held.is_some(), interrupt).await)
-        };
-        let result = work.await;
+        let led = held.is_none().then(|| tokio::spawn(candidate.run(until(ended))));
+        let result = self.carry_out_beside(held.as_ref(), jobs, interrupt).await;
         done.send_replace(true);
         if let Some(led) = led {
             let _ = led.await;
@@ -137,14 +185,40 @@ impl Run<'_> {
         result
     }
 
+    /// Moves the Services. The server `held` holds the Lease; `None` if this process does.
+    async fn carry_out_beside(
+        &self,
+        held: Option<&Identity>,
+        jobs: Vec<Job>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<Ended> {
+        let LeadingServer { namespace, leader, .. } = &self.deployed;
+        if let (None, Some(leader)) = (held, leader) {
+            let leader = harmless(leader.as_str());
+            bail!("server {leader} does not lead in namespace {namespace} any more: run the command again");
+        }
+        tokio::select! {
+            biased;
+            // After a signal, no move begins.
+            () = interrupt.clone() => {}
+            // The server may be another one than at the beginning.
+            checked = self.check(held.is_some()) => {
+                checked?;
+                if let Some(holder) = held {
+                    notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
+                }
+            }
+        }
+        Ok(self.carry_out_all(jobs, held.is_some(), interrupt).await)
+    }
+
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
     async fn carry_out_all(&self, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
         let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id.clone(), job.uid.clone())).collect();
-        let mut progress =
-            Progress::new(jobs.len() as u64, Duration::ZERO, "{wide_bar} {pos} of {len} Services, {eta} left");
-        progress.show();
-        let bar = progress.bar;
+        let bar = progress_bar(jobs.len() as u64, "{wide_bar} {pos} of {len} Services, {eta} left");
+        bar.tick();
+        let mut results: Ended = ids.iter().map(|(id, _)| (id.clone(), Err(NotMoved::Interrupted))).collect();
         let has_failed = AtomicBool::new(false);
         let has_failed = &has_failed;
         let moves = jobs.into_iter().map(|job| {
@@ -174,12 +248,9 @@ impl Run<'_> {
             }
         };
         bar.finish_and_clear();
-        let mut ended: Ended = ended.into_iter().collect();
-        for (id, _) in &ids {
-            ended.entry(id.clone()).or_insert_with(|| Err(NotMoved::Interrupted));
-        }
-        self.end_seamless_moves(&ids, &mut ended, by_server).await;
-        ended
+        results.extend(ended);
+        self.end_seamless_moves(&ids, &mut results, by_server).await;
+        results
     }
 
     /// Waits for the end of the moves. Without a server, the command always waits, because it ends them
@@ -191,7 +262,7 @@ impl Run<'_> {
         let waits = if by_server {
             self.command.wait
         } else {
-            begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished().due(uid).is_some())
+            begun.iter().any(|(_, uid)| self.reconciler.mover.unfinished.due(uid).is_some())
         };
         if !waits {
             return;
@@ -214,7 +285,7 @@ impl Run<'_> {
         let unread = |reason| format!("the Service with UID {uid}: {reason}");
         let grace = self.seamless.as_ref().map_or(0, |options| options.grace_period);
         let deadline = Instant::now() + Duration::from_secs(u64::from(grace)) + MAX_AFTER_GRACE;
-        while self.reconciler.mover.records().get(uid).await.map_err(unread)?.is_some() {
+        while self.reconciler.mover.records.get(uid, Size::Large).await.map_err(unread)?.is_some() {
             if Instant::now() > deadline {
                 let problem = "it has moved, but the server has not deleted its temporary Services yet: read the log of \
                                the server";
@@ -231,7 +302,7 @@ impl Run<'_> {
         // Addresses that this process has reserved for the Service would get in the server's way.
         drop(order);
         let request = self.request(&id, &uid);
-        let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
+        let now = requests::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
 
@@ -244,18 +315,21 @@ impl Run<'_> {
         };
         let ended = match job.order {
             Some(Order { misplaced, size, to, evaluation }) => {
-                let live = match self.reconciler.movable(&misplaced.id, &misplaced, Size::Large).await {
+                let live = match self.reconciler.movable(&job.id, &misplaced, Size::Large).await {
                     Ok(Movable::Yes(live)) => *live,
                     Ok(_) => return Err("it was changed after it was listed".to_owned()),
                     Err(error) => return Err(error_message(&error)),
                 };
                 let order = (to, evaluation, self.seamless.clone());
-                self.reconciler.carry_out(live, &misplaced, order, size).await
+                self.reconciler.carry_out(&job.id, live, &misplaced, order, size).await
             }
-            None => match self.reconciler.mover.records().get(&job.uid).await.map_err(|error| error.to_string())? {
-                Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
-                None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
-            },
+            None => {
+                let record = self.reconciler.mover.records.get(&job.uid, Size::Large).await;
+                match record.map_err(|error| error.to_string())? {
+                    Some(journal) => self.reconciler.finish(&journal, Size::Large).await,
+                    None => Ok(Outcome::Unmoved(Unmoved::NotMoving)),
+                }
+            }
         };
         match ended {
             Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
@@ -268,7 +342,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn request(&self, id: &ServiceKey, uid: &str) -> MoveRequest {
+    fn request(&self, id: &ServiceKey, uid: &str) -> MoveRequest {
         MoveRequest {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
@@ -285,4 +359,69 @@ fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<Stri
         Err(reason) => (paint(style::ERROR, "failed"), reason.to_string()),
     };
     anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
+}
+
+fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
+    Row { namespace: id.namespace.clone(), name: id.name.clone(), from, ..Row::default() }
+}
+
+fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
+    let evaluator = &reconciler.evaluator;
+    let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
+    match method(service, to, endpoints.ready > 0) {
+        Method::Seamless if !is_seamless => Method::Plain(NOT_ASKED),
+        method => method,
+    }
+}
+
+/// The row of a Service, and its move if that is possible; `None` if the Service stays out of the list.
+async fn row(
+    reconciler: &Arc<Reconciler>,
+    id: &ServiceKey,
+    service: Value,
+    inspection: Inspection,
+) -> anyhow::Result<Option<(Row, Option<Job>)>> {
+    let mut row = new_row(id, addresses(&service));
+    let misplaced = match inspection {
+        Inspection::InPlace => return Ok(None),
+        Inspection::HalfMoved => {
+            row.why = "it looks as if a move has begun".to_owned();
+            let uid = text(&service, &["metadata", "uid"]).to_owned();
+            let stays = match reconciler.mover.records.get(&uid, Size::Large).await {
+                Ok(Some(_)) => None,
+                Ok(None) => Some(Unmoved::NotRecorded.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            if stays.is_some() {
+                return Ok(Some((Row { stays, ..row }, None)));
+            }
+            row.to = Some(Vec::new());
+            let job = Job { id: id.clone(), uid, from: row.from.clone(), order: None };
+            return Ok(Some((row, Some(job))));
+        }
+        Inspection::Misplaced(misplaced) => misplaced,
+    };
+    row.why.clone_from(&misplaced.why);
+    let (stuck, stays) = match (reconciler.movable(id, &misplaced, Size::Large).await, &misplaced.stays) {
+        // The Service was changed a moment ago: its author is working on it.
+        (Ok(Movable::Changed), _) => return Ok(None),
+        (Ok(Movable::SetByHand), _) => (false, BY_HAND.to_owned()),
+        (Err(error), _) => (true, format!("it can't be read: {}", error_message(&error))),
+        (Ok(Movable::Yes(_) | Movable::Larger(_)), Some((reason, detail))) => {
+            (*reason == StayReason::PoolFull, detail.clone())
+        }
+        (Ok(Movable::Larger(_)), None) => (true, Unmoved::TooLarge.to_string()),
+        // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
+        (Ok(Movable::Yes(live)), None) => match reconciler.reserve_targets(service).await {
+            Ok((to, evaluation)) => {
+                let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
+                row.to = Some(to.clone());
+                let (id, uid, from) = (id.clone(), misplaced.uid.clone(), misplaced.from.clone());
+                let order = Some(Order { misplaced, size, to, evaluation });
+                return Ok(Some((row, Some(Job { id, uid, from, order }))));
+            }
+            Err(reason) => (true, reason.to_string()),
+        },
+    };
+    Ok(Some((Row { stuck, stays: Some(stays), ..row }, None)))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use clusterip_cluster::live_settings::{
     LiveSettings, WrittenSettings, compile_cluster, complete, is_service_cidr, is_settings_api, is_settings_object,
 };
@@ -24,86 +24,36 @@ use super::PlanArguments;
 use crate::commands::arguments::missing_namespace;
 use crate::commands::given_settings::{self, GivenSettings};
 use crate::commands::missing_permissions::Reads;
+use crate::commands::read_snapshot;
 use crate::commands::terminal::{notice, warn};
-use crate::commands::{check_standard_input, read_snapshot};
 use crate::planner::api_server_rules::is_namespace;
-use crate::snapshot_kinds::SnapshotKinds;
-use crate::text::several;
-
-pub(super) struct PlanInput {
-    pub sources: Vec<ManifestText>,
-    pub manifests: Vec<Manifest>,
-    pub there: Vec<Value>,
-    pub live: LiveSettings,
-    /// Whether the user chose the settings, which then need not be those of the cluster.
-    pub are_settings_given: bool,
-    /// Whether the command got no settings, and uses the default pools, those of K2s.
-    pub are_defaults: bool,
-}
 
 /// The objects of the cluster, and the settings of its pool objects with their name, unless the user gave others.
-type Cluster = (Vec<Value>, Option<(WrittenSettings, String)>);
+pub(super) type Cluster = (Vec<Value>, Option<(WrittenSettings, String)>);
 
 impl PlanArguments {
-    pub(super) fn read(&self) -> anyhow::Result<PlanInput> {
-        check_standard_input(&[
-            ("PATHS", &self.paths),
-            ("--filename", &self.filenames),
-            ("--settings", self.settings.as_slice()),
-            ("--snapshot", self.snapshot.as_slice()),
-        ])?;
-        let mut given = GivenSettings::read(self.settings.as_deref())?;
-        let of_context = self.namespace_of_context();
-        let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
-        let of_manifests = self.settings_objects(&manifests)?;
-        let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
-        if !of_manifests.is_empty() {
-            given = GivenSettings::of_objects("the objects of the manifests", of_manifests);
-        }
-        self.tell_skipped(&skipped);
-        for link in outside {
-            notice(&format!("skipped: {link}: a link to a file outside of the folder"));
-        }
-        let (there, settings) = self.cluster(&given, are_settings_given)?;
-        for (namespace, named_by) in [(&of_context, "the context"), (&self.namespace, "--namespace")] {
-            let checked = namespace.as_ref().map(|namespace| check_namespace(namespace, named_by, &there, &manifests));
-            checked.transpose()?;
-        }
-        let are_defaults = !are_settings_given && settings.is_none();
-        let live = check(&given, settings, &there, &manifests)?;
-        if are_defaults && live.settings.service_cidrs.is_empty() {
-            check_against_kubernetes(&there, &manifests)?;
-        }
-        if let Some(file) = &self.snapshot {
-            let kinds = SnapshotKinds::of(&there);
-            kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
-        }
-        Ok(PlanInput { sources, manifests, there, live, are_settings_given, are_defaults })
-    }
-
     /// The settings objects among the manifests, and the ServiceCIDRs that pools may select.
-    fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
+    pub(super) fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
         let may_be_part =
             |manifest: &&Manifest| is_settings_api(&manifest.api_version) || manifest.kind == "ServiceCIDR";
-        let parts = manifests.iter().filter(may_be_part);
-        let objects = || parts.clone().map(|manifest| (&manifest.origin, manifest.object.value()));
-        let Some((origin, object)) = objects().find(|(_, object)| is_settings_object(object)) else {
+        let parts = manifests.iter().filter(may_be_part).map(|manifest| (&manifest.origin, manifest.object.value()));
+        let parts: Vec<_> = parts.filter(|(_, object)| is_settings_object(object) || is_service_cidr(object)).collect();
+        let Some((origin, object)) = parts.iter().find(|(_, object)| is_settings_object(object)) else {
             return Ok(Vec::new());
         };
         if let Some(file) = &self.settings {
             bail!(
                 "{origin}: {} {} is settings, but --settings names other ones ({}): omit --settings, or leave the \
                  object out",
-                object::kind(&object),
-                object::name(&object),
+                object::kind(object),
+                object::name(object),
                 file.display()
             );
         }
-        let is_part = |object: &Value| is_settings_object(object) || is_service_cidr(object);
-        Ok(objects().map(|(_, object)| object).filter(is_part).collect())
+        Ok(parts.into_iter().map(|(_, object)| object).collect())
     }
 
-    fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
+    pub(super) fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
         if let Some(namespace) = of_context {
             notice(&format!("namespace: {namespace} (of the context)"));
         }
@@ -120,28 +70,12 @@ impl PlanArguments {
         manifest_files::load(&paths, namespace)
     }
 
-    fn uses_cluster(&self) -> bool {
+    pub(super) fn uses_cluster(&self) -> bool {
         self.cluster || self.connection.name_a_cluster()
     }
 
-    fn namespace_of_context(&self) -> Option<String> {
-        let is_wanted = self.namespace.is_none() && self.uses_cluster();
-        is_wanted.then(|| self.connection.namespace()).flatten()
-    }
-
-    fn tell_skipped(&self, skipped: &[String]) {
-        if self.verbose {
-            for file in skipped {
-                notice(&format!("skipped: {file}: no Kubernetes objects"));
-            }
-        } else if !skipped.is_empty() {
-            let files = several(skipped.len(), "file");
-            notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
-        }
-    }
-
     /// Reads the cluster. `given` are the settings of the user if `are_settings_given`, and otherwise those of K2s.
-    fn cluster(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
+    pub(super) fn cluster(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
         if let Some(file) = &self.snapshot {
             let objects = read_snapshot(file)?;
             let settings = if are_settings_given { None } else { given_settings::of_snapshot(&objects) };
@@ -164,7 +98,7 @@ impl PlanArguments {
         if let Some((document, name)) = &settings {
             kinds_of = check(document.clone(), name)?;
         }
-        let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more };
+        let reads = Reads { kinds: kinds::asked(&kinds_of).collect(), more, ..Reads::default() };
         let objects = runtime.block_on(async {
             let objects = api_server_lists::objects(&client, &kinds_of).await;
             reads.explain(&client, objects).await
@@ -174,10 +108,9 @@ impl PlanArguments {
 }
 
 /// Checks that the pools of K2s fit the address of `default/kubernetes`, if that is known.
-fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+pub(super) fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
     let addresses_of = |object: &Value| {
-        let is_it =
-            object::kind(object) == "Service" && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
+        let is_it = object::is_service(object) && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
         if is_it { addresses(object) } else { Vec::new() }
     };
     let of_manifests = manifests.iter().filter(|manifest| manifest.is_service());
@@ -187,7 +120,12 @@ fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::
 }
 
 /// Checks that a namespace exists. A snapshot without Namespaces does not show which ones exist.
-fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+pub(super) fn check_namespace(
+    namespace: &str,
+    named_by: &str,
+    there: &[Value],
+    manifests: &[Manifest],
+) -> anyhow::Result<()> {
     let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
         || manifests.iter().any(|manifest| manifest.kind == "Namespace" && is_it(&manifest.object.value()));
@@ -198,21 +136,20 @@ fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: 
 }
 
 /// Checks the settings, those of the cluster if there are any, and prints the warnings.
-fn check(
+pub(super) fn check(
     given: &GivenSettings,
     of_cluster: Option<(WrittenSettings, String)>,
     there: &[Value],
     manifests: &[Manifest],
 ) -> anyhow::Result<LiveSettings> {
-    let known = there.iter().map(Cow::Borrowed);
     let of_manifests = manifests.iter().filter(|manifest| manifest.kind == "ServiceCIDR");
     let of_manifests = of_manifests.map(|manifest| Cow::Owned(manifest.object.value()));
-    let ranges = ServiceRanges::of(known.chain(of_manifests));
+    let ranges = ServiceRanges::of(there.iter().map(Cow::Borrowed).chain(of_manifests));
     let is_cluster_known = !ServiceRanges::of(there).all.is_empty();
+    let of_objects = if is_cluster_known { ranges.clone() } else { ranges.only_labels() };
     let (written, name) = match of_cluster {
         Some(of_cluster) => of_cluster,
-        None if is_cluster_known => (given.document(&ranges)?, given.name.clone()),
-        None => (given.document(&ranges.only_labels())?, given.name.clone()),
+        None => (given.document(&of_objects)?, given.name.clone()),
     };
     let own_ranges = written.document.pointer("/services/serviceCIDRs").and_then(Value::as_array);
     let live = if is_cluster_known || own_ranges.is_none_or(Vec::is_empty) {
@@ -260,26 +197,21 @@ fn run(program: &str, subcommand: &str, folder: &Path) -> anyhow::Result<Option<
     let stderr = child.stderr.take();
     let messages = thread::spawn(move || stderr.map(read_messages).unwrap_or_default());
     let mut text = Vec::new();
-    let read = match child.stdout.take() {
-        Some(stdout) => stdout.take(MAX_FILE + 1).read_to_end(&mut text),
-        None => Ok(0),
-    };
+    let read = child.stdout.take().map_or(Ok(0), |stdout| stdout.take(MAX_FILE + 1).read_to_end(&mut text));
     let is_too_large = text.len() as u64 > MAX_FILE;
     if is_too_large || read.is_err() {
         // It may have ended already.
         let _ = child.kill();
     }
     let status = child.wait().map_err(failed)?;
-    if is_too_large {
-        bail!("{program} {subcommand} printed more than {} MiB", MAX_FILE >> 20);
-    }
+    ensure!(!is_too_large, "{program} {subcommand} printed more than {} MiB", MAX_FILE >> 20);
     read.map_err(failed)?;
     let messages = messages.join().unwrap_or_default();
     if !status.success() {
         let messages = if messages.is_empty() { String::new() } else { format!(":\n{messages}") };
         bail!("{program} {subcommand} failed ({status}){messages}");
     }
-    let Ok(text) = String::from_utf8(text) else { bail!("the output of {program} {subcommand} is not UTF-8") };
+    let text = String::from_utf8(text).map_err(|_| anyhow!("the output of {program} {subcommand} is not UTF-8"))?;
     let messages = messages.lines().map(|line| format!("{program} {subcommand}: {line}")).collect();
     let name = format!("kustomization {}", folder.display());
     Ok(Some((ManifestText { name, text }, messages)))

@@ -82,18 +82,14 @@ const SERVICE: [&str; 8] =
 const WORKLOAD: [&str; 2] = ["template", "jobTemplate"];
 const POD: [&str; 5] = ["os", "nodeSelector", "nodeName", "affinity", "runtimeClassName"];
 
-/// A manifest whose kind is almost one that a plan reads. The Service of Knative is another kind.
+/// A manifest whose kind is not one that a plan reads, but almost. The Service of Knative is another kind.
 fn misspelled_kind(asked: &[Kind], manifest: &Manifest) -> Option<String> {
     let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
-    let has_this = |(of_api, name): &&Kind| of_api == api_version && name == kind;
     let is_like_this = |(of_api, name): &&Kind| {
         let same_group = of_api == api_version || is_almost(of_api, api_version);
         let core_service = name == "Service" && of_api == "v1" && !api_version.contains('/');
         (same_group || core_service) && (name == kind || is_almost(name, kind))
     };
-    if asked.iter().any(|asked| has_this(&asked)) {
-        return None;
-    }
     let (of_api, name) = asked.iter().find(is_like_this)?;
     let object = &manifest.object.value();
     let (origin, namespace, object) = (&manifest.origin, object::namespace(object), object::name(object));

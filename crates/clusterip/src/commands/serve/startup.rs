@@ -1,30 +1,31 @@
-//! The steps of the startup: the connection to the cluster, and the duties of the server, each of which one method
-//! starts.
+//! The startup of the server: the connection to the cluster, and each of its duties.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use clusterip_api::Compilation;
 use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::live_settings::{
-    Follower, LiveSettings, list_if_defined, report_missing_permissions, start_following,
+    LiveSettings, SettingsSource, list_if_defined, report_missing_permissions, start_following,
 };
-use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
-use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
+use jiff::Timestamp;
 use kube::{Api, Client};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::running::{Election, Tasks};
+use super::tasks::{Running, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
 use crate::audit::LiveAudit;
-use crate::audit::service_findings::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
+use crate::audit::services::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
 use crate::external::assigner::Assigner;
 use crate::leader::event_recorder::EventQueue;
+use crate::leader::readiness::{CompetingServer, Contact, MAX_SILENCE};
 use crate::leader::{Candidate, Gate};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
@@ -33,57 +34,54 @@ use crate::server_metrics::ServerMetrics;
 use crate::services::controller::affected::Changes;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
-use crate::services::controller::settings_in_use::SettingsOrigin;
+use crate::services::controller::stored_settings::{SettingsInUse, SettingsOrigin};
 use crate::services::misplaced::Allowed;
 use crate::services::service_metrics::ServiceMetrics;
 use crate::text::several;
-use crate::{external, nodes, services};
+use crate::webhook::admission::Admission;
+use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
+use crate::webhook::authority::{self, Authority};
+use crate::webhook::reachability;
+use crate::webhook::registration::{self, Registration};
+use crate::webhook::server::{Backend, Limits, WebhookServer};
+use crate::webhook::tls::{Certificate, CertificateFiles};
+use crate::{external, nodes, services, usage};
 
-/// The values that the steps of the startup share.
-pub(super) struct Startup<'a> {
-    // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.
-    pub(super) tasks: Tasks,
-    pub(super) evaluator: Evaluator,
-    /// The claims of this replica, until [`Self::claim_addresses`] takes them; `None` if addresses in flight are
-    /// recorded in memory only.
-    claims: Option<Claims>,
-    pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
-    /// What the settings were compiled from; `None` if they do not come from objects.
-    compilation: watch::Receiver<Option<Arc<Compilation>>>,
-    pub(super) stores: Stores,
-    me: Identity,
-    pub(super) metrics: Arc<ServerMetrics>,
-    agents_namespace: String,
-    pub(super) namespace: String,
-    pub(super) client: Client,
-    pub(super) arguments: &'a ServeArguments,
-}
+/// The interval at which certificate files are checked for changes.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The minimum number of threads for reviews if each of them waits for its claim.
+const CLAIMING_THREADS: usize = 16;
 
-impl<'a> Startup<'a> {
-    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster. Also returns
-    /// what the duties of the leader need: the candidate, and the changes that the stores see.
-    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Candidate, Changes)> {
-        let client = arguments.cluster.client().await?;
-        let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+impl ServeArguments {
+    /// Connects to the cluster, and starts the duties of the server one after the other. `files` is the user's own
+    /// certificate.
+    ///
+    /// This may be dropped at each point at which it waits: until the last one, no Lease is taken and no request is
+    /// answered.
+    pub(super) async fn start(&self, files: Option<CertificateFiles>) -> anyhow::Result<Running> {
+        let client = self.cluster.client().await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         // Outside of a cluster, the namespace may be `default` without a decision of the administrator. The line
         // `serving` names every other namespace.
-        if arguments.namespace.is_none() && namespace == "default" {
+        if self.namespace.is_none() && namespace == "default" {
             tracing::warn!(
                 "neither --namespace nor the kubeconfig names a namespace: the Lease, the Secret and the records of \
                  this server are in namespace default, where other users may have permissions"
             );
         }
+        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(ServerMetrics::new());
         let me = Identity::new(Role::Serve);
-        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
         // A server with `--register-url` leaves nothing behind.
-        let mut candidate = if arguments.register_url.is_some() { candidate.temporary() } else { candidate };
+        let temporary = self.register_url.is_some();
+        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
+        let mut candidate = if temporary { candidate.temporary() } else { candidate };
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = candidate.look().await;
-        let ledger = Ledger::default();
-        let seen = ledger.clone();
-        let changes = Changes::default();
-        let collected = changes.clone();
+        let (leadership, contact) = (candidate.subscribe(), candidate.contact.subscribe());
+
+        let (ledger, changes) = (Ledger::default(), Changes::default());
+        let (seen, collected) = (ledger.clone(), changes.clone());
         let stores = Stores::new(
             client.clone(),
             metrics.cluster.clone(),
@@ -91,151 +89,258 @@ impl<'a> Startup<'a> {
             move |change| collected.add(change),
         );
         stores.ask_for_service_cidrs().await;
-        let (source, duties) = (arguments.settings_source(&client), arguments.duties(&namespace));
+        let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
+        let duties = self.duties(&namespace);
+        let origin = SettingsOrigin::from(&source);
+        let about = About { cluster: None, settings: Some(source.to_string()), made: None };
         let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
-        let settings = follower.subscribe();
+        let (settings, compilation) = (follower.subscribe(), follower.subscribe_compilation());
         stores.watch(&settings.borrow().settings);
-        let claims = (arguments.claims == ClaimStore::Lease)
+        let is_claiming = self.claims == ClaimStore::Lease;
+        let claims = is_claiming
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
-        let evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
-        let evaluator = match &claims {
-            Some(claims) => evaluator.claiming(claims.clone()),
-            None => evaluator,
-        };
-        let mut startup = Self {
-            tasks: Tasks::new(),
-            evaluator,
-            claims,
-            settings,
-            compilation: follower.subscribe_compilation(),
-            stores,
-            me,
-            metrics,
-            agents_namespace: arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone()),
-            namespace,
-            client,
-            arguments,
-        };
-        startup.follow_settings(follower, duties);
-        Ok((startup, candidate, changes))
-    }
-
-    /// Follows changes of the settings, and reports the permissions that later settings require and this identity
-    /// lacks.
-    fn follow_settings(&mut self, follower: Follower, duties: Duties) {
-        self.tasks.spawn(follower.run(self.tasks.until_stop()));
-        let missing = report_missing_permissions(self.client.clone(), self.settings.clone(), duties);
-        self.tasks.spawn_until_stop(missing);
-    }
-
-    /// Warns about what the cluster has beside this server: an address that a pool should not hand out, webhooks of
-    /// other programs, and pool objects that are not used.
-    pub(super) fn warn_about_the_cluster(&mut self) {
-        let warned = dns_address(self.stores.clone(), self.settings.clone());
-        self.tasks.spawn_until_stop(warned);
-        if self.arguments.settings.is_some() {
-            self.tasks.spawn_until_stop(unused_pools(self.client.clone()));
+        let mut evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
+        if let Some(claims) = &claims {
+            evaluator = evaluator.claiming(claims.clone());
         }
-        let reported = other_webhooks(self.stores.clone(), self.metrics.services.clone());
-        self.tasks.spawn_until_stop(reported);
-    }
 
-    /// Serves the map of all pools, if `--ui` asks for it.
-    pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
-        let Some(address) = self.arguments.ui else { return Ok(()) };
-        let cluster = self.arguments.cluster.name().await;
-        let settings = self.arguments.settings_source(&self.client).to_string();
-        let about = About { cluster, settings: Some(settings), made: None };
-        let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
-        ui.about = Some(about);
-        let leases = Api::namespaced(self.client.clone(), &self.agents_namespace);
-        let audit = LiveAudit::new(self.evaluator.clone(), leases, self.compilation.clone());
-        tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
-        let end = self.tasks.until_stop();
-        self.tasks.try_spawn(async move { ui.run(Arc::new(move || Ok(audit.audit())), end).await });
-        Ok(())
-    }
+        // From here on requests may be in progress: each task ends by itself after the stop.
+        let mut tasks = Tasks::default();
+        tasks.spawn(follower.run(tasks.until_stop()));
+        tasks.spawn_until_stop(report_missing_permissions(client.clone(), settings.clone(), duties));
+        tasks.spawn_until_stop(dns_address(stores.clone(), settings.clone()));
+        tasks.spawn_until_stop(other_webhooks(stores.clone(), metrics.services.clone()));
+        if self.settings.is_some() {
+            tasks.spawn_until_stop(unused_pools(client.clone()));
+        }
+        if let Some(address) = self.ui {
+            let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
+            ui.about = Some(About { cluster: self.cluster.name().await, ..about });
+            let leases = Api::namespaced(client.clone(), &agents_namespace);
+            let audit = LiveAudit::new(evaluator.clone(), leases, compilation.clone());
+            tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
+            let end = tasks.until_stop();
+            tasks.try_spawn(async move { ui.run(Arc::new(move || Ok(audit.audit())), end).await });
+        }
 
-    /// The reconciler, which moves what the arguments allow.
-    pub(super) fn reconciler(&self) -> Reconciler {
+        let mut limits = Limits::default();
+        if is_claiming {
+            // A review mostly waits for its claim.
+            limits.reviews = limits.reviews.max(CLAIMING_THREADS);
+        }
+        let server = WebhookServer::bind(self.listen, limits).await?;
+        tracing::info!(target: LOG_TARGET, listen = %server.local_addr(), namespace, "serving");
+        let (certificate, registration) =
+            self.certificate(files, &client, &namespace, settings.clone(), &mut tasks).await?;
+        if let Some(authorities) = &self.client_ca {
+            let file = CertificateFiles::of_clients(authorities, &certificate)?;
+            tasks.spawn(file.run(FILE_CHECK_INTERVAL, tasks.until_stop()));
+        }
+        let seamless = self.dns.options(&client, self.seamless_moves).await;
+        // The controller of Nodes runs in a thread of its own, and its connections live there.
+        let nodes_client = self.cluster.client().await?;
+
+        // From here on nothing waits.
+        let gate = |has_work: fn(&LiveSettings) -> bool| Gate {
+            settings: settings.clone(),
+            leadership: leadership.clone(),
+            has_work,
+        };
+        let nodes = nodes::controller::Controller {
+            stores: stores.clone(),
+            client: nodes_client,
+            gate: gate(|live| !live.settings.nodes.pools.is_empty()),
+            term: candidate.term.subscribe(),
+            metrics: metrics.nodes.clone(),
+        };
+        // Several replicas may run if each one claims the addresses that it assigns, or if they serve no webhook.
+        // Otherwise this server must not serve beside another one.
+        let is_alone = !is_claiming && !self.no_webhook;
+        let competing_server = is_alone.then(|| candidate.competing_server.subscribe());
+        let mut election = Tasks::default();
+        election.spawn(candidate.run(election.until_stop()));
+
         let allowed = Allowed {
-            any: self.arguments.moves != Moves::Never,
-            ready: self.arguments.moves == Moves::Always,
-            seamless: false,
-            load_balancers: self.arguments.move_load_balancers,
+            any: self.moves != Moves::Never,
+            ready: self.moves == Moves::Always,
+            seamless,
+            load_balancers: self.move_load_balancers,
         };
-        let metrics = self.metrics.services.clone();
-        Reconciler::new(self.evaluator.clone(), self.client.clone(), &self.namespace, metrics, allowed)
-    }
+        let of_services = metrics.services.clone();
+        let mut reconciler =
+            Reconciler::new(evaluator.clone(), client.clone(), &namespace, of_services.clone(), allowed);
+        if let Some(claims) = claims {
+            // The reconciler moves nothing while other replicas use other settings.
+            let replicas = Replicas::new(client.clone(), &namespace, me.clone(), settings.clone(), of_services);
+            reconciler.agreement = Some(replicas.subscribe());
+            let (of_replicas, of_claims) = (leadership.clone(), leadership.clone());
+            election.spawn(replicas.run(move || of_replicas.borrow().leads(), election.until_stop()));
+            let end = tasks.until_stop();
+            tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), end).await });
+        }
+        let reconciler = Arc::new(reconciler);
 
-    /// If there may be several replicas: follows the other replicas and their claims, and makes the reconciler move
-    /// nothing while they use other settings.
-    pub(super) fn claim_addresses(&mut self, reconciler: Reconciler, election: &mut Election) -> Reconciler {
-        let Some(claims) = self.claims.take() else { return reconciler };
-        let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), self.metrics.services.clone());
-        let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
-        let reconciler = reconciler.agreeing(replicas.subscribe());
-        let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
-        election.tasks.spawn(replicas.run(move || leadership.borrow().leads(), ended));
-        let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
-        self.tasks.spawn(async move { claims.run(|| leadership.borrow().leads(), end).await });
-        reconciler
-    }
-
-    fn gate(&self, election: &Election, has_work: fn(&LiveSettings) -> bool) -> Gate {
-        Gate { settings: self.settings.clone(), leadership: election.leadership.clone(), has_work }
-    }
-
-    /// Gives Nodes their pod CIDRs, with a client of its own.
-    pub(super) fn assign_pod_cidrs(&mut self, client: Client, election: &Election) -> anyhow::Result<()> {
-        let controller = nodes::controller::Controller {
-            stores: self.stores.clone(),
-            client,
-            gate: self.gate(election, |live| !live.settings.nodes.pools.is_empty()),
-            term: election.term.clone(),
-            metrics: self.metrics.nodes.clone(),
+        let nodes = nodes.run_in_thread(tasks.until_stop())?;
+        tasks.try_spawn(async move { nodes.await.context("the node CIDR controller") });
+        let external = external::controller::Controller {
+            assigner: Assigner {
+                evaluator: evaluator.clone(),
+                client: client.clone(),
+                events: EventQueue::start(client.clone()),
+            },
+            namespace: agents_namespace.clone(),
+            gate: gate(|live| !live.settings.external.pools.is_empty()),
+            metrics: metrics.external.clone(),
         };
-        let ended = controller.run_in_thread(self.tasks.until_stop())?;
-        self.tasks.try_spawn(async move { ended.await.context("the node CIDR controller") });
-        Ok(())
-    }
-
-    /// Assigns external addresses, and writes the status of Services that have them.
-    pub(super) fn assign_external_addresses(&mut self, election: &Election) {
-        let (evaluator, client) = (self.evaluator.clone(), self.client.clone());
-        let events = EventQueue::start(client.clone());
-        let controller = external::controller::Controller {
-            assigner: Assigner { evaluator, client, events },
-            namespace: self.agents_namespace.clone(),
-            gate: self.gate(election, |live| !live.settings.external.pools.is_empty()),
-            metrics: self.metrics.external.clone(),
-        };
-        self.tasks.spawn_until_stop(controller.run());
-    }
-
-    /// Writes the status of the objects that the settings consist of, if they do.
-    pub(super) fn write_status(&mut self, reconciler: Arc<Reconciler>, election: &Election) {
-        let (client, compilation) = (self.client.clone(), self.compilation.clone());
-        let writer = StatusWriter { client, reconciler, compilation };
-        let gate = self.gate(election, |_| true);
-        self.tasks.spawn_until_stop(writer.run(gate));
-    }
-
-    pub(super) fn move_services(&mut self, reconciler: Arc<Reconciler>, changes: Changes, election: &Election) {
-        let controller = services::controller::Controller {
-            reconciler,
+        tasks.spawn_until_stop(external.run());
+        let status = StatusWriter { client: client.clone(), reconciler: Arc::clone(&reconciler), compilation };
+        tasks.spawn_until_stop(status.run(gate(|_| true)));
+        let services = services::controller::Controller {
+            reconciler: Arc::clone(&reconciler),
             changes,
-            settings: self.settings.clone(),
-            leadership: election.leadership.clone(),
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            identity: self.me.to_string(),
-            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
-            agents_namespace: self.agents_namespace.clone(),
-            // A server with `--register-url` leaves nothing behind.
-            temporary: self.arguments.register_url.is_some(),
+            settings,
+            leadership: leadership.clone(),
+            in_use: SettingsInUse { leader: me.to_string(), version: String::new(), source: origin, agents_namespace },
+            temporary,
         };
-        self.tasks.spawn(controller.run(self.tasks.until_stop()));
+        tasks.spawn(services.run(tasks.until_stop()));
+
+        if let Some(registration) = registration {
+            if let Some(url) = self.register_url.clone() {
+                let metrics = metrics.admission.clone();
+                tasks.spawn_until_stop(reachability::check(client, url, registration.registered(), metrics));
+            }
+            let (stopped, end) = (tasks.until_stop(), tasks.until_stop());
+            tasks.try_spawn(register(registration, stores.clone(), competing_server.clone(), stopped, end));
+        }
+        let (of_probes, last_contact) = (certificate.clone(), contact.clone());
+        let of_scrapes = certificate.clone();
+        let backend = Backend {
+            reviewer: Arc::new(Admission::new(evaluator, metrics.admission.clone(), self.on_error)),
+            not_ready: Arc::new(move || {
+                let lagging = stores.lagging().into_iter().chain(of_probes.problem(Timestamp::now()));
+                let silent = contact.borrow().problem(Instant::now());
+                let competing = competing_server.as_ref().and_then(|found| found.borrow().problem());
+                lagging.chain(silent).chain(competing).collect()
+            }),
+            scrapes: Scrapes::new(move || {
+                let (leads, contact) = (leadership.borrow().leads(), *last_contact.borrow());
+                update_gauges(&metrics, &reconciler, leads, contact);
+                metrics.admission.certificate_expiry.set(of_scrapes.not_after().as_second() as f64);
+                metrics.encode()
+            }),
+        };
+        let mut webhook = Tasks::default();
+        let closed = webhook.until_stop();
+        webhook.try_spawn(async move { server.run(backend, &certificate, closed).await });
+        Ok(Running { tasks, webhook, election, unregisters: temporary })
+    }
+
+    /// The certificate of the server, and the registration of the webhook, if this server looks after one. Tasks keep
+    /// the certificate up to date.
+    async fn certificate(
+        &self,
+        files: Option<CertificateFiles>,
+        client: &Client,
+        namespace: &str,
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<(Certificate, Option<Registration>)> {
+        let (certificate, bundle, authority) = match files {
+            Some(files) => {
+                let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
+                tasks.spawn(files.run(FILE_CHECK_INTERVAL, tasks.until_stop()));
+                (certificate, watch::channel(chain).1, None)
+            }
+            None => {
+                let names = match &self.register_url {
+                    Some(url) => vec![registration::url_host(url)?],
+                    None => authority::service_names(&self.service, namespace),
+                };
+                let clock = Arc::new(Timestamp::now);
+                let authority = Authority::open(client.clone(), namespace, names, clock).await?;
+                let authority = if self.register_url.is_some() { authority.temporary() } else { authority };
+                (authority.certificate(), authority.bundle(), Some(authority))
+            }
+        };
+        let (name, trusted) = (&self.webhook_configuration, bundle.clone());
+        let registration = match &self.register_url {
+            _ if self.no_webhook => None,
+            Some(url) => {
+                let registration = Registration::with_url(client.clone(), name, url, trusted).await?;
+                Some(registration.following(settings))
+            }
+            // A user with an own certificate has configured the API server to trust it.
+            None => authority.is_some().then(|| Registration::in_cluster(client.clone(), name, trusted)),
+        };
+        if let Some(authority) = authority {
+            // Without a webhook the API server need not trust this server.
+            let trusted = registration.as_ref().map_or(bundle, Registration::registered);
+            tasks.spawn(authority.run(trusted, tasks.until_stop()));
+        }
+        Ok((certificate, registration))
+    }
+}
+
+/// Registers the webhook, and looks after the registration until `end`. The webhook is registered only after the caches
+/// have synced.
+async fn register(
+    registration: Registration,
+    stores: Stores,
+    competing_server: Option<watch::Receiver<CompetingServer>>,
+    stopped: impl Future<Output = ()>,
+    end: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let ready = async {
+        stores.completed().await;
+        if let Some(mut competing_server) = competing_server {
+            // A replica must not take over the webhook configuration of another running server.
+            let _ = competing_server.wait_for(|found| *found == CompetingServer::None).await;
+        }
+    };
+    tokio::select! {
+        () = ready => {}
+        () = stopped => return Ok(()),
+    }
+    tracing::info!(target: LOG_TARGET, "ready");
+    registration.run(end).await
+}
+
+/// Sets the gauges that are computed for each scrape.
+fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, contact: Contact) {
+    let evaluator = &reconciler.evaluator;
+    let settings = evaluator.settings();
+    let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
+    let in_flight = evaluator.ledger().reservations();
+    used.extend(in_flight.iter().map(|(address, _)| *address));
+    used.sort_unstable();
+    used.dedup();
+    let unmatched = if leads { reconciler.unmatched() } else { BTreeMap::default() };
+    let pools = usage::of_services(&settings.settings, &used);
+    for pool in &pools {
+        let results = [AdmissionResult::Allocated, AdmissionResult::Denied];
+        metrics.admission.begin_pool(ResourceKind::Service, &results, &pool.pool);
+    }
+    metrics.services.pools(&pools, &unmatched);
+    let blocks = {
+        let snapshot = evaluator.stores().read_snapshot();
+        usage::of_nodes(&settings.settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect())
+    };
+    for pool in &blocks {
+        metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
+    }
+    metrics.nodes.blocks(&blocks);
+    metrics.services.ledger(in_flight.len());
+    metrics.services.leader(leads);
+    if !leads {
+        // Only the leader reports misplaced Services.
+        metrics.services.misplaced(&BTreeMap::new());
+    }
+    evaluator.stores().update_metrics();
+    let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
+    let silence = contact.last.elapsed();
+    if silence > MAX_SILENCE.max(stale) {
+        metrics.cluster.api_server_contact(SystemTime::now() - silence);
     }
 }
 

@@ -28,16 +28,13 @@ pub struct Changes(Arc<(Mutex<Collected>, Notify)>);
 
 #[derive(Default)]
 struct Collected {
-    /// The changes by namespace. Those of objects without a namespace concern all namespaces, and are under the empty
-    /// name.
+    /// The changes by namespace. Those of objects without a namespace concern all, and are under the empty name.
     namespaces: BTreeMap<String, Changed>,
     /// The namespaces whose changes are being handled. Further changes of these namespaces wait until then.
     taken: BTreeSet<String>,
-    /// Whether an address may have become free.
     freed: bool,
 }
 
-/// What has changed in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Changed {
     /// The Services that have changed themselves, or whose endpoints have.
@@ -46,7 +43,6 @@ struct Changed {
     pods: BTreeSet<LabelHashes>,
     /// The Nodes whose labels have changed. They concern the Services that select Pods on them.
     nodes: BTreeSet<Arc<str>>,
-    /// Whether all Services are concerned.
     all: bool,
 }
 
@@ -109,18 +105,15 @@ impl Changes {
         self.0.1.notified().await;
     }
 
-    /// Forgets all changes, also those that are being handled.
     pub fn clear(&self) {
         *self.lock() = Collected::default();
     }
 
-    /// Whether an address may have become free since the last call.
     pub fn take_freed(&self) -> bool {
         std::mem::take(&mut self.lock().freed)
     }
 
-    /// Takes the changes of each namespace of which none are being handled. Each search needs a call of [`Self::done`]
-    /// at its end.
+    /// Takes the changes of each namespace of which none are being handled. Each search ends with [`Self::done`].
     pub fn take(&self, snapshot: &RwLock<Snapshot>) -> Vec<Search> {
         let of_cluster = self.lock().namespaces.remove("");
         if let Some(of_cluster) = of_cluster {
@@ -143,7 +136,6 @@ impl Changes {
         free.map(|(namespace, changed)| Search { namespace, changed, after: String::new() }).collect()
     }
 
-    /// Notes that the changes of a namespace have been handled.
     pub fn done(&self, namespace: &str) {
         let mut collected = self.lock();
         collected.taken.remove(namespace);
@@ -153,7 +145,6 @@ impl Changes {
     }
 }
 
-/// The search for the Services of a namespace that its changes concern.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Search {
     namespace: String,
@@ -162,16 +153,10 @@ pub struct Search {
     after: String,
 }
 
-/// What a step of a search has found.
-pub struct Found {
-    pub namespace: String,
-    pub services: Vec<ServiceKey>,
-    /// The rest of the search; `None` at its end.
-    pub rest: Option<Search>,
-}
+/// The namespace, the Services that a step has found, and the rest of the search; `None` at its end.
+pub type Found = (String, Vec<ServiceKey>, Option<Search>);
 
 impl Search {
-    /// The namespace, if all its Services are concerned.
     pub fn whole_namespace(&self) -> Option<&str> {
         self.changed.all.then_some(&self.namespace)
     }
@@ -184,7 +169,7 @@ impl Search {
             tracing::error!(namespace, %error, "the Services that a change concerns are not known");
             (Vec::new(), None)
         });
-        Found { namespace, services, rest }
+        (namespace, services, rest)
     }
 
     fn step(mut self, snapshot: &Snapshot) -> (Vec<ServiceKey>, Option<Self>) {
@@ -234,7 +219,6 @@ fn frees_an_address(change: &Change<'_>) -> bool {
     !of(change.before).is_subset(&of(change.after))
 }
 
-/// Whether the Node existed before the change and still exists, with the same labels.
 fn has_same_labels(change: &Change<'_>) -> bool {
     matches!(
         (change.before, change.after),

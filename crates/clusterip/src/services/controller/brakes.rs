@@ -1,6 +1,6 @@
 //! The brakes of the controller: limits on how many Services it moves at once, and how often.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
@@ -8,29 +8,28 @@ use clusterip_core::service_key::ServiceKey;
 use crate::services::misplaced::AskedBy;
 
 /// The most Services that are moved within a minute.
-pub const MAX_MOVES_PER_MINUTE: usize = 200;
-/// The most Services of one namespace that are moved within a minute: half of [`MAX_MOVES_PER_MINUTE`].
-pub const MAX_NAMESPACE_MOVES_PER_MINUTE: usize = 100;
-/// How many Services of a namespace may move within a minute even if other namespaces have used up
-/// [`MAX_MOVES_PER_MINUTE`].
-pub const MIN_MOVES_PER_NAMESPACE: usize = 10;
-/// How long a Service stays where it is after a move.
-pub const COOLDOWN: Duration = Duration::from_secs(60);
+const MAX_MOVES_PER_MINUTE: usize = 200;
+/// The most Services of one namespace that are moved within a minute.
+const MAX_NAMESPACE_MOVES_PER_MINUTE: usize = MAX_MOVES_PER_MINUTE / 2;
+/// How many Services of a namespace may move within a minute even if others have used up [`MAX_MOVES_PER_MINUTE`].
+const MIN_MOVES_PER_NAMESPACE: usize = 10;
 /// How many Services of a namespace new settings may move without the consent of an administrator. More may move without
 /// consent if they are at most [`MAX_PERCENT_WITHOUT_CONSENT`] percent of all that are managed.
 const MAX_MOVES_WITHOUT_CONSENT: usize = 20;
-/// See [`MAX_MOVES_WITHOUT_CONSENT`].
 const MAX_PERCENT_WITHOUT_CONSENT: usize = 10;
 
+/// Also how long a Service stays where it is after a move.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The brake that stops a move for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brake {
-    /// The Service was moved less than a minute ago.
-    Cooldown { until: Instant },
+    Cooldown {
+        until: Instant,
+    },
     /// The most Services allowed were moved within the last minute.
-    Rate { until: Instant },
+    Rate {
+        until: Instant,
+    },
     /// The settings are new, and an administrator must confirm the moves.
     Settings(Why),
 }
@@ -49,19 +48,10 @@ pub enum Why {
 /// The Services that new settings would move, each with whether it must wait whatever the number is.
 pub type WouldMove = BTreeMap<ServiceKey, bool>;
 
-#[derive(Clone, Copy)]
-struct LastMove {
-    at: Instant,
-    /// The move before, to which [`Brakes::take_back`] returns.
-    before: Option<Instant>,
-}
-
 #[derive(Default)]
 pub struct Brakes {
-    /// The start and the namespace of each recent move, oldest first.
-    recent: VecDeque<(Instant, String)>,
-    /// The last move of each Service in its cooldown.
-    moved: HashMap<ServiceKey, LastMove>,
+    /// The start of each move of the last minute, and its Service, oldest first.
+    recent: VecDeque<(Instant, ServiceKey)>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
     pub waiting: BTreeMap<ServiceKey, Why>,
     /// Whether it is not known yet of any namespace which Services new settings would move.
@@ -77,12 +67,6 @@ impl Brakes {
         self.is_all_undecided = true;
     }
 
-    /// Notes that the Services of these namespaces still have to be examined, after [`Self::settings_changed`].
-    pub fn examine_further(&mut self, namespaces: BTreeSet<String>) {
-        (self.is_all_undecided, self.undecided) = (false, namespaces);
-    }
-
-    /// Whether it is not known yet which Services new settings would move.
     pub fn is_undecided(&self) -> bool {
         self.is_all_undecided || !self.undecided.is_empty()
     }
@@ -96,15 +80,14 @@ impl Brakes {
     /// administrator may skip every brake. All moves count.
     pub fn take(&mut self, id: &ServiceKey, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
-        self.moved.retain(|_, last| now.saturating_duration_since(last.at) < COOLDOWN);
         if asked_by != AskedBy::Administrator {
             if let Some(why) = self.waiting.get(id) {
                 return Err(Brake::Settings(*why));
             }
-            if let Some(last) = self.moved.get(id).filter(|_| asked_by == AskedBy::Controller) {
-                return Err(Brake::Cooldown { until: last.at + COOLDOWN });
+            if let Some(last) = self.last_of(id).filter(|_| asked_by == AskedBy::Controller) {
+                return Err(Brake::Cooldown { until: self.recent[last].0 + MINUTE });
             }
-            let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
+            let own = self.recent.iter().filter(|(_, moved)| moved.namespace == id.namespace);
             let of_namespace = own.clone().count();
             let all_is_used = self.recent.len() >= MAX_MOVES_PER_MINUTE && of_namespace >= MIN_MOVES_PER_NAMESPACE;
             let first = if of_namespace >= MAX_NAMESPACE_MOVES_PER_MINUTE {
@@ -116,31 +99,29 @@ impl Brakes {
                 return Err(Brake::Rate { until: *first + MINUTE });
             }
         }
-        self.recent.push_back((now, id.namespace.clone()));
-        let before = self.moved.get(id).map(|last| last.at);
-        self.moved.insert(id.clone(), LastMove { at: now, before });
+        self.recent.push_back((now, id.clone()));
         Ok(())
+    }
+
+    /// Where the last move of a Service is in `recent`.
+    fn last_of(&self, id: &ServiceKey) -> Option<usize> {
+        self.recent.iter().rposition(|(_, moved)| moved == id)
     }
 
     /// Takes back the last [`Self::take`] of a Service whose move did not begin. The cooldown of the move before stays.
     pub fn take_back(&mut self, id: &ServiceKey) {
-        let Some(taken) = self.moved.remove(id) else { return };
-        if let Some(at) = taken.before {
-            self.moved.insert(id.clone(), LastMove { at, before: None });
-        }
-        let last = self.recent.iter().rposition(|(at, namespace)| (*at, namespace) == (taken.at, &id.namespace));
-        if let Some(last) = last {
+        if let Some(last) = self.last_of(id) {
             self.recent.remove(last);
         }
     }
 
-    /// Notes that new settings are in force, which would move these of `managed` Services. Returns how many of them
-    /// must wait.
+    /// Notes that new settings are in force, which would move these of `managed` Services. Those of the namespaces
+    /// `undecided` still have to be examined. Returns how many of them must wait.
     ///
     /// A namespace with too many Services that would move waits alone. If the Services of the other namespaces, without
     /// the largest of these, are too many together, the Services of all namespaces wait. So a tenant who may write in
     /// one namespace can't make others wait.
-    pub fn settings_changed(&mut self, would_move: WouldMove, managed: usize) -> usize {
+    pub fn settings_changed(&mut self, would_move: WouldMove, managed: usize, undecided: BTreeSet<String>) -> usize {
         let too_many =
             |count: usize| count > MAX_MOVES_WITHOUT_CONSENT && count * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;
         let mut of_namespaces: BTreeMap<String, usize> = BTreeMap::new();
@@ -159,11 +140,10 @@ impl Brakes {
             }
         };
         self.waiting = would_move.into_iter().filter_map(why).collect();
-        (self.is_all_undecided, self.undecided) = (false, BTreeSet::new());
+        (self.is_all_undecided, self.undecided) = (false, undecided);
         self.waiting.len()
     }
 
-    /// Stops the wait of a Service that is in place or gone.
     pub fn stop_waiting(&mut self, id: &ServiceKey) {
         self.waiting.remove(id);
     }
@@ -183,11 +163,11 @@ mod tests {
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
         assert_eq!(brakes.take(&id(1), Controller, begin), Ok(()));
         let later = begin + Duration::from_secs(59);
-        assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + COOLDOWN }));
+        assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + MINUTE }));
         assert_eq!(brakes.take(&id(2), Controller, later), Ok(()), "another one");
         assert_eq!(brakes.take(&id(1), Author, later), Ok(()), "its author asks for it");
-        assert_eq!(brakes.take(&id(1), Controller, begin + COOLDOWN), Err(Brake::Cooldown { until: later + COOLDOWN }));
-        assert_eq!(brakes.take(&id(2), Controller, later + COOLDOWN), Ok(()));
+        assert_eq!(brakes.take(&id(1), Controller, begin + MINUTE), Err(Brake::Cooldown { until: later + MINUTE }));
+        assert_eq!(brakes.take(&id(2), Controller, later + MINUTE), Ok(()));
     }
 
     #[test]
@@ -213,8 +193,8 @@ mod tests {
         let later = begin + Duration::from_secs(30);
         assert_eq!(brakes.take(&id(1), Author, later), Ok(()));
         brakes.take_back(&id(1));
-        assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + COOLDOWN }));
-        assert_eq!(brakes.take(&id(1), Controller, begin + COOLDOWN), Ok(()));
+        assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + MINUTE }));
+        assert_eq!(brakes.take(&id(1), Controller, begin + MINUTE), Ok(()));
     }
 
     #[test]
@@ -309,7 +289,7 @@ mod tests {
             let all = would_move.iter().flat_map(|(namespace, count)| some(namespace, *count)).collect();
             let waits = |(namespace, _): &&(&str, usize)| waiting.iter().any(|(waiting, _)| waiting == namespace);
             let expected: usize = would_move.iter().filter(waits).map(|(_, count)| count).sum();
-            assert_eq!(brakes.settings_changed(all, managed), expected, "{name}");
+            assert_eq!(brakes.settings_changed(all, managed, BTreeSet::new()), expected, "{name}");
             for (namespace, count) in would_move {
                 let why = waiting.iter().find(|(waiting, _)| waiting == namespace);
                 let expected = why.map_or(Ok(()), |(_, why)| Err(Brake::Settings(*why)));
@@ -318,7 +298,7 @@ mod tests {
             }
         }
         let mut brakes = Brakes::default();
-        brakes.settings_changed(some("shop", 30), 30);
+        brakes.settings_changed(some("shop", 30), 30, BTreeSet::new());
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.stop_waiting(&id(3));
         assert_eq!(brakes.waiting.len(), 29);
@@ -330,7 +310,7 @@ mod tests {
         let mut brakes = Brakes::default();
         let mut would_move = some("shop", 20);
         would_move.insert(id(100), true);
-        assert_eq!(brakes.settings_changed(would_move, 21), 1);
+        assert_eq!(brakes.settings_changed(would_move, 21, BTreeSet::new()), 1);
         assert_eq!(brakes.take(&id(100), AskedBy::Controller, Instant::now()), Err(Brake::Settings(Why::Ready)));
         assert_eq!(brakes.take(&id(3), AskedBy::Controller, Instant::now()), Ok(()));
         assert_eq!(brakes.waiting.len(), 1);
@@ -342,9 +322,9 @@ mod tests {
         assert!(!brakes.is_undecided());
         brakes.examine();
         assert!(brakes.is_undecided());
-        brakes.settings_changed(WouldMove::new(), 0);
+        brakes.settings_changed(WouldMove::new(), 0, BTreeSet::new());
         assert!(!brakes.is_undecided());
-        brakes.examine_further(BTreeSet::from(["mallory".to_owned()]));
+        brakes.settings_changed(WouldMove::new(), 0, BTreeSet::from(["mallory".to_owned()]));
         assert!(brakes.is_undecided());
         assert!(brakes.is_undecided_in("mallory") && !brakes.is_undecided_in("shop"));
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::background;
+use clusterip_cluster::backoff::pause_after;
 use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::lookups::snapshot::StoredService;
@@ -13,6 +14,8 @@ use clusterip_cluster::object::{service_path, text};
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::may_be_set_by_hand;
+use clusterip_moves::journal::SeamlessOptions;
+use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use http::Request;
 use kube::Client;
 use parking_lot::Mutex;
@@ -20,25 +23,21 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::watch;
 
-mod left_moves;
+pub(crate) mod moves;
 mod reports;
-mod retries;
-mod run_move;
 
-use self::left_moves::AfterLeft;
-use self::reports::ReportLimit;
-use self::retries::Failures;
+use self::moves::Movable;
 use super::brakes::Brakes;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
-use crate::services::misplaced::{self, Allowed, AskedBy, Handling, Inspection, Misplaced, NoTarget};
-use crate::services::mover::Mover;
+use crate::leader::event_recorder::EventContent;
+use crate::services::misplaced::{self, Allowed, AskedBy, Impact, Inspection, Misplaced, MoveRequest, NoTarget};
+use crate::services::mover::{MoveError, Mover};
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
-use clusterip_moves::journal::SeamlessOptions;
-use clusterip_moves::outcome::{Size, Unmoved};
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// How soon a Service is looked at again if it has changed since the stores saw it.
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
@@ -48,15 +47,12 @@ const WATCHED: Duration = Duration::from_secs(600);
 /// How long a Service that stayed because it answers must be without ready endpoints before it is moved. A Pod that is
 /// restarted is ready again before that, and its clients must not lose the address as well.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How often the controller tries to remove the annotation that asked for a move, while other clients change the
-/// Service.
+/// How often the removal of the annotation that asked for a move is tried while other clients change the Service.
 const ANSWER_TRIES: usize = 3;
 
-/// How soon a Service is looked at again if the replicas use different settings, or if a survey under new settings has
-/// not ended.
+/// How soon a Service is looked at again if the replicas disagree, or if a survey under new settings has not ended.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
 
-/// When a Service is to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// When something changes that affects the Service.
@@ -80,62 +76,51 @@ impl Next {
 /// The detail of a report that a Service stays because its address was set by hand.
 pub const BY_HAND: &str = "its address was set by hand, as `metadata.managedFields` shows";
 
-/// Whether a misplaced Service may be moved.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Movable {
-    /// The Service may be moved. Contains the Service as it was read.
-    Yes(Box<Value>),
-    /// The Service is not as the stores showed it.
-    Changed,
-    SetByHand,
-    /// The Service is larger than those that move now. Contains its size; `None` if it is too large to move.
-    Larger(Option<Size>),
-}
-
 pub struct Reconciler {
     pub evaluator: Evaluator,
-    client: Client,
+    pub(super) client: Client,
     pub mover: Mover,
-    /// The server's namespace.
-    namespace: String,
-    /// What administrators request.
+    /// The server's namespace, which is that of the Lease.
+    pub(super) namespace: String,
     pub requests: Requests,
     metrics: ServiceMetrics,
     pub allowed: Allowed,
-    /// The options of seamless moves; `None` for plain moves.
-    seamless: Option<SeamlessOptions>,
-    /// The settings that all replicas use; `None` if this is the only replica.
-    agreement: Option<watch::Receiver<Agreement>>,
+    /// The settings that all replicas use; `None` if this is the only replica. Nothing moves while replicas use different
+    /// ones: they would place Services that are created meanwhile by those.
+    pub agreement: Option<watch::Receiver<Agreement>>,
     pub brakes: Mutex<Brakes>,
-    found: Mutex<Found>,
+    known: Mutex<BTreeMap<ServiceKey, Known>>,
 }
 
-/// What is known of Services that are not in place.
+/// What is known of a Service that is not in place, or was not, since this process leads.
 #[derive(Default)]
-struct Found {
-    /// Why each misplaced Service stays, and the text of its last report.
-    misplaced: BTreeMap<ServiceKey, (StayReason, String)>,
-    /// The Services that no pool matches, with the pools that they lie in.
-    unmatched: BTreeMap<ServiceKey, Vec<String>>,
-    /// The failed moves of each Service.
-    failures: BTreeMap<ServiceKey, Failures>,
-    /// Since when the Services have no ready endpoints that stayed because of them.
-    silent: BTreeMap<ServiceKey, Instant>,
-    /// The Services that were too large to move when they were last read, also if they are in place now.
-    large: BTreeMap<ServiceKey, Large>,
-    reports: ReportLimit,
+struct Known {
+    /// Why the misplaced Service stays, and the text of its last report.
+    stays: Option<(StayReason, String)>,
+    /// The pools that it lies in, if no pool matches it.
+    unmatched: Vec<String>,
+    /// The number of consecutive failures to move it, or to remove the annotation that asks for the move.
+    failures: u32,
+    /// The move is not tried again before this time, whatever the author of the Service writes.
+    paused_until: Option<Instant>,
+    /// Since when it has no ready endpoints, if it stayed because of them.
+    silent_since: Option<Instant>,
+    /// The Service as the stores showed it when it was read and was too large to move, and when that was.
+    large: Option<(Weak<StoredService>, Instant)>,
+    /// Up to when its reports are paid.
+    reports_paid: Option<Instant>,
+    /// The Service with the annotation that was answered last, as the stores showed it.
+    answered: Weak<StoredService>,
 }
 
-/// A Service that was too large to move.
-struct Large {
-    /// The Service as the stores showed it.
-    record: Weak<StoredService>,
-    at: Instant,
+impl Known {
+    fn stays_because_of(&self, reason: StayReason) -> bool {
+        self.stays.as_ref().is_some_and(|(stays, _)| *stays == reason)
+    }
 }
 
 impl Reconciler {
-    /// A reconciler that decides with `evaluator`, and moves what `allowed` allows. It records moves in `namespace`,
-    /// the server's namespace.
+    /// A reconciler that moves what `allowed` allows, and records moves in `namespace`, the server's namespace.
     pub fn new(
         evaluator: Evaluator,
         client: Client,
@@ -151,23 +136,10 @@ impl Reconciler {
             client,
             metrics,
             allowed,
-            seamless: None,
             agreement: None,
             brakes: Mutex::default(),
-            found: Mutex::default(),
+            known: Mutex::default(),
         }
-    }
-
-    /// Makes the reconciler move nothing while other replicas use other settings: they would place Services that are
-    /// created meanwhile by those settings.
-    pub fn agreeing(self, agreement: watch::Receiver<Agreement>) -> Self {
-        Self { agreement: Some(agreement), ..self }
-    }
-
-    /// Makes the reconciler move Services with ready endpoints seamlessly, with these options.
-    pub fn seamless(self, options: Option<SeamlessOptions>) -> Self {
-        let allowed = Allowed { seamless: options.is_some(), ..self.allowed };
-        Self { seamless: options, allowed, ..self }
     }
 
     fn agrees(&self) -> bool {
@@ -178,53 +150,53 @@ impl Reconciler {
     /// How many Services that no pool matches have an address of each pool.
     pub fn unmatched(&self) -> BTreeMap<String, u64> {
         let mut count = BTreeMap::new();
-        for pool in self.found.lock().unmatched.values().flatten() {
+        for pool in self.known.lock().values().flat_map(|known| &known.unmatched) {
             *count.entry(pool.clone()).or_insert(0) += 1;
         }
         count
     }
 
-    /// The Services that belong to another pool.
     pub fn misplaced_services(&self) -> BTreeSet<ServiceKey> {
-        self.found.lock().misplaced.keys().cloned().collect()
+        self.which(|known| known.stays.is_some())
     }
 
     /// Forgets all findings. The next leader makes its own, and so does this process when it leads again.
     pub fn forget(&self) {
-        let mut found = self.found.lock();
-        *found = Found::default();
-        self.count(&found);
+        let mut known = self.known.lock();
+        known.clear();
+        self.count(&known);
     }
 
-    /// The Services that would move if their pool had a free address.
-    pub fn waiting_for_addresses(&self) -> Vec<ServiceKey> {
-        let found = self.found.lock();
-        let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == StayReason::PoolFull);
-        waiting.map(|(id, _)| id.clone()).collect()
+    pub fn waiting_for_addresses(&self) -> BTreeSet<ServiceKey> {
+        self.which(|known| known.stays_because_of(StayReason::PoolFull))
     }
 
     /// The Services that stay because of the control plane, although it is known now that it does not call them.
-    pub fn free_of_callers(&self) -> Vec<ServiceKey> {
+    pub fn free_of_callers(&self) -> BTreeSet<ServiceKey> {
         let callers = self.evaluator.stores().control_plane_services();
         if !callers.complete() {
-            return Vec::new();
+            return BTreeSet::new();
         }
-        let found = self.found.lock();
-        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == StayReason::ControlPlane);
-        kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
+        let mut free = self.which(|known| known.stays_because_of(StayReason::ControlPlane));
+        free.retain(|id| callers.known_callers(&id.namespace, &id.name).is_empty());
+        free
+    }
+
+    fn which(&self, is_one: impl Fn(&Known) -> bool) -> BTreeSet<ServiceKey> {
+        let known = self.known.lock();
+        known.iter().filter(|(_, known)| is_one(known)).map(|(id, _)| id.clone()).collect()
     }
 
     /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
     /// moves or reports it. A Service that is larger than `size` does not move.
     pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey, size: Size) -> Next {
         match self.finish_left(id, size).await {
-            AfterLeft::Reconcile => self.reconcile_stored(id, size).await,
-            AfterLeft::LookAgain(rest) => self.reconcile_stored(id, size).await.within(rest),
-            AfterLeft::TryAgain(next) => next,
+            Ok(None) => self.reconcile_stored(id, size).await,
+            Ok(Some(rest)) => self.reconcile_stored(id, size).await.within(rest),
+            Err(next) => next,
         }
     }
 
-    /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey, size: Size) -> Next {
         let Some(record) = self.evaluator.stores().stored_service(id) else {
             self.forget_service(id);
@@ -245,10 +217,14 @@ impl Reconciler {
                 if let Some(rest) = self.remaining_pause(id).filter(|_| Move::of(&service) == Some(Move::Now)) {
                     return Next::After(rest);
                 }
-                self.answer_requester(id, &service, "not moved: with the server's settings, it is in its pool").await;
+                if self.requests.considered(id).is_some() {
+                    let uid = text(&service, &["metadata", "uid"]);
+                    let note = "not moved: with the server's settings, it is in its pool".to_owned();
+                    self.publish_event(id, EventContent { uid, warning: false, reason: "AddressNotMoved", note }).await;
+                }
                 let next = self.remove_request_and_annotation(id, &service).await;
                 if next == Next::Change {
-                    self.found.lock().failures.remove(id);
+                    self.forget_failures(id);
                 }
                 next
             }
@@ -278,7 +254,7 @@ impl Reconciler {
     async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> anyhow::Result<Inspection> {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
-        let inspect = move || misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref());
+        let inspect = move || misplaced::inspect(&this.evaluator, &service, &this.allowed, request.as_ref());
         Ok(background::run(&id.namespace, inspect).await??)
     }
 
@@ -289,10 +265,7 @@ impl Reconciler {
         misplaced: Misplaced,
         size: Size,
     ) -> Next {
-        match misplaced.pool {
-            Some(_) => self.found.lock().unmatched.remove(id),
-            None => self.found.lock().unmatched.insert(id.clone(), misplaced.lies_in.clone()),
-        };
+        self.known.lock().entry(id.clone()).or_default().unmatched.clone_from(&misplaced.unmatched);
         if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
             return Next::After(rest);
         }
@@ -300,10 +273,10 @@ impl Reconciler {
             return Next::After(rest);
         }
         // An address set by hand is reported before any other reason, because only a change of the Service ends it.
-        let stays = match &misplaced.handling {
+        let stays = match &misplaced.stays {
             _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
-            Handling::Report { reason, detail } => Some((*reason, detail.clone())),
-            Handling::Move => self.is_known_as_large(id, record).then(too_large),
+            Some(stays) => Some(stays.clone()),
+            None => self.is_known_as_large(id, record).then(too_large),
         };
         if let Some((reason, detail)) = stays {
             // The stores may still show the annotation of the author after it has been answered and removed.
@@ -331,8 +304,8 @@ impl Reconciler {
                     }
                     // The stores do not know how large the Service is.
                     Ok(Movable::Larger(None)) => {
-                        let large = Large { record: Arc::downgrade(record), at: Instant::now() };
-                        self.found.lock().large.insert(id.clone(), large);
+                        let large = Some((Arc::downgrade(record), Instant::now()));
+                        self.known.lock().entry(id.clone()).or_default().large = large;
                         let (reason, detail) = too_large();
                         self.report_stay(id, service, &misplaced, reason, &detail).await
                     }
@@ -358,11 +331,10 @@ impl Reconciler {
                 };
             }
         };
-        self.remember(id, StayReason::Moving, &misplaced.why());
+        self.remember(id, StayReason::Moving, &misplaced.why);
         let request = self.requests.consider(id, &misplaced.uid);
-        let seamless = requests::seamless_options(request, self.seamless.as_ref());
-        let order = (to, evaluation, seamless);
-        let ended = self.carry_out(*live, &misplaced, order, size).await;
+        let order = (to, evaluation, seamless_options(request, self.allowed.seamless.as_ref()));
+        let ended = self.carry_out(id, *live, &misplaced, order, size).await;
         let next = self.next_after(id, &ended, size);
         if next == Next::AsLarge {
             return next;
@@ -426,6 +398,100 @@ impl Reconciler {
             Err(error) => Err(error),
         }
     }
+
+    /// When to look at a Service again after its move ended like this.
+    fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>, size: Size) -> Next {
+        match ended {
+            _ if outgrows(ended, size) => {
+                self.brakes.lock().take_back(id);
+                Next::AsLarge
+            }
+            // The preparation itself has changed the Service, so a change is no reason to try again.
+            Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
+            // The Service is still misplaced. The next look finds in the stores why it stays.
+            Ok(Outcome::Unmoved(Unmoved::Reachable)) => Next::After(STALE),
+            Ok(Outcome::Unmoved(Unmoved::NoTarget { .. } | Unmoved::TooLarge)) => Next::After(UNFINISHED),
+            Ok(outcome) => {
+                self.clear_findings(id);
+                self.forget_failures(id);
+                match outcome {
+                    Outcome::Moved { .. } | Outcome::Unmoved(_) => Next::Change,
+                    _ => Next::After(REPORTED),
+                }
+            }
+            Err(MoveError::Untouched(_)) => {
+                self.after_failure(id);
+                Next::After(REPORTED)
+            }
+            // The Service may have no address now, so the move is tried again until it ends, at growing intervals.
+            Err(error) => {
+                // The API server did not answer, so this does not count as a move of the Service.
+                if matches!(error, MoveError::Unfinished(_)) {
+                    self.brakes.lock().take_back(id);
+                }
+                self.after_failure(id)
+            }
+        }
+    }
+
+    /// Counts a failed move, or a failed removal of the annotation that asks for it, and tells when to look again.
+    fn after_failure(&self, id: &ServiceKey) -> Next {
+        let mut known = self.known.lock();
+        let known = known.entry(id.clone()).or_default();
+        known.failures = known.failures.saturating_add(1);
+        let pause = pause_after(known.failures, UNFINISHED, MAX_PAUSE);
+        known.paused_until = Some(Instant::now() + pause);
+        Next::After(pause)
+    }
+
+    fn forget_failures(&self, id: &ServiceKey) {
+        if let Some(known) = self.known.lock().get_mut(id) {
+            (known.failures, known.paused_until) = (0, None);
+        }
+    }
+
+    /// How long to wait until a Service has been without ready endpoints for [`SILENCE`]; `None` if it may move now.
+    fn remaining_silence(&self, id: &ServiceKey, misplaced: &Misplaced) -> Option<Duration> {
+        let mut known = self.known.lock();
+        let known = known.get_mut(id)?;
+        let is_silent = misplaced.impact == Impact::Unnoticed && misplaced.asked_by == AskedBy::Controller;
+        if !known.stays_because_of(StayReason::ReadyEndpoints) || !is_silent {
+            known.silent_since = None;
+            return None;
+        }
+        let since = *known.silent_since.get_or_insert_with(Instant::now);
+        Some(SILENCE.saturating_sub(since.elapsed())).filter(|rest| !rest.is_zero())
+    }
+
+    /// Whether a Service is known not to be able to move now: it is too large, or its move has just failed.
+    pub fn is_stuck(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
+        self.remaining_pause(id).is_some() || self.is_known_as_large(id, record)
+    }
+
+    /// Whether a Service is too large to move, was read less than [`REPORTED`] ago, and has not changed since. A change
+    /// of a field that the stores do not keep shows only after that time.
+    fn is_known_as_large(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
+        let known = self.known.lock();
+        let large = known.get(id).and_then(|known| known.large.as_ref());
+        large.is_some_and(|(large, at)| at.elapsed() < REPORTED && large.as_ptr() == Arc::as_ptr(record))
+    }
+
+    /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.
+    fn remaining_pause(&self, id: &ServiceKey) -> Option<Duration> {
+        let until = self.known.lock().get(id)?.paused_until?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
+    }
+}
+
+/// Whether a move found its Service, or its record, larger than `size`, and goes on in a place for large Services.
+fn outgrows(ended: &Result<Outcome, MoveError>, size: Size) -> bool {
+    matches!(ended, Ok(Outcome::Unmoved(Unmoved::TooLarge)) | Err(MoveError::TooLarge(_))) && size < Size::Large
+}
+
+/// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
+/// method. Without a request, the options of the server decide.
+fn seamless_options(request: Option<MoveRequest>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
+    request.map_or_else(|| server.cloned(), |request| request.seamless)
 }
 
 fn too_large() -> (StayReason, String) {
@@ -457,6 +523,38 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn method_of_a_requested_move_is_that_of_the_request() {
+        let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
+        let request = |seamless: Option<SeamlessOptions>| MoveRequest {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: "uid-1".to_owned(),
+            control_plane: false,
+            seamless,
+        };
+        struct Case {
+            name: &'static str,
+            request: Option<MoveRequest>,
+            server: Option<SeamlessOptions>,
+            expected: Option<SeamlessOptions>,
+        }
+        let case = |name, request, server, expected| Case { name, request, server, expected };
+        let cases = [
+            case("no request, a plain server", None, None, None),
+            case("no request, a seamless server", None, Some(options(1)), Some(options(1))),
+            case("a plain move, a seamless server", Some(request(None)), Some(options(1)), None),
+            case("a seamless move, a plain server", Some(request(Some(options(2)))), None, Some(options(2))),
+            case("both seamless", Some(request(Some(options(2)))), Some(options(1)), Some(options(2))),
+        ];
+        for Case { name, request, server, expected } in cases {
+            // The request as the server reads it.
+            let stored = serde_json::to_value(&request).unwrap();
+            let read: Option<MoveRequest> = serde_json::from_value(stored).unwrap();
+            assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
+        }
+    }
 
     #[test]
     fn annotation_that_asks_for_a_move_is_removed_alone() {

@@ -25,15 +25,14 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::services::service_metrics::ServiceMetrics;
 
-/// The value of the label of these Leases.
 pub const REPLICA: &str = "replica";
 const LEASE_DURATION: Duration = Duration::from_secs(20);
 const RENEWAL: Duration = Duration::from_secs(5);
@@ -62,7 +61,6 @@ impl Agreement {
     }
 }
 
-/// The Lease of another replica.
 #[derive(Clone, Debug, PartialEq)]
 struct Other {
     version: Version,
@@ -88,33 +86,22 @@ fn is_alive(other: &Observed<Other>, now: Instant) -> bool {
     !other.is_unchanged_for(other.value.duration, now)
 }
 
-/// What is known of the other replicas.
 #[derive(Default)]
 struct Others {
     listed: bool,
     by_name: HashMap<String, Observed<Other>>,
-    /// The replicas of the list that is under way.
-    listing: HashMap<String, Observed<Other>>,
 }
 
 impl Others {
-    /// Reads a Lease. If it is unchanged, its age still counts from when it was seen first.
-    fn observe(&self, lease: &Lease, now: Instant) -> Observed<Other> {
-        Observed::next(self.by_name.get(&lease.name_any()).cloned(), Other::of(lease), now)
-    }
-
-    fn apply(&mut self, event: Event<Lease>, me: &str, now: Instant) {
-        match event {
-            Event::Init => self.listing.clear(),
-            Event::InitApply(lease) | Event::Apply(lease) if lease.name_any() == me => {}
-            Event::InitApply(lease) => drop(self.listing.insert(lease.name_any(), self.observe(&lease, now))),
-            Event::InitDone => {
-                self.by_name = std::mem::take(&mut self.listing);
-                self.listed = true;
-            }
-            Event::Apply(lease) => drop(self.by_name.insert(lease.name_any(), self.observe(&lease, now))),
-            Event::Delete(lease) => drop(self.by_name.remove(&lease.name_any())),
-        }
+    /// Takes the Leases that exist now. The age of one that is unchanged still counts from when it was seen first.
+    fn update(&mut self, leases: &[Arc<Lease>], me: &str, now: Instant) {
+        let mut before = std::mem::take(&mut self.by_name);
+        let others = leases.iter().map(|lease| (lease.name_any(), lease)).filter(|(name, _)| name != me);
+        let observe = |(name, lease): (String, &Arc<Lease>)| {
+            let observed = Observed::next(before.remove(&name), Other::of(lease), now);
+            (name, observed)
+        };
+        (self.by_name, self.listed) = (others.map(observe).collect(), true);
     }
 
     fn agreement(&self, hash: &str, now: Instant) -> Agreement {
@@ -184,7 +171,8 @@ impl Replicas {
     pub async fn run(mut self, leads: impl Fn() -> bool, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={REPLICA}"));
-        let mut events = pin!(watcher(self.leases.clone(), config).default_backoff());
+        let (leases, writer) = reflector::store::<Lease>();
+        let mut events = pin!(reflector(writer, watcher(self.leases.clone(), config).default_backoff()));
         let mut renewal = interval(RENEWAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = interval(CHECK_INTERVAL);
@@ -205,7 +193,9 @@ impl Replicas {
                     }
                 }
                 Some(event) = events.next() => match event {
-                    Ok(event) => self.others.apply(event, &self.name, Instant::now()),
+                    // The store has the new list at its end.
+                    Ok(Event::Init | Event::InitApply(_)) => {}
+                    Ok(_) => self.others.update(&leases.state(), &self.name, Instant::now()),
                     Err(error) => {
                         tracing::warn!(error = error_chain(&error), "watching the replicas failed, trying again");
                     }

@@ -4,44 +4,41 @@
 //! others. A request can, because it is written where the server keeps its records, and where tenants can't write.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use clusterip_cluster::api_error::error_chain;
+use clusterip_cluster::api_error::{error_chain, error_message};
+use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_moves::journal::SeamlessOptions;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, Error as KubeError, Resource as _};
+use kube::{Api, Client, Error as KubeError, Resource as _};
 use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
 
+use crate::leader::event_recorder::CONTROLLER;
 pub use crate::services::misplaced::MoveRequest;
 use crate::services::own_revisions::{self, api};
 
-/// The value of [`MOVE_OBJECT_LABEL`] on a request.
 const REQUEST: &str = "request";
 
-/// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
-/// method. Without a request, the options of the server decide.
-pub(crate) fn seamless_options(
-    request: Option<MoveRequest>,
-    server: Option<&SeamlessOptions>,
-) -> Option<SeamlessOptions> {
-    match request {
-        Some(request) => request.seamless,
-        None => server.cloned(),
-    }
-}
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The same for a seamless move, which takes some 10 s and waits for those before it.
+const MAX_WAIT_SEAMLESS: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 fn name(uid: &str) -> String {
     format!("clusterip-move-request-{uid}")
 }
 
-/// Requests a move from the server in `namespace`. A request that exists already is replaced. Returns the UID of the
-/// request.
+/// Requests a move from the server in `namespace`, instead of an earlier request. Returns the UID of the request.
 pub async fn ask(client: &Client, namespace: &str, request: &MoveRequest) -> Result<String, KubeError> {
     let object = own_revisions::object(&name(&request.uid), REQUEST, request);
     let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
@@ -56,7 +53,6 @@ pub async fn ask(client: &Client, namespace: &str, request: &MoveRequest) -> Res
     Ok(created.metadata.uid.unwrap_or_default())
 }
 
-/// Whether the server has not dealt with a request yet.
 pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool, KubeError> {
     api(client, namespace).get_metadata_opt(&name(uid)).await.map(|found| found.is_some())
 }
@@ -66,11 +62,69 @@ pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(),
     own_revisions::delete(&api(client, namespace), &name(uid)).await
 }
 
+/// Asks the server in `server_namespace` to move a Service away from the addresses `from`, and waits until it has
+/// done so. Returns the addresses that the Service has then, or why the server has not moved it. The server also
+/// finishes a move that has begun already.
+pub async fn hand_over(
+    client: &Client,
+    server_namespace: &str,
+    request: &MoveRequest,
+    from: &[IpAddr],
+) -> Result<Vec<IpAddr>, String> {
+    let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
+    let request_uid = ask(client, server_namespace, request).await.map_err(|error| {
+        format!(
+            "the server in namespace {server_namespace} can't be asked: {}; it takes requests as ControllerRevisions of \
+             that namespace (verbs create, get, delete)",
+            error_message(&error)
+        )
+    })?;
+    let failed = |error: kube::Error| error_message(&error);
+    let max_wait = if request.seamless.is_some() { MAX_WAIT_SEAMLESS } else { MAX_WAIT };
+    let deadline = Instant::now() + max_wait;
+    while is_open(client, server_namespace, &request.uid).await.map_err(failed)? {
+        if Instant::now() > deadline {
+            // The server must not carry out the request later, when no command waits for it any more.
+            let _ = withdraw(client, server_namespace, &request.uid).await;
+            return Err(format!(
+                "the server did not deal with the request within {} s: read its log, and run the command again",
+                max_wait.as_secs()
+            ));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let Some(service) = services.get_opt(name).await.map_err(failed)? else {
+        return Err("it is gone".to_owned());
+    };
+    let now = addresses(&json!({"spec": service.spec}));
+    if now == from {
+        let told = answer(client, namespace, name, &request_uid).await;
+        return Err(told.unwrap_or_else(|| "the server gave no reason; see its log".to_owned()));
+    }
+    Ok(now)
+}
+
+/// The note of the latest Event about a Service that answers this request.
+async fn answer(client: &Client, namespace: &str, name: &str, request_uid: &str) -> Option<String> {
+    let about = format!("regarding.kind=Service,regarding.name={name},reportingController={CONTROLLER}");
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let found = events.list(&ListParams::default().fields(&about)).await.ok()?.items;
+    latest_answer(found, request_uid)
+}
+
+fn latest_answer(events: Vec<Event>, request_uid: &str) -> Option<String> {
+    let answers = |event: &Event| {
+        let related = event.related.as_ref().and_then(|related| related.uid.as_deref());
+        related == Some(request_uid)
+    };
+    events.into_iter().filter(answers).max_by_key(|event| event.event_time.as_ref().map(|time| time.0))?.note
+}
+
 /// The open requests, as a server follows them. Cheap to clone: all clones share the requests.
 #[derive(Clone, Default)]
 pub(crate) struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
 
-/// A request that has no answer yet.
 struct Open {
     request: MoveRequest,
     /// The object of the request. The Events that answer the request refer to it.
@@ -110,23 +164,17 @@ impl Requests {
         let watched = watcher(api(client, namespace), requests).default_backoff();
         let this = self.clone();
         watched.filter_map(move |event| {
-            let id = match event {
-                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => this.note(object),
+            let mut noted = None;
+            match event {
+                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => noted = this.note(object),
                 Ok(watcher::Event::Delete(object)) => {
                     this.0.lock().retain(|_, open| object.metadata.name.as_ref() != Some(&name(&open.request.uid)));
-                    None
                 }
-                Ok(watcher::Event::Init) => {
-                    this.0.lock().clear();
-                    None
-                }
-                Ok(watcher::Event::InitDone) => None,
-                Err(error) => {
-                    tracing::debug!(error = error_chain(&error), "requests for moves can't be watched");
-                    None
-                }
-            };
-            future::ready(id)
+                Ok(watcher::Event::Init) => this.0.lock().clear(),
+                Ok(watcher::Event::InitDone) => {}
+                Err(error) => tracing::debug!(error = error_chain(&error), "requests for moves can't be watched"),
+            }
+            future::ready(noted)
         })
     }
 
@@ -144,41 +192,11 @@ impl Requests {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+    use k8s_openapi::jiff::Timestamp;
 
     use super::*;
-
-    #[test]
-    fn method_of_a_requested_move_is_that_of_the_request() {
-        let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
-        let request = |seamless: Option<SeamlessOptions>| MoveRequest {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-            uid: "uid-1".to_owned(),
-            control_plane: false,
-            seamless,
-        };
-        struct Case {
-            name: &'static str,
-            request: Option<MoveRequest>,
-            server: Option<SeamlessOptions>,
-            expected: Option<SeamlessOptions>,
-        }
-        let case = |name, request, server, expected| Case { name, request, server, expected };
-        let cases = [
-            case("no request, a plain server", None, None, None),
-            case("no request, a seamless server", None, Some(options(1)), Some(options(1))),
-            case("a plain move, a seamless server", Some(request(None)), Some(options(1)), None),
-            case("a seamless move, a plain server", Some(request(Some(options(2)))), None, Some(options(2))),
-            case("both seamless", Some(request(Some(options(2)))), Some(options(1)), Some(options(2))),
-        ];
-        for Case { name, request, server, expected } in cases {
-            // The request as the server reads it.
-            let stored = serde_json::to_value(&request).unwrap();
-            let read: Option<MoveRequest> = serde_json::from_value(stored).unwrap();
-            assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
-        }
-    }
 
     #[test]
     fn request_that_arrives_during_a_look_is_left_for_the_next_look() {
@@ -202,5 +220,20 @@ mod tests {
         arrives(true);
         assert!(requests.forget(&id).is_none(), "the second one was not considered");
         assert!(requests.consider(&id, "uid-1").unwrap().control_plane);
+    }
+
+    #[test]
+    fn only_events_that_refer_to_the_request_answer_it() {
+        let event = |note: &str, second: i64, related: Option<&str>| Event {
+            note: Some(note.to_owned()),
+            event_time: Timestamp::from_second(second).ok().map(MicroTime),
+            related: related.map(|uid| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() }),
+            ..Event::default()
+        };
+        let old = || event("of an earlier move", 9, None);
+        let other = || event("of an earlier request", 8, Some("uid-1"));
+        let (first, second) = (event("first", 3, Some("uid-2")), event("second", 4, Some("uid-2")));
+        assert_eq!(latest_answer(vec![old(), other()], "uid-2"), None);
+        assert_eq!(latest_answer(vec![second, old(), first, other()], "uid-2").as_deref(), Some("second"));
     }
 }

@@ -11,11 +11,9 @@ use clusterip_moves::outcome::Size;
 
 /// How many Services are looked at or moved at once.
 const MAX_RUNNING: usize = 64;
-/// How many Services of one namespace are looked at or moved at once.
 const MAX_RUNNING_PER_NAMESPACE: usize = 16;
 /// How many large Services are looked at or moved at once, besides the others.
 const MAX_LARGE: usize = 2;
-/// How many large Services of one namespace are looked at or moved at once.
 const MAX_LARGE_PER_NAMESPACE: usize = 1;
 
 /// The Services that wait for a place, and those that have one. A Service has at most one place at a time.
@@ -56,8 +54,7 @@ impl ServiceQueue {
         }
     }
 
-    /// Takes the next Service, with the size up to which it may move now. Returns `None` if no place is free, or if no
-    /// waiting Service may take one.
+    /// Takes the next Service, with the size up to which it may move; `None` if no waiting Service may take a place.
     pub fn take(&mut self) -> Option<(ServiceKey, Size)> {
         let take = |size| Some((self.places(size).take(Instant::now())?.1, size));
         let (id, size) = [Size::Large, Size::Usual].into_iter().find_map(take)?;
@@ -74,7 +71,6 @@ impl ServiceQueue {
         again
     }
 
-    /// The Services that are at work.
     pub fn running(&self) -> impl Iterator<Item = &ServiceKey> {
         self.running.keys()
     }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::brakes::WouldMove;
 use super::reconcile::Reconciler;
 use crate::service_placement::{Skip, skip_reason};
-use crate::services::misplaced::{self, Handling, Impact, Inspection};
+use crate::services::misplaced::{self, Impact, Inspection};
 use crate::services::service_metrics::StayReason;
 
 /// How long Services are examined before other long work gets its turn.
@@ -40,16 +40,10 @@ pub struct Survey {
     pub rest: Vec<ServiceKey>,
     /// How many of these are managed.
     pub managed_rest: usize,
-    rounds: u32,
+    pub rounds: u32,
 }
 
 impl Survey {
-    /// A survey that has these Services to examine.
-    pub fn new(ids: Vec<ServiceKey>) -> Self {
-        Self { rest: ids, ..Self::default() }
-    }
-
-    /// The namespaces with Services that are not examined yet.
     pub fn unfinished(&self) -> BTreeSet<String> {
         self.rest.iter().map(|id| id.namespace.clone()).collect()
     }
@@ -108,7 +102,7 @@ impl Survey {
                 continue;
             }
             let is_managed = is_managed(&settings.settings, &service);
-            let inspection = misplaced::inspect(evaluator, &service, reconciler.allowed, None);
+            let inspection = misplaced::inspect(evaluator, &service, &reconciler.allowed, None);
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
             let waits = |impact| match impact {
                 Impact::Unnoticed => false,
@@ -140,11 +134,11 @@ impl Survey {
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
         self.managed += usize::from(is_managed);
         let Inspection::Misplaced(found) = inspection else { return };
-        let would_move = match &found.handling {
-            Handling::Move => true,
+        let would_move = match &found.stays {
+            None => true,
             // It might move as soon as an address is free, and would not have waited then.
-            Handling::Report { reason: StayReason::PoolFull, .. } => waits(found.impact),
-            Handling::Report { .. } => false,
+            Some((StayReason::PoolFull, _)) => waits(found.impact),
+            Some(_) => false,
         };
         // A Service whose address was set by hand never moves. If it counted, a tenant could make its whole namespace
         // wait with some of them.
@@ -154,7 +148,6 @@ impl Survey {
     }
 }
 
-/// How many of these Services are managed.
 fn managed(reconciler: &Reconciler, ids: &[ServiceKey]) -> usize {
     let evaluator = &reconciler.evaluator;
     let settings = evaluator.settings();

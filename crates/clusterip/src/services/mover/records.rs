@@ -4,7 +4,6 @@
 //! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
 //! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
 //! written, and a role that grants access to it grants nothing else in that namespace.
-//! [`UnfinishedMoves`] are the moves that other leaders left, and those of this process that have not ended.
 //! The record of a seamless move stays until its last temporary Service is deleted.
 //!
 //! # Guarantees
@@ -30,60 +29,45 @@ use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Client, Error as KubeError, ResourceExt as _};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use crate::services::own_revisions;
 
-/// The label of records, see [`own_revisions::object`].
 const RECORD: &str = "record";
 /// The beginning of the names of records. The UID of the Service follows.
 const PREFIX: &str = "clusterip-move-";
-
-/// A record can't be read or deleted.
-#[derive(Debug, Error)]
-#[error("{message}")]
-pub struct RecordError {
-    /// The full message.
-    pub message: String,
-    /// Whether the API server did not answer, or answered that the request may be tried again.
-    pub passing: bool,
-    /// Whether the record is larger than those that are read.
-    pub too_large: bool,
-}
 
 /// The records in one namespace. Cheap to clone.
 #[derive(Clone)]
 pub struct Records {
     client: Client,
-    api: Api<ControllerRevision>,
     pub(super) namespace: String,
-    /// The size of the Services whose records are read.
-    pub(super) size: Size,
 }
 
 impl Records {
-    /// The records in `namespace`, the server's namespace.
     pub(super) fn new(client: Client, namespace: &str) -> Self {
-        let api = Api::namespaced(client.clone(), namespace);
-        Self { client, api, namespace: namespace.to_owned(), size: Size::Large }
+        Self { client, namespace: namespace.to_owned() }
     }
 
-    /// The journal for the Service with this UID; `None` if no move of it is recorded.
-    pub async fn get(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
+    fn api(&self) -> Api<ControllerRevision> {
+        own_revisions::api(&self.client, &self.namespace)
+    }
+
+    /// The journal for the Service with this UID, if it is not larger than `size`; `None` if no move is recorded.
+    pub async fn get(&self, uid: &str, size: Size) -> Result<Option<Journal>, Refusal> {
         let path = format!("{}/{}", self.path(), name(uid));
         let request = Request::get(path).body(Vec::new()).map_err(KubeError::HttpError);
-        let read = async { request_at_most(&self.client, request?, self.size.most_read()).await };
+        let read = async { request_at_most(&self.client, request?, size.most_read()).await };
         match read.await.and_then(|text| serde_json::from_slice(&text).map_err(KubeError::SerdeError)) {
             Ok(found) => self.journal(found).map(Some),
             Err(KubeError::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(self.request(&error)),
+            Err(error) => Err(self.unread(&error)),
         }
     }
 
     /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
     /// are not read, because a Service may be large.
-    pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
-        let records = own_revisions::list(&self.api, RECORD).await.map_err(|error| self.request(&error))?;
+    pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, Refusal> {
+        let records = own_revisions::list(&self.api(), RECORD).await.map_err(|error| self.unread(&error))?;
         let service = |record: &PartialObjectMeta<ControllerRevision>| {
             let (namespace, name) = service_of(record.annotations().get(SERVICE_ANNOTATION)?)?;
             let uid = record.metadata.name.as_deref()?.strip_prefix(PREFIX)?;
@@ -92,21 +76,19 @@ impl Records {
         Ok(records.iter().filter_map(service).collect())
     }
 
-    /// Deletes the record of the Service with this UID, if there is one.
-    pub async fn delete(&self, uid: &str) -> Result<(), RecordError> {
-        let found = self.api.get_metadata_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
+    pub async fn delete(&self, uid: &str) -> Result<(), Refusal> {
+        let (api, name) = (self.api(), name(uid));
+        let found = api.get_metadata_opt(&name).await.map_err(|error| self.unread(&error))?;
         let Some(found) = found else { return Ok(()) };
         // A deletion that arrives late must not hit the record of a later move of the same Service.
         let this = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
-        let parameters = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
-        match self.api.delete(&name(uid), &parameters).await {
+        match api.delete(&name, &DeleteParams::default().preconditions(this)).await {
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(self.request(&error)),
+            Err(error) => Err(self.unread(&error)),
             Ok(_) => Ok(()),
         }
     }
 
-    /// The path and the body of the request that creates a record.
     pub(super) fn creation(&self, journal: &Journal) -> (String, Vec<u8>) {
         let mut record = own_revisions::object(&name(&journal.uid), RECORD, journal);
         let service = in_service_annotation(&journal.namespace, &journal.name);
@@ -118,7 +100,7 @@ impl Records {
         format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace)
     }
 
-    fn journal(&self, found: ControllerRevision) -> Result<Journal, RecordError> {
+    fn journal(&self, found: ControllerRevision) -> Result<Journal, Refusal> {
         let object = found.metadata.name.unwrap_or_default();
         let data = found.data.map_or(Value::Null, |data| data.0);
         let reason = match serde_json::from_value::<Journal>(data) {
@@ -126,21 +108,22 @@ impl Records {
             Ok(journal) => format!("it is about the UID {}", journal.uid),
             Err(error) => error.to_string(),
         };
-        let message = format!("ControllerRevision {}/{object} is not the record of a move: {reason}", self.namespace);
-        Err(RecordError { message, passing: false, too_large: false })
+        let namespace = &self.namespace;
+        Err(Refusal::Refused(format!("ControllerRevision {namespace}/{object} is not the record of a move: {reason}")))
     }
 
-    fn request(&self, error: &KubeError) -> RecordError {
-        let (namespace, reason, refusal) = (&self.namespace, error_message(error), refusal_of(error));
-        RecordError {
-            message: format!("the records of moves in namespace {namespace} can't be read: {reason}"),
-            passing: matches!(refusal, Refusal::Trouble(_)),
-            too_large: matches!(refusal, Refusal::TooLarge(_)),
+    /// Why a record can't be read or deleted, with the full message.
+    fn unread(&self, error: &KubeError) -> Refusal {
+        let (namespace, reason) = (&self.namespace, error_message(error));
+        let message = format!("the records of moves in namespace {namespace} can't be read: {reason}");
+        match refusal_of(error) {
+            Refusal::Trouble(_) => Refusal::Trouble(message),
+            Refusal::TooLarge(_) => Refusal::TooLarge(message),
+            _ => Refusal::Refused(message),
         }
     }
 }
 
-/// Interprets the error of a request for a Service.
 pub(super) fn refusal_of(error: &kube::Error) -> Refusal {
     match error {
         kube::Error::Api(status) => Refusal::answer(status.code, &status.message),
@@ -161,13 +144,13 @@ fn name(uid: &str) -> String {
 /// How long a request without an answer may still be carried out: longer than an API server works on one.
 const REQUEST_LASTS: Duration = Duration::from_secs(90);
 
-/// The moves by the UID of their Service. Cheap to clone: all clones share the moves.
+/// The moves that other leaders left, and those of this process that have not ended, by the UID of their Service. All
+/// clones share them.
 #[derive(Clone, Default)]
 pub struct UnfinishedMoves(Arc<Mutex<BTreeMap<String, Entry>>>);
 
 struct Entry {
     id: ServiceKey,
-    /// Whether this process has recorded the move.
     recorded_here: bool,
     /// When a request of the move was last left without an answer; `None` if none was.
     last_unanswered: Option<Instant>,
@@ -197,7 +180,6 @@ impl UnfinishedMoves {
         own.min_by_key(|(_, entry)| entry.due).map(|(uid, entry)| (uid.clone(), entry.due))
     }
 
-    /// The Services with an unfinished move.
     pub fn services(&self) -> Vec<ServiceKey> {
         self.0.lock().values().map(|entry| entry.id.clone()).collect()
     }
@@ -207,7 +189,6 @@ impl UnfinishedMoves {
         self.0.lock().get(uid).map(|entry| entry.due)
     }
 
-    /// Whether a Service is a temporary Service of one of the moves.
     pub fn has_temporary(&self, service: &Value) -> bool {
         let (namespace, name) = (object::namespace(service), object::name(service));
         self.0.lock().iter().any(|(uid, entry)| {
@@ -223,7 +204,6 @@ impl UnfinishedMoves {
         since.map_or(Duration::ZERO, |since| REQUEST_LASTS.saturating_sub(since.elapsed()))
     }
 
-    /// Notes that a request of the move got no answer.
     pub(super) fn unanswered(&self, uid: &str) {
         if let Some(entry) = self.0.lock().get_mut(uid) {
             entry.last_unanswered = Some(Instant::now());

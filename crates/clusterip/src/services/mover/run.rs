@@ -14,44 +14,39 @@ use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::seamless::Progress;
 use http::{Method, Request};
-use kube::Client;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::records::{RecordError, Records, UnfinishedMoves, refusal_of};
-use super::targets::Attempt;
+use super::Mover;
+use super::records::refusal_of;
+use super::targets::{Attempt, Targets};
 
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveOrder {
-    /// The Service.
     pub id: ServiceKey,
     /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
     /// All addresses that the Service is to have, primary first, in its order of families. A family that stays has
     /// its old address here.
     pub addresses: Vec<IpAddr>,
-    /// Why the Service moves, for the Event and the log.
     pub why: String,
     /// The new value of the annotation [`REASON_ANNOTATION`](clusterip_core::annotations::REASON_ANNOTATION), if the
     /// Service has the annotation; `None` removes it.
     pub reason: Option<String>,
     /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
-    /// The options of a seamless move; `None` for a plain move.
+    /// `None` for a plain move.
     pub seamless: Option<SeamlessOptions>,
     /// Whether to move the Service plainly although its endpoints can be reached at its present addresses.
     pub interrupts: bool,
 }
 
-/// The time limits of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The limit of one request.
     pub request: Duration,
     /// The limit of the whole move. After that, the move is left to the next resumption.
     pub total: Duration,
@@ -65,103 +60,80 @@ impl Default for Limits {
     }
 }
 
-/// A move that is not finished. If it is recorded by now, [`Mover::resume`](super::Mover::resume) finishes it.
+/// A move that is not finished. If it is recorded by now, [`Mover::resume`] finishes it. Contains the full message.
 #[derive(Debug, Error)]
 pub enum MoveError {
-    /// The ordered addresses do not have the address families of the Service.
+    /// The order can't be carried out, or its first step was refused. The Service is unchanged.
     #[error("{0}")]
-    Families(String),
-    /// The API server, or a policy, refused a step.
-    #[error("{service} can't be moved: the step {step:?} was refused: {reason}{}", if *.untouched { "; nothing was changed" } else { "; it is tried again" })]
-    Refused {
-        /// The Service.
-        service: String,
-        /// The name of the step.
-        step: &'static str,
-        /// The message of the API server.
-        reason: String,
-        /// Whether the Service is unchanged.
-        untouched: bool,
-    },
-    /// The API server did not answer, or answered with errors, for too long.
+    Untouched(String),
+    /// The API server, or a policy, refused a step, or there is no usable record.
+    #[error("{0}")]
+    Refused(String),
+    /// The API server did not answer, or answered with errors that pass. The Service is not the cause then.
     #[error("{0}")]
     Unfinished(String),
-    /// The Service, or another object of its move, is larger than those that this mover reads.
+    /// The Service, its record, or another object of its move, is larger than those that this mover reads.
     #[error("{0}")]
     TooLarge(String),
-    /// The record of the move of a Service can't be read.
-    #[error("{0}: {1}")]
-    Record(String, RecordError),
 }
 
 impl MoveError {
-    /// Whether the API server did not answer, or answered with errors that pass. The Service is not the cause then.
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unfinished(_) => true,
-            Self::Record(_, reason) => reason.passing,
-            Self::Families(_) | Self::Refused { .. } | Self::TooLarge(_) => false,
+    /// The record of the move of this Service can't be read or deleted.
+    pub fn of_record(service: &str, refusal: &Refusal) -> Self {
+        let message = format!("{service}: {refusal}");
+        match refusal {
+            Refusal::Trouble(_) => Self::Unfinished(message),
+            Refusal::TooLarge(_) => Self::TooLarge(message),
+            _ => Self::Refused(message),
         }
     }
 }
 
-/// Why a run ends before the Service has other addresses.
-pub(super) enum Stop {
-    Unmoved(Unmoved),
-    Error(MoveError),
-}
+/// How a run ends before the Service has other addresses.
+pub(super) struct Stop(pub(super) Result<Outcome, MoveError>);
 
 impl From<MoveError> for Stop {
     fn from(error: MoveError) -> Self {
-        Self::Error(error)
+        Self(Err(error))
     }
 }
 
-impl Stop {
-    pub(super) fn ended(self) -> Result<Outcome, MoveError> {
-        match self {
-            Self::Unmoved(unmoved) => Ok(Outcome::Unmoved(unmoved)),
-            Self::Error(error) => Err(error),
-        }
+impl From<Unmoved> for Stop {
+    fn from(unmoved: Unmoved) -> Self {
+        Self(Ok(Outcome::Unmoved(unmoved)))
     }
-}
-
-/// What all moves of a process share.
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) client: Client,
-    pub(super) records: Records,
-    pub(super) limits: Limits,
-    /// The largest Services that are moved.
-    pub(super) size: Size,
-    pub(super) unfinished: UnfinishedMoves,
 }
 
 /// One run of a move, from reading the Service to its outcome.
-pub(super) struct Run<'m> {
-    pub(super) shared: &'m Shared,
+pub(super) struct Run<'m, T> {
+    pub(super) mover: &'m Mover,
     pub(super) id: &'m ServiceKey,
     pub(super) uid: &'m str,
+    pub(super) targets: &'m T,
     pub(super) since: Instant,
     pub(super) pause: Duration,
     /// The addresses that this run has ordered; `None` in a run that finishes what another one began.
     pub(super) ordered: Option<Vec<IpAddr>>,
     pub(super) refused: Vec<IpAddr>,
     pub(super) attempt: Option<Attempt>,
-    /// The journal that this run recorded.
     pub(super) recorded: Option<Arc<Journal>>,
     /// The answer if the Service of a seamless move was last too large to read.
     pub(super) unreadable: Option<Refusal>,
-    /// What this run knows of a seamless move.
     pub(super) progress: Progress,
+    pub(super) status_is_restored: bool,
+    /// Whether the field owners stay as they are.
+    pub(super) keeps_owners: bool,
+    /// How the move ends if no step follows.
+    pub(super) reached: Option<Outcome>,
 }
 
-impl<'m> Run<'m> {
-    pub(super) fn new(shared: &'m Shared, id: &'m ServiceKey, uid: &'m str) -> Self {
+impl<'m, T: Targets> Run<'m, T> {
+    pub(super) fn new(mover: &'m Mover, id: &'m ServiceKey, uid: &'m str, targets: &'m T) -> Self {
         Self {
-            shared,
+            mover,
             id,
             uid,
+            targets,
             since: Instant::now(),
             pause: FIRST_PAUSE,
             ordered: None,
@@ -169,7 +141,10 @@ impl<'m> Run<'m> {
             attempt: None,
             recorded: None,
             unreadable: None,
-            progress: Progress::of_later_run(),
+            progress: Progress::default(),
+            status_is_restored: false,
+            keeps_owners: false,
+            reached: None,
         }
     }
 
@@ -179,6 +154,17 @@ impl<'m> Run<'m> {
 
     pub(super) fn path(&self) -> String {
         service_path(&self.id.namespace, &self.id.name)
+    }
+
+    /// The attempt to give the Service an address that is under way, or otherwise the first one.
+    pub(super) async fn attempt(&mut self, journal: &Journal) -> &mut Attempt {
+        match &mut self.attempt {
+            Some(attempt) => attempt,
+            none => {
+                let first = Attempt::first(journal, self.ordered.as_deref(), &self.refused, self.targets);
+                none.insert(first.await)
+            }
+        }
     }
 
     /// The first of the new addresses that is allocated already.
@@ -204,18 +190,15 @@ impl<'m> Run<'m> {
         let text = loop {
             match self.send(Method::GET, &self.path(), Vec::new()).await {
                 Ok(text) => break text,
-                Err(Refusal::Gone) => return Err(Stop::Unmoved(Unmoved::Gone)),
+                Err(Refusal::Gone) => return Err(Unmoved::Gone.into()),
                 Err(refusal) => self.wait("read", &refusal).await?,
             }
         };
-        let service = serde_json::from_slice(&text).map_err(|error| refusal_of(&kube::Error::SerdeError(error)));
-        match service {
-            Ok(service) => match self.same_service(service) {
-                None => Err(Stop::Unmoved(Unmoved::Gone)),
-                Some(service) if may_begin(&service, text.len(), self.shared.size) => Ok(service),
-                Some(_) => Err(Stop::Unmoved(Unmoved::TooLarge)),
-            },
-            Err(refusal) => Err(MoveError::Unfinished(format!("{}: {refusal}", self.label())).into()),
+        let service = parsed(&text).map_err(|refusal| MoveError::Unfinished(format!("{}: {refusal}", self.label())))?;
+        match self.same_service(service) {
+            None => Err(Unmoved::Gone.into()),
+            Some(service) if may_begin(&service, text.len(), self.mover.size) => Ok(service),
+            Some(_) => Err(Unmoved::TooLarge.into()),
         }
     }
 
@@ -236,31 +219,30 @@ impl<'m> Run<'m> {
     }
 
     /// Waits before the next try. Gives up if the request was refused, or if the time is over.
-    pub(super) async fn wait(&mut self, step: &'static str, refusal: &Refusal) -> Result<(), MoveError> {
-        let limit = self.shared.limits.total;
-        let (service, reason) = (self.label(), refusal.to_string());
+    pub(super) async fn wait(&mut self, step: &str, refusal: &Refusal) -> Result<(), MoveError> {
+        let (service, limit) = (self.label(), self.mover.limits.total);
+        let not_finished = format!("{service}: the step {step:?} was not finished");
         match refusal {
             Refusal::Refused(_) | Refusal::Address { .. } | Refusal::Port { .. } => {
-                let untouched = matches!(step, "read" | "look up" | "release");
-                return Err(MoveError::Refused { service, step, reason, untouched });
+                let refused = format!("{service} can't be moved: the step {step:?} was refused: {refusal}");
+                return Err(match step {
+                    "read" | "look up" | "release" => MoveError::Untouched(format!("{refused}; nothing was changed")),
+                    _ => MoveError::Refused(format!("{refused}; it is tried again")),
+                });
             }
-            Refusal::TooLarge(_) => {
-                return Err(MoveError::TooLarge(format!("{service}: the step {step:?} was not finished: {reason}")));
-            }
+            Refusal::TooLarge(_) => return Err(MoveError::TooLarge(format!("{not_finished}: {refusal}"))),
             _ if self.since.elapsed() + self.pause > limit => {
                 let limit = limit.as_secs_f32();
-                let message = format!("{service}: the step {step:?} was not finished within {limit} s: {reason}");
-                return Err(MoveError::Unfinished(message));
+                return Err(MoveError::Unfinished(format!("{not_finished} within {limit} s: {refusal}")));
             }
             _ => {}
         }
-        tracing::debug!(service, step, reason, "trying again");
+        tracing::debug!(service, step, reason = %refusal, "trying again");
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         Ok(())
     }
 
-    /// Reads an object; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>, Refusal> {
         match self.request(Method::GET, path, Vec::new()).await {
             Ok(object) => Ok(Some(object)),
@@ -276,56 +258,54 @@ impl<'m> Run<'m> {
     }
 
     pub(super) async fn request(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Value, Refusal> {
-        let answer = self.send(method, path, body).await?;
-        serde_json::from_slice(&answer).map_err(|error| refusal_of(&kube::Error::SerdeError(error)))
+        parsed(&self.send(method, path, body).await?)
     }
 
-    /// Sends a request, and returns its answer as text.
     pub(super) async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json").body(body);
         let request = request.map_err(|error| Refusal::Refused(error.to_string()))?;
-        let most = self.shared.size.most_read();
-        match timeout(self.shared.limits.request, request_at_most(&self.shared.client, request, most)).await {
+        let (limit, most) = (self.mover.limits.request, self.mover.size.most_read());
+        match timeout(limit, request_at_most(&self.mover.client, request, most)).await {
             Ok(answer) => answer.map_err(|error| refusal_of(&error)),
-            Err(_) => {
-                let limit = self.shared.limits.request.as_secs_f32();
-                Err(Refusal::Trouble(format!("no answer within {limit} s")))
-            }
+            Err(_) => Err(Refusal::Trouble(format!("no answer within {} s", limit.as_secs_f32()))),
         }
     }
 
     /// Whether no request of this move may still be carried out.
     pub(super) fn requests_ended(&self) -> bool {
-        self.shared.unfinished.until_requests_end(self.uid).is_zero()
+        self.mover.unfinished.until_requests_end(self.uid).is_zero()
     }
 
     /// Leaves the rest of the move to [`Mover::resume`](super::Mover::resume), after the last request has ended.
     pub(super) fn rest_until_requests_end(&self) {
-        self.shared.unfinished.go_on_after(self.uid, self.shared.unfinished.until_requests_end(self.uid));
+        self.mover.unfinished.go_on_after(self.uid, self.mover.unfinished.until_requests_end(self.uid));
     }
 
     /// Notes that a request may still be carried out, if this was its answer.
     pub(super) fn note_unanswered(&self, refusal: &Refusal) {
         if refusal.is_uncertain() {
-            self.shared.unfinished.unanswered(self.uid);
+            self.mover.unfinished.unanswered(self.uid);
         }
     }
 
     /// Deletes the record of a move that has ended. If that fails, the next resumption deletes it.
     pub(super) async fn discard(&self) -> Result<(), MoveError> {
-        self.shared.records.delete(self.uid).await.map_err(|error| {
+        self.mover.records.delete(self.uid).await.map_err(|error| {
             tracing::warn!(service = %self.label(), %error, "the record of a finished move was not deleted");
-            MoveError::Record(self.label(), error)
+            MoveError::of_record(&self.label(), &error)
         })?;
-        self.shared.unfinished.has_no_record(self.uid);
+        self.mover.unfinished.has_no_record(self.uid);
         Ok(())
     }
 
-    /// Reads the journal that is recorded for this Service.
     pub(super) async fn record(&self) -> Result<Option<Journal>, MoveError> {
-        let found = self.shared.records.get(self.uid).await;
-        found.map_err(|reason| MoveError::Record(self.label(), reason))
+        let found = self.mover.records.get(self.uid, self.mover.size).await;
+        found.map_err(|reason| MoveError::of_record(&self.label(), &reason))
     }
+}
+
+fn parsed(answer: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(answer).map_err(|error| refusal_of(&kube::Error::SerdeError(error)))
 }
 
 /// Whether a Service of so many bytes, as the API server sends it, is small enough to begin its move, or looks as if its
@@ -363,31 +343,34 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_without_an_answer_pass() {
+    fn only_errors_without_an_answer_about_the_record_pass() {
         struct Case {
             name: &'static str,
-            error: MoveError,
-            passing: bool,
+            refusal: Refusal,
+            expected: fn(&MoveError) -> bool,
         }
-        let text = || "shop/web".to_owned();
-        let record = |passing| MoveError::Record(text(), RecordError { message: text(), passing, too_large: false });
+        let text = || "no".to_owned();
         let cases = [
             Case {
-                name: "no answer within the time limit of the move",
-                error: MoveError::Unfinished(text()),
-                passing: true,
+                name: "no answer",
+                refusal: Refusal::Trouble(text()),
+                expected: |error| matches!(error, MoveError::Unfinished(_)),
             },
-            Case { name: "no answer about the record", error: record(true), passing: true },
-            Case { name: "the record may not be read", error: record(false), passing: false },
             Case {
-                name: "a refused step",
-                error: MoveError::Refused { service: text(), step: "read", reason: text(), untouched: true },
-                passing: false,
+                name: "it may not be read",
+                refusal: Refusal::Refused(text()),
+                expected: |error| matches!(error, MoveError::Refused(_)),
             },
-            Case { name: "other families", error: MoveError::Families(text()), passing: false },
+            Case {
+                name: "it is too large",
+                refusal: Refusal::TooLarge(text()),
+                expected: |error| matches!(error, MoveError::TooLarge(_)),
+            },
         ];
-        for Case { name, error, passing } in cases {
-            assert_eq!(error.is_passing(), passing, "{name}");
+        for Case { name, refusal, expected } in cases {
+            let error = MoveError::of_record("Service shop/web", &refusal);
+            assert!(expected(&error), "{name}: {error:?}");
+            assert_eq!(error.to_string(), "Service shop/web: no", "{name}");
         }
     }
 }

@@ -11,19 +11,18 @@ use clusterip_core::services::MANAGER;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::method::{self, Method, method};
 use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
-use clusterip_moves::seamless::{Moment, Observed, Reaction, Request, SeamlessStep, Wait, next, request};
+use clusterip_moves::seamless::{Moment, Observed, Request, SeamlessStep, Verb, Wait, next, request};
 use clusterip_moves::step::{self, Step};
 use clusterip_moves::temporary::{Role, Temporary, is_being_deleted};
 use futures::future;
 use http::Method as HttpMethod;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::plain_run::OriginalSteps;
 use super::records::text_of;
 use super::run::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
-use super::targets::{Attempt, Targets};
+use super::targets::Targets;
 
 /// How long the preparation may take. After that, the move is undone.
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
@@ -32,7 +31,7 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 /// How many EndpointSlices are read at once.
 const SLICES_PER_PAGE: usize = 4;
 
-impl Run<'_> {
+impl<T: Targets> Run<'_, T> {
     /// Chooses how to make the ordered move: with these temporary Services, or `None` for a plain move, because no
     /// seamless one was ordered, or because the Service can't move seamlessly. Changes no Service.
     pub(super) async fn plan_method(
@@ -46,15 +45,15 @@ impl Run<'_> {
         if method(service, to, !ready.is_empty()) != Method::Seamless {
             return Ok(None);
         }
-        let prevented = |reason| Err(Stop::Unmoved(Unmoved::NotPrepared { reason }));
-        if let Err(error) = permissions::require(&self.shared.client, &permissions::seamless_moves()).await {
+        let prevented = |reason| Err(Unmoved::NotPrepared { reason }.into());
+        if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
             return prevented(error.to_string());
         }
         let quotas = format!("/api/v1/namespaces/{}/resourcequotas", self.id.namespace);
         if let Some(reason) = method::without_room(&self.list(&quotas).await?.1) {
             return prevented(reason);
         }
-        let server = &self.shared.records.namespace;
+        let server = &self.mover.records.namespace;
         let grace = i64::from(options.grace_period);
         let plan = Plan::new(&self.id.namespace, self.uid, server, &options.cluster_domain, grace);
         match self.refusal_of_new(service, to, &plan).await {
@@ -63,15 +62,14 @@ impl Run<'_> {
         }
     }
 
-    /// Why the API server refuses the temporary Service with the new addresses; `None` if it accepts the Service, or if
-    /// it may accept the Service later.
+    /// Why the API server refuses the temporary Service with the new addresses; `None` if it may accept the Service.
     async fn refusal_of_new(&self, service: &Value, to: &[IpAddr], plan: &Plan) -> Option<String> {
         let creation = || {
             let seen = Observed { service: Some(service.clone()), ..Observed::default() };
-            let journal = step::beginning(service, to, "");
-            request(&SeamlessStep::Create(Role::New), &seen, &journal, plan, 0)
+            let journal = Journal { seamless: Some(plan.clone()), ..step::beginning(service, to, "") };
+            request(&SeamlessStep::Create(Role::New), &seen, &journal, 0)
         };
-        let Some(Request::Create { namespace, body }) = creation() else { return None };
+        let Request { namespace, body, .. } = creation()?;
         let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All&fieldManager={MANAGER}");
         match self.send(HttpMethod::POST, &path, text_of(body)).await {
             Err(Refusal::Refused(reason) | Refusal::TooLarge(reason)) => Some(format!(
@@ -84,37 +82,24 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is
-    /// to be done before the end of the grace period. `service` is the Service if it was just read.
-    pub(super) async fn finish_seamless(
-        &mut self,
-        service: Option<Value>,
-        journal: &Journal,
-        plan: &Plan,
-        targets: &dyn Targets,
-    ) -> Result<Outcome, MoveError> {
+    /// Carries out what is left of a seamless move, until nothing is to be done before the end of the grace period.
+    pub(super) async fn finish_seamless(&mut self, journal: &Journal, plan: &Plan) -> Result<Outcome, MoveError> {
         // From here on, only the last step deletes the record.
         self.recorded = None;
-        let mut original = OriginalSteps::new(journal);
         let mut last_write = Instant::now();
-        let mut seen = match service {
-            Some(service) if self.progress.failure().is_none() => {
-                Observed { service: Some(service), ..self.observe(journal, plan).await? }
-            }
-            _ => self.observe(journal, plan).await?,
-        };
+        let mut seen = self.observe(journal, plan).await?;
         let mut is_fresh = false;
         loop {
             let step = self.next_step(&seen, journal, plan, last_write).await?;
             match &step {
-                SeamlessStep::Wait(Wait::Grace { until }) => {
+                SeamlessStep::Wait(Wait::Grace(until)) => {
                     let rest = until.saturating_sub(Timestamp::now().as_second()).max(1).unsigned_abs();
-                    self.shared.unfinished.go_on_after(self.uid, Duration::from_secs(rest));
-                    return Ok(self.outcome(original, &seen));
+                    self.mover.unfinished.go_on_after(self.uid, Duration::from_secs(rest));
+                    return Ok(self.outcome(&seen));
                 }
                 SeamlessStep::Wait(Wait::Requests) => {
                     self.rest_until_requests_end();
-                    return Ok(self.outcome(original, &seen));
+                    return Ok(self.outcome(&seen));
                 }
                 // Another leader may have written since the objects were read.
                 SeamlessStep::End if !is_fresh => {
@@ -126,7 +111,7 @@ impl Run<'_> {
                         self.wait("read", &reason).await?;
                     }
                     self.discard().await?;
-                    return Ok(self.outcome(original, &seen));
+                    return Ok(self.outcome(&seen));
                 }
                 SeamlessStep::Wait(wait) => {
                     // A tenant whose endpoints never match must not make the mover look all the time.
@@ -134,24 +119,30 @@ impl Run<'_> {
                     sleep(if let Wait::For(rest) = wait { *rest } else { interval }).await;
                     seen = self.observe(journal, plan).await?;
                 }
-                SeamlessStep::GiveUp(role) => self.give_up(*role, journal, plan),
+                SeamlessStep::GiveUp(role) => {
+                    let (namespace, name) = plan.place(*role, journal);
+                    self.progress.fail(format!(
+                        "Service {namespace}/{name} exists, and is not the temporary Service of this move: rename or \
+                         delete it, or move without --seamless"
+                    ));
+                }
                 // The addresses of the first attempt decide which temporary Services are in its way. They are chosen
                 // before `new` is deleted, because the Service has no address after that.
                 SeamlessStep::Original(Step::Assign) | SeamlessStep::Delete(Role::New)
-                    if self.attempt.is_none() && is_released(&seen, journal) =>
+                    if self.attempt.is_none()
+                        && seen.service.as_ref().is_some_and(|it| step::next(it, journal) == Step::Assign) =>
                 {
-                    let ordered = self.ordered.as_deref();
-                    self.attempt = Some(Attempt::first(journal, ordered, &self.refused, targets).await);
+                    self.attempt(journal).await;
                 }
                 SeamlessStep::Original(step) => {
                     is_fresh = true;
                     let Some(service) = seen.service.take() else { continue };
-                    self.carry_out_step(*step, service, journal, targets, &mut original).await?;
+                    self.carry_out_step(*step, service, journal).await?;
                     seen = self.observe(journal, plan).await?;
                 }
                 step => {
                     is_fresh = false;
-                    if self.send_step(step, &mut seen, journal, plan).await? {
+                    if self.send_step(step, &mut seen, journal).await? {
                         last_write = Instant::now();
                     } else {
                         seen = self.observe(journal, plan).await?;
@@ -175,74 +166,62 @@ impl Run<'_> {
             is_late: self.since.elapsed() > MAX_PREPARATION,
             requests_ended: self.requests_ended(),
         };
-        let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
-        let step = next(seen, journal, plan, &self.progress, &moment, &target);
+        let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.target.clone());
+        let step = next(seen, journal, &self.progress, &moment, &target);
         if step != SeamlessStep::Wait(Wait::Endpoints) {
             return Ok(step);
         }
         moment.endpoints_match = self.endpoints_match(seen, plan).await?;
-        Ok(next(seen, journal, plan, &self.progress, &moment, &target))
+        Ok(next(seen, journal, &self.progress, &moment, &target))
     }
 
-    /// Sends the request of a step. Returns whether it was carried out; `seen` is up to date then. Otherwise the
-    /// objects have to be read again.
+    /// Sends the request of a step. Returns whether it was carried out. Otherwise the objects have to be read again.
     async fn send_step(
         &mut self,
         step: &SeamlessStep,
         seen: &mut Observed,
         journal: &Journal,
-        plan: &Plan,
     ) -> Result<bool, MoveError> {
-        let Some(request) = request(step, seen, journal, plan, Timestamp::now().as_second()) else { return Ok(false) };
-        let answer = match request {
-            Request::Create { namespace, body } => {
-                let path = format!("/api/v1/namespaces/{namespace}/services?fieldManager={MANAGER}");
-                self.request(HttpMethod::POST, &path, text_of(body)).await
+        let Some(request) = request(step, seen, journal, Timestamp::now().as_second()) else { return Ok(false) };
+        let Request { verb, namespace, name, body } = request;
+        let path = service_path(&namespace, &name);
+        let (method, path) = match verb {
+            Verb::Create => {
+                (HttpMethod::POST, format!("/api/v1/namespaces/{namespace}/services?fieldManager={MANAGER}"))
             }
-            Request::Replace { namespace, name, body, dry_run } => {
-                let dry_run = if dry_run { "dryRun=All&" } else { "" };
-                let path = format!("{}?{dry_run}fieldManager={MANAGER}", service_path(&namespace, &name));
-                self.request(HttpMethod::PUT, &path, text_of(body)).await
-            }
-            Request::Delete { namespace, name, uid, resource_version } => {
-                let this = json!({"preconditions": {"uid": uid, "resourceVersion": resource_version}});
-                self.request(HttpMethod::DELETE, &service_path(&namespace, &name), text_of(this)).await
-            }
+            Verb::Replace => (HttpMethod::PUT, format!("{path}?fieldManager={MANAGER}")),
+            Verb::TryReplace => (HttpMethod::PUT, format!("{path}?dryRun=All&fieldManager={MANAGER}")),
+            Verb::Delete => (HttpMethod::DELETE, path),
         };
+        let answer = self.request(method, &path, text_of(body)).await;
         tracing::debug!(service = %self.label(), ?step, refused = ?answer.as_ref().err(), "seamless move");
         if let Err(refusal) = &answer {
             self.note_unanswered(refusal);
         }
-        match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
+        let waits = self.progress.answered(step, answer.as_ref().map(drop));
+        let written = match answer {
             // The API server keeps a Service that has a finalizer. The run waits for the removal of the finalizer, and
             // ends with an error after its time limit.
-            (_, Ok(written)) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
-                let remains =
-                    Refusal::Trouble("a finalizer keeps the temporary Service: remove the finalizer".to_owned());
-                self.wait(step.name(), &remains).await.map(|()| false)
+            Ok(written) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
+                let remains = "a finalizer keeps the temporary Service: remove the finalizer".to_owned();
+                return self.wait(step.name(), &Refusal::Trouble(remains)).await.map(|()| false);
             }
-            (_, Ok(written)) => {
-                self.pause = FIRST_PAUSE;
-                match step {
-                    SeamlessStep::Create(Role::New) => seen.new = Some(written),
-                    SeamlessStep::Create(Role::Trigger) => seen.trigger = Some(written),
-                    SeamlessStep::Create(Role::Old) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld => {
-                        seen.old = Some(written);
-                    }
-                    SeamlessStep::Release | SeamlessStep::PreventRelease => seen.service = Some(written),
-                    SeamlessStep::Delete(Role::New) => seen.new = None,
-                    SeamlessStep::Delete(Role::Old) => seen.old = None,
-                    SeamlessStep::Delete(Role::Trigger) => seen.trigger = None,
-                    _ => {}
-                }
-                Ok(true)
-            }
+            Ok(written) => written,
             // A client that changes an object again and again must not keep the mover busy.
-            (Reaction::TryAgain, Err(refusal)) | (Reaction::GoOn, Err(refusal @ Refusal::Conflict)) => {
-                self.wait(step.name(), &refusal).await.map(|()| false)
+            Err(refusal) if waits || refusal == Refusal::Conflict => {
+                return self.wait(step.name(), &refusal).await.map(|()| false);
             }
-            (Reaction::GoOn, Err(_)) => Ok(false),
+            Err(_) => return Ok(false),
+        };
+        self.pause = FIRST_PAUSE;
+        match step {
+            SeamlessStep::Create(role) => *seen.temporary(*role) = Some(written),
+            SeamlessStep::Delete(role) => *seen.temporary(*role) = None,
+            SeamlessStep::ReleaseOld | SeamlessStep::TakeOld => seen.old = Some(written),
+            SeamlessStep::Release | SeamlessStep::PreventRelease => seen.service = Some(written),
+            _ => {}
         }
+        Ok(true)
     }
 
     async fn observe(&mut self, journal: &Journal, plan: &Plan) -> Result<Observed, MoveError> {
@@ -261,7 +240,7 @@ impl Run<'_> {
                 }
                 // Its author must not keep the old address, so it ends its move as if it were gone.
                 (Err(reason @ Refusal::TooLarge(_)), Ok(new), Ok(old), Ok(trigger))
-                    if self.shared.size == Size::Large =>
+                    if self.mover.size == Size::Large =>
                 {
                     self.unreadable = Some(reason);
                     return Ok(Observed { service: None, new, old, trigger });
@@ -279,7 +258,7 @@ impl Run<'_> {
         for role in [Role::New, Role::Old] {
             let (namespace, name) = plan.place(role, journal);
             if let Ok(found) = self.get(&service_path(namespace, name)).await
-                && Temporary::of(found.as_ref(), role, journal).has_any(attempt.addresses())
+                && Temporary::of(found.as_ref(), role, journal).has_any(&attempt.target)
             {
                 return true;
             }
@@ -291,20 +270,11 @@ impl Run<'_> {
     /// updated while it has no address.
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
         let expected = self.ready_endpoints(&self.id.name).await?;
-        let old_is_released = seen
-            .old
-            .as_ref()
-            .is_some_and(|old| old.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName"));
-        let names = if old_is_released { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
-        for name in names {
-            if self.ready_endpoints(name).await? != expected {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let old_is_released = seen.old.as_ref().is_some_and(|old| text(old, &["spec", "type"]) == "ExternalName");
+        Ok(self.ready_endpoints(&plan.new).await? == expected
+            && (old_is_released || self.ready_endpoints(&plan.old).await? == expected))
     }
 
-    /// The ready endpoints of a Service in the namespace of the move.
     async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
         let mut ready = BTreeSet::new();
         let add = |slices: &[Value]| {
@@ -316,7 +286,8 @@ impl Run<'_> {
     }
 
     /// Whether the API server knows an endpoint of the Service that can be reached at its present addresses.
-    pub(super) async fn is_reachable(&mut self, targets: &dyn Targets) -> Result<bool, MoveError> {
+    pub(super) async fn is_reachable(&mut self) -> Result<bool, MoveError> {
+        let targets = self.targets;
         self.find_in_slices(&self.id.name, |slices| targets.is_reachable(slices)).await
     }
 
@@ -360,16 +331,8 @@ impl Run<'_> {
         }
     }
 
-    fn give_up(&mut self, role: Role, journal: &Journal, plan: &Plan) {
-        let (namespace, name) = plan.place(role, journal);
-        self.progress.fail(format!(
-            "Service {namespace}/{name} exists, and is not the temporary Service of this move: rename or delete it, or \
-             move without --seamless"
-        ));
-    }
-
-    fn outcome(&self, original: OriginalSteps, seen: &Observed) -> Outcome {
-        let reached = seen.service.as_ref().and_then(|service| original.reached(service));
+    fn outcome(&mut self, seen: &Observed) -> Outcome {
+        let reached = seen.service.as_ref().and_then(|service| self.reached(service));
         match (reached, self.progress.failure(), &seen.service) {
             (None | Some(Outcome::Kept { .. }), Some(reason), Some(_)) => {
                 Outcome::Unmoved(Unmoved::NotPrepared { reason: reason.to_owned() })
@@ -379,9 +342,4 @@ impl Run<'_> {
             (None, _, None) => Outcome::Unmoved(Unmoved::Gone),
         }
     }
-}
-
-/// Whether the Service has released its address, and is to get one.
-fn is_released(seen: &Observed, journal: &Journal) -> bool {
-    seen.service.as_ref().is_some_and(|service| step::next(service, journal) == Step::Assign)
 }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_cluster::background;
+use clusterip_cluster::background::{self, BackgroundError};
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
 use clusterip_cluster::lookups::snapshot::StoredEndpoints;
 use clusterip_cluster::object::namespace;
@@ -16,100 +16,89 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses as service_addresses;
 use clusterip_moves::journal::{Journal, ReleaseMethod};
 use clusterip_moves::outcome::shown;
-use clusterip_moves::step::{TargetAddresses, Without};
-use futures::future::BoxFuture;
+use clusterip_moves::step::Without;
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::services::{endpoints, misplaced};
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
-    /// Other addresses for the Service, as in [`MoveOrder::addresses`](super::MoveOrder::addresses), without any
-    /// that is in `refused`; `None` if there are no such addresses.
-    fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>>;
+    /// Other addresses for the Service, as in [`MoveOrder::addresses`](super::MoveOrder::addresses); `None` if there are
+    /// none. If one of them is in `refused`, there are no others.
+    fn another(&self, refused: &[IpAddr]) -> impl Future<Output = Option<Vec<IpAddr>>> + Send;
 
     /// Whether the policy still gives the Service these addresses, which are the target of a recorded move.
-    fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool>;
+    fn fits(&self, addresses: &[IpAddr]) -> impl Future<Output = bool> + Send;
 
-    /// Addresses of these families for the Service if it can have neither new addresses nor its old ones; `None` if there
-    /// are none.
-    fn last_resort<'a>(&'a self, families: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>>;
+    /// Addresses of these families for the Service if it can have neither new addresses nor its old ones, without any if
+    /// the API server may pick them; `None` if there are none.
+    fn last_resort(&self, families: &[Family]) -> impl Future<Output = Option<Vec<IpAddr>>> + Send;
 
     /// Asks the policy about an update of the Service that restores its external addresses. The settings may have
     /// changed since the move began.
-    fn check_update<'a>(&'a self, before: &'a Value, after: &'a Value) -> BoxFuture<'a, Result<(), String>>;
+    fn check_update(&self, before: &Value, after: &Value) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Whether the Service, as it was before its move, can be reached at its addresses, if it has these EndpointSlices.
     fn is_reachable(&self, slices: &[Value]) -> bool;
 
-    /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
-    /// written only by the controller of external addresses.
-    fn may_show(&self, status: &Map<String, Value>) -> bool;
-
-    /// Those of `addresses` that other Services show or have. `service` is the Service as it was just stored: what is
-    /// not known as of then counts as theirs.
-    fn of_others<'a>(&'a self, service: &'a Value, addresses: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>>;
+    /// Whether the mover may restore a status with these addresses to the Service, as it was just stored. Other Services
+    /// may show or have an address by now, and kube-proxy would send their traffic to the Pods of this Service.
+    fn may_show(&self, service: &Value, addresses: &[IpAddr]) -> impl Future<Output = bool> + Send;
 }
 
 /// How long to wait until the watch of Services has shown the last write of a move.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Asks the policy for other addresses for a Service that is being moved. Each address is reserved until the move has
-/// ended. The policy is asked on a background thread, because a move must neither block the runtime nor delay
-/// admission.
+/// Asks the policy for other addresses for a Service that moves. Each one is reserved until the move has ended.
 pub struct Alternatives {
     evaluator: Evaluator,
     /// The Service as it was before its move.
     service: Value,
-    /// The evaluations that reserved the addresses.
     evaluations: Mutex<Vec<Evaluation>>,
 }
 
 impl Alternatives {
-    /// Targets for this Service, as `evaluator` chooses them.
     pub fn new(evaluator: &Evaluator, service: &Value) -> Self {
         Self { evaluator: evaluator.clone(), service: service.clone(), evaluations: Mutex::default() }
+    }
+
+    /// Asks on a background thread, because a move must neither block the runtime nor delay admission.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Evaluator, &Value) -> T + Send + 'static,
+    ) -> Result<T, BackgroundError> {
+        let (evaluator, service) = (self.evaluator.clone(), self.service.clone());
+        background::run(namespace(&self.service), move || question(&evaluator, &service)).await
     }
 }
 
 impl Targets for Alternatives {
-    fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
-        let (evaluator, service) = (self.evaluator.clone(), self.service.clone());
-        let namespace = namespace(&service).to_owned();
-        Box::pin(async move {
-            // A refused address is reserved, or seen in use, so the policy does not choose it again. If the policy
-            // still does, there is no other address.
-            let asked =
-                background::run(&namespace, move || misplaced::reserve_targets(&evaluator, &service).ok()).await;
-            let (addresses, evaluation) = asked.ok()??;
-            self.evaluations.lock().push(evaluation);
-            let new = !addresses.iter().any(|address| refused.contains(address));
-            new.then_some(addresses)
-        })
+    async fn another(&self, _: &[IpAddr]) -> Option<Vec<IpAddr>> {
+        // A refused address is reserved, or seen in use, so the policy does not choose it again.
+        let asked = self.ask(|evaluator, service| misplaced::reserve_targets(evaluator, service).ok()).await;
+        let (addresses, evaluation) = asked.ok()??;
+        self.evaluations.lock().push(evaluation);
+        Some(addresses)
     }
 
-    fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool> {
-        let (evaluator, service, addresses) = (self.evaluator.clone(), self.service.clone(), addresses.to_vec());
-        let namespace = namespace(&service).to_owned();
-        let ask = background::run(&namespace, move || misplaced::may_have(&evaluator, &service, &addresses));
-        Box::pin(async move { ask.await.unwrap_or_default() })
+    async fn fits(&self, addresses: &[IpAddr]) -> bool {
+        let addresses = addresses.to_vec();
+        let fit = self.ask(move |evaluator, service| misplaced::may_have(evaluator, service, &addresses)).await;
+        fit.unwrap_or_default()
     }
 
-    fn last_resort<'a>(&'a self, families: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>> {
-        let (evaluator, service, families) = (self.evaluator.clone(), self.service.clone(), families.to_vec());
-        let namespace = namespace(&service).to_owned();
-        let ask = background::run(&namespace, move || misplaced::last_resort(&evaluator, &service, &families));
-        Box::pin(async move { ask.await.ok().flatten() })
+    async fn last_resort(&self, families: &[Family]) -> Option<Vec<IpAddr>> {
+        let families = families.to_vec();
+        self.ask(move |evaluator, service| misplaced::last_resort(evaluator, service, &families)).await.ok()?
     }
 
-    fn check_update<'a>(&'a self, before: &'a Value, after: &'a Value) -> BoxFuture<'a, Result<(), String>> {
-        let (evaluator, before, after) = (self.evaluator.clone(), before.clone(), after.clone());
-        let namespace = namespace(&after).to_owned();
-        let ask = background::run(&namespace, move || misplaced::check_update(&evaluator, &before, &after));
-        Box::pin(async move { ask.await.map_err(|error| error.to_string())? })
+    async fn check_update(&self, before: &Value, after: &Value) -> Result<(), String> {
+        let (before, after) = (before.clone(), after.clone());
+        let asked = self.ask(move |evaluator, _| misplaced::check_update(evaluator, &before, &after)).await;
+        asked.map_err(|error| error.to_string())?
     }
 
     fn is_reachable(&self, slices: &[Value]) -> bool {
@@ -118,32 +107,28 @@ impl Targets for Alternatives {
         endpoints::of(&slices, self.evaluator.stores(), &settings.settings, &self.service).reachable > 0
     }
 
-    fn may_show(&self, status: &Map<String, Value>) -> bool {
-        let settings = self.evaluator.settings();
-        let shown = stored::shown(status.get("ingress"));
-        !shown.into_iter().any(|address| settings.settings.external.pool_of(address).is_some())
-    }
-
-    fn of_others<'a>(&'a self, service: &'a Value, addresses: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>> {
-        let (stores, key) = (self.evaluator.stores(), ServiceKey::of(service));
-        Box::pin(async move {
-            // The watch shows all Services in the order in which they were written. So it has shown what the others got
-            // before the last write of this Service.
-            // Before its release, it may have had the same address, but not the marker.
-            let is_seen = || {
-                let seen = stores.service(&key);
-                seen.is_some_and(|seen| is_moving(&seen) && service_addresses(&seen) == service_addresses(service))
-            };
-            let since = Instant::now();
-            // A list shows them in another order.
-            while !is_seen() || stores.lists_services() {
-                if since.elapsed() > SEEN_WITHIN {
-                    return addresses.to_vec();
-                }
-                sleep(LOOK_AGAIN).await;
+    async fn may_show(&self, service: &Value, addresses: &[IpAddr]) -> bool {
+        let (stores, settings, key) = (self.evaluator.stores(), self.evaluator.settings(), ServiceKey::of(service));
+        // Only the controller of external addresses writes a status with an address of an external pool.
+        if addresses.iter().any(|address| settings.settings.external.pool_of(*address).is_some()) {
+            return false;
+        }
+        // The watch shows all Services in the order in which they were written. So it has shown what the others got
+        // before the last write of this Service. Before its release, it may have had the same address, but not the
+        // marker.
+        let is_seen = || {
+            let seen = stores.service(&key);
+            seen.is_some_and(|seen| is_moving(&seen) && service_addresses(&seen) == service_addresses(service))
+        };
+        let since = Instant::now();
+        // A list shows them in another order.
+        while !addresses.is_empty() && (!is_seen() || stores.lists_services()) {
+            if since.elapsed() > SEEN_WITHIN {
+                return false;
             }
-            addresses.iter().copied().filter(|address| is_of_another(stores, &key, *address)).collect()
-        })
+            sleep(LOOK_AGAIN).await;
+        }
+        !addresses.iter().any(|address| is_of_another(stores, &key, *address))
     }
 }
 
@@ -160,11 +145,9 @@ fn is_of_another(stores: &Stores, key: &ServiceKey, address: IpAddr) -> bool {
     };
     candidates.iter().filter_map(|other| stores.service(other)).any(|other| {
         let external_ips = other.pointer("/spec/externalIPs").and_then(Value::as_array).into_iter().flatten();
-        let external_ips = external_ips.filter_map(|text| parse_address(text.as_str()?));
-        stored::shown(other.pointer("/status/loadBalancer/ingress"))
-            .into_iter()
-            .chain(external_ips)
-            .any(|it| it == address)
+        let mut external_ips = external_ips.filter_map(|text| parse_address(text.as_str()?));
+        stored::shown(other.pointer("/status/loadBalancer/ingress")).contains(&address)
+            || external_ips.any(|external| external == address)
     })
 }
 
@@ -174,25 +157,22 @@ const MAX_TARGETS: usize = 5;
 /// Where a target comes from, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The policy gives it to the Service.
     Policy,
     /// The Service had it before its move, and so may have it again, whatever the policy says now.
     Old,
-    /// See [`Targets::last_resort`].
     LastResort,
 }
 
 /// The current attempt to give a Service an address, and what earlier attempts found out.
 pub(super) struct Attempt {
-    pub(super) target: TargetAddresses,
+    /// The addresses of this attempt; empty if the API server picks them.
+    pub(super) target: Vec<IpAddr>,
     source: Source,
     refused: Vec<IpAddr>,
     tried: usize,
-    /// What went wrong so far, as text for the outcome.
     pub(super) notes: Vec<String>,
     /// When the wait for a node port began.
     waiting: Option<Instant>,
-    /// What the Service does not get back.
     pub(super) without: Without,
 }
 
@@ -203,7 +183,7 @@ impl Attempt {
         journal: &Journal,
         ordered: Option<&[IpAddr]>,
         refused: &[IpAddr],
-        targets: &dyn Targets,
+        targets: &impl Targets,
     ) -> Self {
         let to = journal.to.as_slice();
         let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to).await);
@@ -216,43 +196,33 @@ impl Attempt {
         if !trusted && !to.is_empty() {
             notes.push(format!("the policy does not give it {} any more", shown(to)));
         }
-        let (target, refused) = (TargetAddresses::These(target), refused.to_vec());
-        Self { target, source, refused, tried: 0, notes, waiting: None, without: Without::default() }
+        let without = Without::default();
+        Self { target, source, refused: refused.to_vec(), tried: 0, notes, waiting: None, without }
     }
 
     /// The addresses of this attempt; empty if they are a last resort, with which the move ends elsewhere.
     pub(super) fn wanted(&self) -> &[IpAddr] {
-        if self.source == Source::LastResort { &[] } else { self.addresses() }
+        if self.source == Source::LastResort { &[] } else { &self.target }
     }
 
-    /// The addresses of this attempt; empty if the API server picks them.
-    pub(super) fn addresses(&self) -> &[IpAddr] {
-        match &self.target {
-            TargetAddresses::These(addresses) => addresses,
-            TargetAddresses::AnyFree => &[],
-        }
-    }
-
-    /// Goes on to the old addresses. If some of them were refused, takes addresses of the last resort in their place.
-    /// Returns `false` if there is nothing left to try.
-    async fn fall_back(&mut self, journal: &Journal, targets: &dyn Targets) -> bool {
+    /// Goes on to the old addresses, or to the last resort for those refused. `false` if there is nothing left to try.
+    async fn fall_back(&mut self, journal: &Journal, targets: &impl Targets) -> bool {
         let mut next = journal.from.clone();
         let mut lost: Vec<&mut IpAddr> = next.iter_mut().filter(|address| self.refused.contains(*address)).collect();
         if self.source == Source::Policy && lost.is_empty() {
-            (self.source, self.target) = (Source::Old, TargetAddresses::These(next));
+            (self.source, self.target) = (Source::Old, next);
             return true;
         }
         let families: Vec<Family> = lost.iter().map(|address| Family::of(**address)).collect();
-        self.target = match targets.last_resort(&families).await {
-            Some(TargetAddresses::These(new)) => {
-                lost.iter_mut().zip(new).for_each(|(old, new)| **old = new);
-                TargetAddresses::These(next)
-            }
-            Some(TargetAddresses::AnyFree) => TargetAddresses::AnyFree,
-            None => {
-                self.notes.push("no address outside of all pools is free".to_owned());
-                return false;
-            }
+        let Some(new) = targets.last_resort(&families).await else {
+            self.notes.push("no address outside of all pools is free".to_owned());
+            return false;
+        };
+        self.target = if new.is_empty() {
+            new
+        } else {
+            lost.iter_mut().zip(new).for_each(|(old, new)| **old = new);
+            next
         };
         self.source = Source::LastResort;
         true
@@ -264,39 +234,52 @@ impl Attempt {
         journal: &Journal,
         which: Option<IpAddr>,
         reason: &str,
-        targets: &dyn Targets,
+        targets: &impl Targets,
     ) -> bool {
-        let TargetAddresses::These(tried) = &self.target else {
-            self.notes.push(reason.to_owned());
+        if !self.note_refusal("is not available", reason) {
             return false;
-        };
-        self.notes.push(format!("{} is not available: {reason}", shown(tried)));
+        }
         // If the second address is refused, the API server keeps the first one allocated for about a minute, so both
         // are lost.
-        let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
-        self.refused.extend(lost.iter().filter(|address| !stays(journal, address)));
+        let is_first = which.is_some() && which == self.target.first().copied();
+        self.lose(if is_first { 1 } else { self.target.len() }, journal);
         self.tried += 1;
         if self.tried < MAX_TARGETS
             && let Some(next) = next_target(targets, &self.refused, &journal.from).await
         {
-            (self.source, self.target) = (Source::Policy, TargetAddresses::These(next));
+            (self.source, self.target) = (Source::Policy, next);
             return true;
         }
         self.tried < 2 * MAX_TARGETS && self.fall_back(journal, targets).await
     }
 
-    /// Goes on to other addresses after the API server has refused the Service with these. Returns `false` if there is
-    /// nothing left to try.
-    pub(super) async fn after_refusal(&mut self, journal: &Journal, reason: &str, targets: &dyn Targets) -> bool {
-        let TargetAddresses::These(tried) = &self.target else {
-            self.notes.push(reason.to_owned());
+    /// Goes on after the API server has refused the Service with these addresses. `false` if nothing is left to try.
+    pub(super) async fn after_refusal(&mut self, journal: &Journal, reason: &str, targets: &impl Targets) -> bool {
+        if !self.note_refusal("was refused", reason) {
             return false;
-        };
-        self.notes.push(format!("{} was refused: {reason}", shown(tried)));
+        }
         if self.source == Source::Old {
-            self.refused.extend(tried.iter().filter(|address| !stays(journal, address)));
+            self.lose(self.target.len(), journal);
         }
         self.source != Source::LastResort && self.fall_back(journal, targets).await
+    }
+
+    /// Notes why this attempt failed. `false` if the API server picked the addresses, so that nothing is left to try.
+    fn note_refusal(&mut self, what: &str, reason: &str) -> bool {
+        self.notes.push(match self.target.as_slice() {
+            [] => reason.to_owned(),
+            tried => format!("{} {what}: {reason}", shown(tried)),
+        });
+        !self.target.is_empty()
+    }
+
+    /// Does not try the first `count` addresses of this attempt again, except for one that the Service keeps throughout
+    /// its move: it is not allocated again, and so never refused.
+    fn lose(&mut self, count: usize, journal: &Journal) {
+        let stays = |address: &IpAddr| {
+            journal.release_method == ReleaseMethod::SingleStack && journal.from.first() == Some(address)
+        };
+        self.refused.extend(self.target.iter().take(count).filter(|address| !stays(address)));
     }
 
     /// Goes on without the external addresses, which the policy refused.
@@ -305,31 +288,21 @@ impl Attempt {
         self.notes.push(format!("its external addresses were not restored: {reason}"));
     }
 
-    /// Gives up a node port that was waited for long enough. Returns `false` if the wait goes on, or if the answer
-    /// names no port that can be given up.
+    /// Gives up a node port that was waited for long enough. `false` if the wait goes on, or no port can be given up.
     pub(super) fn after_port(&mut self, which: Option<u64>, reason: &str, patience: Duration) -> bool {
         let since = *self.waiting.get_or_insert_with(Instant::now);
         if since.elapsed() < patience {
             return false;
         }
-        match which.filter(|port| !self.without.ports.contains(port)) {
-            Some(port) => {
-                self.without.ports.push(port);
-                self.notes.push(format!("node port {port} was replaced by another: {reason}"));
-                true
-            }
-            None => false,
-        }
+        let Some(port) = which.filter(|port| !self.without.ports.contains(port)) else { return false };
+        self.without.ports.push(port);
+        self.notes.push(format!("node port {port} was replaced by another: {reason}"));
+        true
     }
 }
 
-/// Whether the Service keeps this address throughout its move. It is not allocated again, and so never refused.
-fn stays(journal: &Journal, address: &IpAddr) -> bool {
-    journal.release_method == ReleaseMethod::SingleStack && journal.from.first() == Some(address)
-}
-
 /// The next target that can be used: with the same address families, and without a refused address.
-pub(super) async fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
+pub(super) async fn next_target(targets: &impl Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
     let next = targets.another(refused).await?;
     let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
     (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
@@ -344,7 +317,6 @@ pub(super) fn same_families(one: &[IpAddr], other: &[IpAddr]) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_moves::step::beginning;
-    use futures::future::ready;
     use serde_json::json;
 
     use super::*;
@@ -361,37 +333,29 @@ mod tests {
     }
 
     impl Targets for Known {
-        fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
+        async fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>> {
             let mut another = parsed(self.another).into_iter();
-            Box::pin(ready(another.find(|address| !refused.contains(address)).map(|address| vec![address])))
+            another.find(|address| !refused.contains(address)).map(|address| vec![address])
         }
 
-        fn fits<'a>(&'a self, _: &'a [IpAddr]) -> BoxFuture<'a, bool> {
-            Box::pin(ready(self.fits))
+        async fn fits(&self, _: &[IpAddr]) -> bool {
+            self.fits
         }
 
-        fn last_resort<'a>(&'a self, _: &'a [Family]) -> BoxFuture<'a, Option<TargetAddresses>> {
-            let any = |addresses: &[&str]| match addresses {
-                [] => TargetAddresses::AnyFree,
-                _ => TargetAddresses::These(parsed(addresses)),
-            };
-            Box::pin(ready(self.last_resort.map(any)))
+        async fn last_resort(&self, _: &[Family]) -> Option<Vec<IpAddr>> {
+            self.last_resort.map(parsed)
         }
 
-        fn check_update<'a>(&'a self, _: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
-            Box::pin(ready(Ok(())))
+        async fn check_update(&self, _: &Value, _: &Value) -> Result<(), String> {
+            Ok(())
         }
 
         fn is_reachable(&self, _: &[Value]) -> bool {
             false
         }
 
-        fn may_show(&self, _: &Map<String, Value>) -> bool {
+        async fn may_show(&self, _: &Value, _: &[IpAddr]) -> bool {
             false
-        }
-
-        fn of_others<'a>(&'a self, _: &'a Value, _: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>> {
-            Box::pin(ready(Vec::new()))
         }
     }
 
@@ -482,14 +446,13 @@ mod tests {
             let service = json!({"spec": {"clusterIP": from.first(), "clusterIPs": from}});
             let journal = beginning(&service, &parsed(to), "");
             let mut attempt = Attempt::first(&journal, None, &[], &targets).await;
-            let text =
-                |attempt: &Attempt| attempt.addresses().iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
+            let text = |attempt: &Attempt| attempt.target.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
             let mut tried = vec![text(&attempt)];
             for answer in answers.chars() {
                 let goes_on = match answer {
                     't' => attempt.after_address(&journal, None, "taken", &targets).await,
                     'f' => {
-                        let first = attempt.addresses().first().copied();
+                        let first = attempt.target.first().copied();
                         attempt.after_address(&journal, first, "taken", &targets).await
                     }
                     _ => attempt.after_refusal(&journal, "refused", &targets).await,

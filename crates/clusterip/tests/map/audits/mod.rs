@@ -6,8 +6,9 @@ mod services;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clusterip::audit::model::{Address, Audit, Finding, Kind, Range, Span, State, WithheldReason};
+use clusterip::audit::model::{Address, Audit, Finding, Kind, Range, Span, State};
 use clusterip::usage::Usage;
+use clusterip_core::address::Withholding;
 pub use external::external;
 use ipnet::IpNet;
 pub use nodes::nodes;
@@ -47,7 +48,7 @@ fn numbered(like: IpAddr, number: u128) -> IpAddr {
     }
 }
 
-fn span(first: &str, last: &str, why: WithheldReason) -> Span {
+fn span(first: &str, last: &str, why: Withholding) -> Span {
     Span { first: ip(first), last: ip(last), why }
 }
 
@@ -77,7 +78,7 @@ fn range(cidr: &str, withheld: Vec<Span>, addresses: Vec<Address>) -> Range {
     let usable = 2_u128.pow(bits) - withheld.iter().map(size).sum::<u128>();
     let used = addresses.len() as u128 - used_anyway - in_flight as u128;
     let free = usable - used - in_flight as u128;
-    let reserved = withheld.iter().filter(|span| span.why == WithheldReason::Reserved).map(size).sum();
+    let reserved = withheld.iter().filter(|span| span.why == Withholding::ByHand).map(size).sum();
     Range {
         cidr,
         counts: Usage { usable, used, in_flight: in_flight as u128, free, withheld: reserved, used_anyway, held: None },

@@ -1,9 +1,8 @@
 //! Audits of clusters whose Nodes get their blocks from pools.
 
-use clusterip::audit::model::{
-    Audit, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock, WithheldReason,
-};
+use clusterip::audit::model::{Audit, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock};
 use clusterip::usage::Usage;
+use clusterip_core::address::Withholding;
 
 use super::{finding, net, number, range, span, used};
 
@@ -96,7 +95,7 @@ fn node_findings() -> Vec<Finding> {
 pub fn nodes() -> Audit {
     let withheld = |first: &str, last: &str, why| BlockSpan { first: net(first), last: net(last), why };
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (setting assumeOS)");
-    let reserved = vec![span("172.21.0.0", "172.21.0.49", WithheldReason::Reserved)];
+    let reserved = vec![span("172.21.0.0", "172.21.0.49", Withholding::ByHand)];
     let pool = |name: &str, ranges: Vec<BlockRange>| Pool { name: name.to_owned(), ranges };
     // The range is in a pool of Nodes, which withholds its blocks.
     let inside = range("172.20.62.0/24", Vec::new(), Vec::new());

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use clusterip::audit::model::{Address, Audit, Finding, Kind, Pool, Span, State, WithheldReason};
+use clusterip::audit::model::{Address, Audit, Finding, Kind, Pool, Span, State};
+use clusterip_core::address::Withholding;
 
 use super::{HOSTILE, finding, ip, number, numbered, range, span, used};
 
@@ -72,9 +73,9 @@ pub fn small() -> Audit {
     ];
     let withheld = |third: u8, more: Vec<Span>| {
         let at = |last: u8| format!("172.21.{third}.{last}");
-        let mut withheld = vec![span(&at(0), &at(49), WithheldReason::Reserved)];
+        let mut withheld = vec![span(&at(0), &at(49), Withholding::ByHand)];
         withheld.extend(more);
-        withheld.push(span(&at(255), &at(255), WithheldReason::Excluded));
+        withheld.push(span(&at(255), &at(255), Withholding::Excluded));
         withheld
     };
     Audit {
@@ -83,7 +84,7 @@ pub fn small() -> Audit {
                 name: "windows".to_owned(),
                 ranges: vec![range(
                     "172.21.1.0/24",
-                    withheld(1, vec![span("172.21.1.200", "172.21.1.207", WithheldReason::Excluded)]),
+                    withheld(1, vec![span("172.21.1.200", "172.21.1.207", Withholding::Excluded)]),
                     windows,
                 )],
             },
@@ -92,7 +93,7 @@ pub fn small() -> Audit {
                 name: "edge".to_owned(),
                 ranges: vec![range(
                     "172.21.2.48/28",
-                    vec![span("172.21.2.48", "172.21.2.48", WithheldReason::Excluded)],
+                    vec![span("172.21.2.48", "172.21.2.48", Withholding::Excluded)],
                     full.collect(),
                 )],
             },
@@ -141,8 +142,8 @@ pub fn large() -> Audit {
     });
     let addresses = addresses.collect();
     let withheld = vec![
-        span("10.96.0.0", "10.96.0.255", WithheldReason::Reserved),
-        span("10.96.255.255", "10.96.255.255", WithheldReason::Excluded),
+        span("10.96.0.0", "10.96.0.255", Withholding::ByHand),
+        span("10.96.255.255", "10.96.255.255", Withholding::Excluded),
     ];
     let pools = vec![
         Pool { name: "all".to_owned(), ranges: vec![range("10.96.0.0/16", withheld, addresses)] },
@@ -179,12 +180,12 @@ pub fn huge() -> Audit {
                 ranges: vec![
                     range(
                         "10.1.0.0/20",
-                        vec![span("10.1.0.0", "10.1.0.9", WithheldReason::Reserved)],
+                        vec![span("10.1.0.0", "10.1.0.9", Withholding::ByHand)],
                         vec![used("10.1.9.3", State::Used, "dual/web-0", Some("dual"), "os=linux (setting assumeOS)")],
                     ),
                     range(
                         "fd00:1::/112",
-                        vec![span("fd00:1::", "fd00:1::1ff", WithheldReason::Reserved)],
+                        vec![span("fd00:1::", "fd00:1::1ff", Withholding::ByHand)],
                         many("fd00:1::", 300, 211),
                     ),
                 ],
@@ -193,7 +194,7 @@ pub fn huge() -> Audit {
                 name: "few".to_owned(),
                 ranges: vec![range(
                     "fd00:2::/64",
-                    vec![span("fd00:2::", "fd00:2::", WithheldReason::Excluded)],
+                    vec![span("fd00:2::", "fd00:2::", Withholding::Excluded)],
                     many("fd00:2::", 12, step),
                 )],
             },
@@ -201,7 +202,7 @@ pub fn huge() -> Audit {
                 name: "scattered".to_owned(),
                 ranges: vec![range(
                     "fd00:3::/64",
-                    vec![span("fd00:3::", "fd00:3::ffff:ffff:ffff", WithheldReason::Reserved)],
+                    vec![span("fd00:3::", "fd00:3::ffff:ffff:ffff", Withholding::ByHand)],
                     many("fd00:3::", 5_000, step),
                 )],
             },

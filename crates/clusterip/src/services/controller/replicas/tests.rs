@@ -29,7 +29,8 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
     struct Case {
         name: &'static str,
         seconds: u64,
-        events: Vec<Event<Lease>>,
+        /// The name, version and hash of each Lease that exists now; `None` if no event has come.
+        leases: Option<&'static [[&'static str; 3]]>,
         expected: Agreement,
     }
     let begin = Instant::now();
@@ -39,62 +40,52 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
         Case {
             name: "listed",
             seconds: 0,
-            events: vec![
-                Event::Init,
-                Event::InitApply(lease("me", "1", "new")),
-                Event::InitApply(lease("b", "1", "old")),
-                Event::InitApply(lease("a", "1", "old")),
-                Event::InitDone,
-            ],
+            leases: Some(&[["me", "1", "new"], ["b", "1", "old"], ["a", "1", "old"]]),
             expected: agreement(1, &["a", "b"]),
         },
         Case {
             name: "one replica uses the new settings",
             seconds: 1,
-            events: vec![Event::Apply(lease("b", "2", "new"))],
+            leases: Some(&[["me", "1", "new"], ["b", "2", "new"], ["a", "1", "old"]]),
             expected: agreement(2, &["a"]),
         },
         Case {
             name: "the other replica may still be alive",
             seconds: 19,
-            events: vec![],
+            leases: None,
             expected: agreement(2, &["a"]),
         },
         Case {
             name: "another list does not renew the other replica",
             seconds: 20,
-            events: vec![
-                Event::Init,
-                Event::InitApply(lease("b", "2", "new")),
-                Event::InitApply(lease("a", "1", "old")),
-                Event::InitDone,
-            ],
+            leases: Some(&[["b", "2", "new"], ["a", "1", "old"]]),
             expected: agreement(2, &[]),
         },
-        Case { name: "no other replica is alive", seconds: 21, events: vec![], expected: agreement(1, &[]) },
+        Case { name: "no other replica is alive", seconds: 21, leases: None, expected: agreement(1, &[]) },
         Case {
             name: "the replica comes back",
             seconds: 30,
-            events: vec![Event::Apply(lease("a", "2", "old"))],
+            leases: Some(&[["b", "2", "new"], ["a", "2", "old"]]),
             expected: agreement(1, &["a"]),
         },
         Case {
             name: "the replica is removed",
             seconds: 31,
-            events: vec![Event::Delete(lease("a", "2", "old"))],
+            leases: Some(&[["b", "2", "new"]]),
             expected: agreement(1, &[]),
         },
         Case {
             name: "its own Lease is ignored",
             seconds: 32,
-            events: vec![Event::Apply(lease("me", "2", "old"))],
+            leases: Some(&[["b", "2", "new"], ["me", "2", "old"]]),
             expected: agreement(1, &[]),
         },
     ];
-    for Case { name, seconds, events, expected } in cases {
+    for Case { name, seconds, leases, expected } in cases {
         let now = begin + Duration::from_secs(seconds);
-        for event in events {
-            others.apply(event, ME, now);
+        if let Some(leases) = leases {
+            let leases = leases.iter().map(|[name, version, hash]| Arc::new(lease(name, version, hash)));
+            others.update(&leases.collect::<Vec<_>>(), ME, now);
         }
         let found = others.agreement("new", now);
         assert_eq!(found, expected, "{name}");
@@ -112,7 +103,7 @@ fn leases_left_behind_are_removed_in_the_version_that_was_seen() {
     }
     let begin = Instant::now();
     let mut others = Others::default();
-    others.apply(Event::Apply(lease("a", "7", "old")), ME, begin);
+    others.update(&[Arc::new(lease("a", "7", "old"))], ME, begin);
     let at = |seconds| begin + Duration::from_secs(seconds);
     let version = Version { uid: "uid-a".to_owned(), resource_version: "7".to_owned() };
     let removed = vec![("clusterip-replica-a".to_owned(), version)];

@@ -26,17 +26,15 @@ fn services_in_place_are_not_reconciled() {
         would_move: Option<bool>,
         counts: bool,
     }
-    let misplaced = |handling: Handling, impact: Impact| {
+    let misplaced = |stays: Option<StayReason>, impact: Impact| {
         Ok(Inspection::Misplaced(Box::new(Misplaced {
-            id: ServiceKey::new("shop", "web"),
             uid: "uid-1".to_owned(),
             from: Vec::new(),
-            lies_in: Vec::new(),
-            pool: Some("linux".to_owned()),
-            evidence: String::new(),
+            why: String::new(),
+            unmatched: Vec::new(),
             asked_by: AskedBy::Controller,
             impact,
-            handling,
+            stays: stays.map(|reason| (reason, String::new())),
         })))
     };
     let by_hand = json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
@@ -50,8 +48,7 @@ fn services_in_place_are_not_reconciled() {
         would_move: None,
         counts: true,
     };
-    let moves = |impact| misplaced(Handling::Move, impact);
-    let report = |reason| Handling::Report { reason, detail: String::new() };
+    let moves = |impact| misplaced(None, impact);
     let failed = EvaluationError::Panicked("on purpose".to_owned());
     let cases = [
         base(),
@@ -79,20 +76,20 @@ fn services_in_place_are_not_reconciled() {
         },
         Case {
             name: "misplaced, and stays",
-            inspection: misplaced(report(StayReason::PoolFull), Impact::Unnoticed),
+            inspection: misplaced(Some(StayReason::PoolFull), Impact::Unnoticed),
             is_open: true,
             ..base()
         },
         Case {
             name: "misplaced, with ready endpoints, and stays until an address is free",
-            inspection: misplaced(report(StayReason::PoolFull), Impact::Plain),
+            inspection: misplaced(Some(StayReason::PoolFull), Impact::Plain),
             is_open: true,
             would_move: Some(true),
             ..base()
         },
         Case {
             name: "misplaced, and reachable",
-            inspection: misplaced(report(StayReason::ReadyEndpoints), Impact::Plain),
+            inspection: misplaced(Some(StayReason::ReadyEndpoints), Impact::Plain),
             is_open: true,
             ..base()
         },
@@ -171,9 +168,9 @@ async fn survey_finds_the_misplaced_among_many_services() {
     }
     let ids = stores.read_snapshot().services(None);
     let evaluator = Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation.clone());
-    let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
+    let allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
     let reconciler = Arc::new(Reconciler::new(evaluator, client, "clusterip", metrics.services.clone(), allowed));
-    let mut survey = Survey::new(ids.clone());
+    let mut survey = Survey { rest: ids.clone(), ..Survey::default() };
     while !survey.rest.is_empty() {
         survey = survey.next_round(Arc::clone(&reconciler), true).await;
     }
@@ -181,6 +178,7 @@ async fn survey_finds_the_misplaced_among_many_services() {
     assert_eq!(names, ["asks-for-an-unknown-pool", "in-no-pool", "windows-in-linux"]);
     assert_eq!((ids.len(), survey.managed), (1_004, 1_003));
     let waiting: BTreeSet<ServiceKey> = ids.into_iter().take(30).collect();
-    reconciler.brakes.lock().settings_changed(waiting.iter().map(|id| (id.clone(), false)).collect(), 30);
+    let would_move = waiting.iter().map(|id| (id.clone(), false)).collect();
+    reconciler.brakes.lock().settings_changed(would_move, 30, BTreeSet::new());
     assert_eq!(reconciler.noted(), waiting, "Services that wait for consent are reconciled, too");
 }

@@ -1,29 +1,34 @@
-//! The settings that the leader uses, stored as a `ControllerRevision` in its namespace. `clusterip move` and
-//! `clusterip audit` find the server by this object, and read there where its settings are.
+//! What the leader stores about its settings in its namespace.
+//!
+//! [`SettingsInUse`] is a `ControllerRevision`. `clusterip move` and `clusterip audit` find the server by this object, and
+//! read there where its settings are.
 //!
 //! The leader's Lease does not prove that a server leads: a user with the role `edit` in any namespace may write such a
 //! Lease there. That user may only read ControllerRevisions. The controllers of StatefulSets and DaemonSets write some
 //! in the namespaces of tenants, with labels that the tenants choose. But the names of these end in a hash of another
 //! length, and their `data` is a Pod template.
 //!
-//! The annotation of [`super::applied_settings`] is not enough for these commands: new settings are not carried out
-//! while they wait for `clusterip move`.
+//! An annotation of the leader's Lease has the hash of the settings that were carried out last: without it, a restart
+//! with other settings could not be told from one with the same. It is not enough for these commands: new settings are
+//! not carried out while they wait for `clusterip move`.
 
 use clusterip_cluster::live_settings::SettingsSource;
-use clusterip_failover::leases::Identity;
+use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION;
+use clusterip_failover::leases::{Identity, LEASE};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, PostParams};
 use kube::{Client, Error as KubeError};
 use serde::{Deserialize, Serialize};
 
 use crate::services::own_revisions::{self, api};
 
-/// The label of these objects, see [`own_revisions::object`].
 const SERVER: &str = "server";
 /// The beginning of the name. The random part of the leader's identity follows.
 const PREFIX: &str = "clusterip-server-";
-/// The number of hexadecimal digits in the random part of an identity.
 const RANDOM_DIGITS: usize = 16;
+/// How many times a write of the Lease is tried if it conflicts with another.
+const ATTEMPTS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,15 +40,12 @@ pub struct SettingsInUse {
     pub agents_namespace: String,
 }
 
-/// Where a leader reads its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SettingsOrigin {
     /// A file on the machine of the leader.
     File(String),
-    /// The objects of the API `clusterip-policy.io`.
     Pools,
-    /// The policy of Kubewarden with this name.
     KubewardenPolicy(String),
 }
 
@@ -58,8 +60,7 @@ impl From<&SettingsSource> for SettingsOrigin {
 }
 
 impl SettingsInUse {
-    /// Stores these settings in `namespace`, and deletes those of earlier leaders. Writes nothing if they are stored
-    /// already.
+    /// Stores these settings in `namespace`, if they are not stored already, and deletes those of earlier leaders.
     pub async fn show(&self, client: &Client, namespace: &str) -> Result<(), KubeError> {
         let (api, object, name) = (api(client, namespace), self.object()?, name(&self.leader));
         match api.get_opt(&name).await? {
@@ -88,8 +89,7 @@ impl SettingsInUse {
     }
 }
 
-/// The settings of all leaders, each with the namespace, also those of leaders that have ended; only in `namespace` if
-/// that is given.
+/// The settings of all leaders, also of those that have ended, each with the namespace; in `namespace` if it is given.
 pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<(String, SettingsInUse)>, KubeError> {
     let listed = match namespace {
         Some(namespace) => api(client, namespace),
@@ -117,12 +117,10 @@ pub async fn of_leader(client: &Client, namespace: &str, leader: &str) -> Result
     Ok(object.and_then(SettingsInUse::of).filter(|in_use| in_use.leader == leader))
 }
 
-/// Deletes the settings of this leader, if they are stored.
 pub async fn remove(client: &Client, namespace: &str, leader: &str) -> Result<(), KubeError> {
     own_revisions::delete(&api(client, namespace), &name(leader)).await
 }
 
-/// The namespaces and names of all objects that leaders wrote.
 async fn names(api: &Api<ControllerRevision>) -> Result<Vec<(String, String)>, KubeError> {
     let objects = own_revisions::list(api, SERVER).await?.into_iter();
     let names = objects.filter_map(|object| Some((object.metadata.namespace?, object.metadata.name?)));
@@ -136,6 +134,32 @@ fn name(leader: &str) -> String {
 fn is_name(name: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     name.strip_prefix(PREFIX).is_some_and(|random| random.len() == RANDOM_DIGITS && random.bytes().all(is_digit))
+}
+
+/// Reads the hash of the settings that were carried out last; `None` if there is no Lease, or no hash on it.
+pub async fn applied(client: &Client, namespace: &str) -> Result<Option<String>, KubeError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let lease = leases.get_opt(LEASE).await?;
+    Ok(lease.and_then(|lease| lease.metadata.annotations?.remove(SETTINGS_HASH_ANNOTATION)))
+}
+
+/// Records that the settings with this hash are carried out. Writes nothing if the Lease has this hash already.
+pub async fn set_applied(client: &Client, namespace: &str, hash: &str) -> Result<(), KubeError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let mut attempt = 1;
+    loop {
+        let mut lease = leases.get(LEASE).await?;
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        if annotations.insert(SETTINGS_HASH_ANNOTATION.to_owned(), hash.to_owned()).as_deref() == Some(hash) {
+            return Ok(());
+        }
+        match leases.replace(LEASE, &PostParams::default(), &lease).await {
+            Ok(_) => return Ok(()),
+            // Conflicts are expected: the leader renews this Lease every 2 seconds.
+            Err(KubeError::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]
