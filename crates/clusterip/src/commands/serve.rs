@@ -227,7 +227,7 @@ impl ServeArguments {
         let reconciler = startup.reconciler().seamless(seamless);
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(nodes_client, &election)?;
-        startup.assign_external_addresses(&election);
+        startup.assign_external_addresses(&reconciler, &election);
         startup.write_status(Arc::clone(&reconciler), &election);
         startup.move_services(Arc::clone(&reconciler), changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);

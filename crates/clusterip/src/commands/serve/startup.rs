@@ -17,7 +17,7 @@ use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
 use kube::{Api, Client};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::running::{Election, Tasks};
 use super::{LOG_TARGET, Moves, ServeArguments};
@@ -54,6 +54,8 @@ pub(super) struct Startup<'a> {
     me: Identity,
     pub(super) metrics: Arc<ServerMetrics>,
     agents_namespace: String,
+    /// Is notified of changes that matter for external addresses.
+    external_changed: Arc<Notify>,
     pub(super) namespace: String,
     pub(super) client: Client,
     pub(super) arguments: &'a ServeArguments,
@@ -84,11 +86,18 @@ impl<'a> Startup<'a> {
         let seen = ledger.clone();
         let changes = Changes::default();
         let collected = changes.clone();
+        let external_changed = Arc::new(Notify::new());
+        let notified = Arc::clone(&external_changed);
         let stores = Stores::new(
             client.clone(),
             metrics.cluster.clone(),
             move |address| seen.mark_seen(address),
-            move |change| collected.add(change),
+            move |change| {
+                if external::controller::matters(change) {
+                    notified.notify_one();
+                }
+                collected.add(change);
+            },
         );
         stores.ask_for_service_cidrs().await;
         let (source, duties) = (arguments.settings_source(&client), arguments.duties(&namespace));
@@ -111,6 +120,7 @@ impl<'a> Startup<'a> {
             stores,
             me,
             metrics,
+            external_changed,
             agents_namespace: arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone()),
             namespace,
             client,
@@ -201,13 +211,15 @@ impl<'a> Startup<'a> {
     }
 
     /// Assigns external addresses, and writes the status of Services that have them.
-    pub(super) fn assign_external_addresses(&mut self, election: &Election) {
+    pub(super) fn assign_external_addresses(&mut self, reconciler: &Reconciler, election: &Election) {
         let (evaluator, client) = (self.evaluator.clone(), self.client.clone());
+        let moves = reconciler.mover.unfinished().clone();
         let events = EventQueue::start(client.clone());
         let controller = external::controller::Controller {
-            assigner: Assigner { evaluator, client, events },
+            assigner: Assigner { evaluator, client, events, moves },
             namespace: self.agents_namespace.clone(),
             gate: self.gate(election, |live| !live.settings.external.pools.is_empty()),
+            changed: Arc::clone(&self.external_changed),
             metrics: self.metrics.external.clone(),
         };
         self.tasks.spawn_until_stop(controller.run());
