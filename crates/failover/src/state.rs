@@ -26,8 +26,8 @@ use crate::heartbeat_state::{Term, given_back, put_back};
 use crate::leases::{Identity, Version};
 use crate::peers::{Peers, StaleHeartbeat, TermState};
 use crate::timing::{
-    AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, REMOVING_TURN, RETRY_PAUSE,
-    SETTLE, TURN, TURNS,
+    AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, PASSED_OVER, REMOVING_TURN,
+    RETRY_PAUSE, SETTLE, TURN, TURNS, UNTAKEN,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -367,7 +367,12 @@ impl AgentState {
             let history = self.histories.entry(*address).or_default();
             match availability {
                 Availability::Free => {
-                    history.free_since.get_or_insert(deadline.now);
+                    let untaken = *history.free_since.get_or_insert(deadline.now) + UNTAKEN;
+                    if let Some(until) = history.left_to_others_until.filter(|until| *until > untaken)
+                        && deadline.is_due(untaken)
+                    {
+                        history.left_to_others_until = Some(until.min(deadline.now));
+                    }
                     free.insert(*address);
                     continue;
                 }
@@ -458,12 +463,13 @@ impl AgentState {
     }
 
     /// Until when this node does not claim the address: either it could not hold this address, or it holds no address
-    /// and could not hold another one. `None` if it may claim the address.
+    /// and could not hold another one, and the others have not passed this one over. `None` if it may claim the address.
     fn no_claim_until(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let of_node = || {
+            let passed_over = self.histories.get(&address)?.free_since? + PASSED_OVER;
             let some = self.mine.is_empty() && self.has_others(address, now);
             let left = self.histories.values().filter_map(|history| history.left_to_others_until);
-            left.filter(|until| now < *until).max().filter(|_| some)
+            left.max().map(|until| until.min(passed_over)).filter(|until| some && now < *until)
         };
         self.left_to_others_until(address, now).or_else(of_node)
     }

@@ -46,6 +46,11 @@ pub const MAX_FAILURES: u32 = 5;
 pub const AWAY: Duration = Duration::from_secs(60);
 /// The longest time that an address is left to other nodes. After it, earlier failures no longer count.
 pub const MAX_TIME_AWAY: Duration = Duration::from_secs(600);
+/// After how long a free address has been left by all nodes that may take it: their turns are over, and a moment more.
+pub const PASSED_OVER: Duration = Duration::from_secs(5);
+/// After how long a free address is no longer left to other nodes, because none can hold it either: all nodes may have
+/// failed together. Until then, a node that can't hold the address would only move it back and forth.
+pub const UNTAKEN: Duration = Duration::from_secs(300);
 /// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
 pub const STALLED: Duration = Duration::from_secs(60);
 /// The pause before the firewall is written again, because another program may have emptied it.

@@ -291,8 +291,8 @@ impl Cluster for StoredCluster {
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-        let stored =
-            self.look_up("v1", "Namespace", name, |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))?;
+        let stored = self
+            .look_up("v1", "Namespace", name, |snapshot| snapshot.namespace(name).map(|meta| meta.as_ref().as_ref()))?;
         let Some(client) = self.client.as_ref().filter(|_| stored.is_none()) else { return Ok(stored) };
         let failed = |detail| LookupError::Failed { resource: format!("v1/Namespace {name}"), detail };
         read_namespace(client, name).map_err(failed)

@@ -18,12 +18,14 @@ use serde_json::{Value, json};
 use super::external_metrics::AssignmentResult;
 use super::waiting::{Answer, WaitsFor};
 use crate::leader::event_recorder::{CONTROLLER, EventContent, EventQueue};
+use crate::services::mover::records::UnfinishedMoves;
 
 #[derive(Clone)]
 pub(crate) struct Assigner {
     pub(crate) evaluator: Evaluator,
     pub(crate) client: Client,
     pub(crate) events: EventQueue,
+    pub(crate) moves: UnfinishedMoves,
 }
 
 pub(super) struct Asked {
@@ -103,6 +105,10 @@ impl Assigner {
             };
             return Ok(Asked { answer: Answer::Waits(waits_for), reason, uid: Some(uid) });
         };
+        if after.is_empty() && self.moves.due(&uid).is_some() {
+            // A move that has begun meanwhile gives the Service its type back, but not its record.
+            return Ok(Asked::done(Answer::Settled));
+        }
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
         let annotations = json!({RECORD_ANNOTATION: value});
         let body = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
@@ -133,9 +139,11 @@ impl Assigner {
     }
 }
 
+/// Sends a JSON patch, if `patch` is a list of operations, otherwise a merge patch.
 pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<(), kube::Error> {
+    let kind = if patch.is_array() { "json-patch" } else { "merge-patch" };
     let request = Request::patch(format!("{path}?fieldManager={CONTROLLER}"))
-        .header("content-type", "application/merge-patch+json")
+        .header("content-type", format!("application/{kind}+json"))
         .body(patch.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
     client.request_text(request).await.map(drop)

@@ -3,8 +3,12 @@
 //!
 //! # Guarantees
 //! - Every Service that gets external addresses from this product has them recorded, even if no webhook saw it.
-//! - The status of such a Service contains exactly those of its addresses that a living agent holds. That of any other
-//!   Service is not changed.
+//! - The status of such a Service contains exactly those of its addresses that a living agent holds. As long as the
+//!   watch of the agents' Leases is silent, no address is taken away.
+//! - The status of a Service that the settings no longer serve loses its recorded addresses, and only then the record is
+//!   removed. If the settings have no pool any more, the record stays. That of any other Service is not changed.
+//! - A status is written only if the Service still has the type, class and record that the addresses are from.
+//! - A Service whose move is unfinished keeps its record.
 //! - The controller asks the policy, as admission does, and writes the answer only to the version that it asked about.
 //! - An Event reports when another node holds an address, and when no node has held it for a while, unless no process
 //!   leads.
@@ -14,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
@@ -23,18 +27,22 @@ use clusterip_cluster::external::assignment_builder::{Owners, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::recorded;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::StoredService;
+use clusterip_cluster::lookups::snapshot::{Snapshot, Stored, StoredService};
 use clusterip_cluster::metrics::length;
 use clusterip_cluster::object::service_path;
 use clusterip_cluster::panics;
-use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_cluster::watch::stores::Stores;
-use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_cluster::watch::kinds::own_name;
+use clusterip_cluster::watch::stores::Change;
+use clusterip_core::address::parse_address;
+use clusterip_core::annotations::{RECORD_ANNOTATION, is_moving, recorded_addresses};
+use clusterip_core::external::stored;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::lookups::NamespaceMeta;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::holders::Observer;
 use clusterip_failover::leases::keep_used_fields;
+use clusterip_failover::timing::WATCH_SILENCE;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -51,6 +59,7 @@ use super::holder_reports::{Assigned, HolderReports};
 use super::waiting::{Question, Report, Waiting};
 use crate::leader::Gate;
 use crate::leader::event_recorder::EventContent;
+use crate::services::mover::records::UnfinishedMoves;
 use crate::text::joined;
 use crate::usage;
 
@@ -63,22 +72,30 @@ const REWRITE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before a status is written again that the API server refuses. The first one is [`REWRITE_PAUSE`].
 const MAX_REWRITE_PAUSE: Duration = Duration::from_secs(60);
 const WRITES: usize = 8;
+/// How long the record of a Service stays that has the marker of a move which this process does not know: another
+/// process moves it, or a tenant has written the marker where no policy prevents that.
+const MOVE_TIME: Duration = Duration::from_secs(300);
 
 pub struct Controller {
     pub(crate) assigner: Assigner,
     /// The namespace of the agents' Leases.
     pub namespace: String,
     pub(crate) gate: Gate,
+    /// Is notified of each change of the stores that [`matters`].
+    pub changed: Arc<Notify>,
     pub metrics: ExternalMetrics,
 }
 
-#[derive(Default)]
 struct Term {
     observer: Observer,
+    /// When the watch of the Leases last delivered something.
+    delivered: Instant,
+    /// When that watch is restarted unless it delivers something before.
+    restart: Instant,
     /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
     complete: bool,
-    /// The node that holds each address, when the Services were last looked at.
+    /// The node that holds each address, when the Services were last looked at while the watch was not silent.
     holders: Arc<BTreeMap<IpAddr, String>>,
     /// The addresses of the pools that Services had or claimed then.
     in_use: BTreeSet<IpAddr>,
@@ -87,6 +104,8 @@ struct Term {
     earliest_look: Option<Instant>,
     waiting: Waiting<Version>,
     refused: BTreeMap<ServiceKey, Refused>,
+    /// The Services whose records stay because of a move, and since when.
+    moving: BTreeMap<ServiceKey, Instant>,
     holder_reports: HolderReports,
 }
 
@@ -114,15 +133,15 @@ struct Look {
     lacking: BTreeMap<ServiceKey, Version>,
 }
 
-/// The addresses that the status of a Service is to contain.
+/// What the status of a Service is to contain.
 struct Status {
     service: Arc<StoredService>,
-    held: Vec<IpAddr>,
+    ingress: Value,
 }
 
 impl PartialEq for Status {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.service, &other.service) && self.held == other.held
+        Arc::ptr_eq(&self.service, &other.service) && self.ingress == other.ingress
     }
 }
 
@@ -136,20 +155,24 @@ struct Refused {
 impl Controller {
     pub async fn run(mut self) {
         while let Some(settings) = self.gate.opened().await {
-            self.term(settings).await;
+            let settings = self.term(settings).await;
+            self.empty_statuses(&settings.settings.external).await;
             // Only the leader reports these metrics.
             self.metrics.pools(&[]);
             self.metrics.waiting.set(0);
         }
     }
 
-    async fn term(&mut self, mut settings: Arc<LiveSettings>) {
+    /// Works until the gate closes, and returns the last settings.
+    async fn term(&mut self, mut settings: Arc<LiveSettings>) -> Arc<LiveSettings> {
         let leases: Api<Lease> = Api::namespaced(self.assigner.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
-        let mut leases = pin!(watcher(leases, labels).modify(keep_used_fields).backoff(RetryBackoff::default()));
-        let changed = Arc::new(Notify::new());
-        self.listen(&changed);
-        let mut term = Term::default();
+        let events = || {
+            let events = watcher(leases.clone(), labels.clone());
+            events.modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()
+        };
+        let mut leases = events();
+        let mut term = Term::new(Instant::now());
         let mut questions = JoinSet::new();
         // Without all Services, the first look would miss addresses, which the second would report as new holders.
         self.assigner.evaluator.stores().completed().await;
@@ -171,14 +194,20 @@ impl Controller {
                         settings = changed;
                         term.look_soon();
                     }
-                    None => return,
+                    None => return settings,
                 },
                 Some(event) = leases.next() => {
-                    if term.handle_lease_event(event) {
+                    if term.handle_lease_event(event, Instant::now()) {
                         term.look_soon();
                     }
                 }
-                () = changed.notified() => term.look_soon(),
+                // Holders renew their heartbeats, so the watch is broken, or all of them have died.
+                () = sleep_until(term.restart), if !term.holders.is_empty() => {
+                    tracing::warn!("the watch of the Leases of agents delivers nothing: restarting the watch");
+                    term.restart = Instant::now() + WATCH_SILENCE;
+                    leases = events();
+                }
+                () = self.changed.notified() => term.look_soon(),
                 Some(Ok((question, asked))) = questions.join_next() => self.answered(&mut term, question, asked),
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     term.next_look = None;
@@ -191,35 +220,30 @@ impl Controller {
         }
     }
 
-    /// Notifies `changed` whenever a Service changes that may have external addresses.
-    fn listen(&self, changed: &Arc<Notify>) {
-        let changed = Arc::downgrade(changed);
-        let matters = |service: &PartialObject| {
-            let annotations = service.object.pointer("/metadata/annotations");
-            service.object.pointer("/spec/type").is_some_and(|kind| kind == "LoadBalancer")
-                || annotations.is_some_and(|annotations| annotations.get(RECORD_ANNOTATION).is_some())
-        };
-        let listener = move |event: &Event<PartialObject>| {
-            let Some(changed) = changed.upgrade() else { return false };
-            let is_change = match event {
-                Event::Init => false,
-                Event::InitDone => true,
-                Event::InitApply(service) | Event::Apply(service) | Event::Delete(service) => matters(service),
-            };
-            is_change.then(|| changed.notify_one());
-            true
-        };
-        self.assigner.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
+    /// If there is no work any more, and as long as this process leads: removes the recorded addresses from the
+    /// statuses of the Services that these settings served, because no agent holds them.
+    async fn empty_statuses(&self, served: &ExternalSettings) {
+        let mut refused = BTreeMap::new();
+        while self.gate.is_idle() {
+            let services = self.assigner.evaluator.stores().read_snapshot().external_services();
+            let services = services.into_iter().filter(|service| service.is_served(served));
+            let shown: Vec<Status> = services.filter_map(|service| without_record(&service)).collect();
+            if shown.is_empty() {
+                return;
+            }
+            self.write_statuses(shown, &mut refused).await;
+            sleep(REWRITE_PAUSE).await;
+        }
     }
 
     /// Writes the statuses that have changed, and finds the Services that lack addresses.
     async fn look(&self, settings: &Arc<LiveSettings>, term: &mut Term) {
-        term.holders = Arc::new(term.observer.holders(Instant::now()));
+        term.observe_holders(Instant::now());
         let external = &settings.settings.external;
-        let (stores, of_look, holders) =
-            (self.assigner.evaluator.stores().clone(), Arc::clone(settings), Arc::clone(&term.holders));
-        let look = panics::catch_blocking(move || Look::at(&stores, &of_look, &holders)).await;
-        let Ok(Look { owners, in_use, statuses, lacking }) =
+        let snapshot = Arc::clone(self.assigner.evaluator.stores().snapshot());
+        let (of_look, holders) = (Arc::clone(settings), Arc::clone(&term.holders));
+        let look = panics::catch_blocking(move || Look::at(&snapshot, &of_look, &holders)).await;
+        let Ok(Look { owners, in_use, statuses, mut lacking }) =
             look.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"))
         else {
             return;
@@ -232,6 +256,9 @@ impl Controller {
         let freed = term.in_use.difference(&in_use).filter_map(|address| external.pool_of(*address));
         term.waiting.freed(&freed.map(|pool| &*pool.name).collect::<Vec<_>>());
         term.in_use = in_use;
+        if let Some(again) = term.leave_moves(&mut lacking, &self.assigner.moves, Instant::now()) {
+            term.next_look = Some(term.next_look.map_or(again, |next| next.min(again)));
+        }
         term.waiting.set(lacking, Instant::now());
         self.metrics.waiting.set(length(term.waiting.count()));
     }
@@ -312,12 +339,10 @@ impl Controller {
     }
 
     async fn write_status(&self, status: Status) -> (Status, kube::Result<()>) {
-        let Status { service, held } = &status;
-        let ServiceKey { namespace, name } = service.key();
-        let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
-        let body = json!({"metadata": {"uid": service.uid()}, "status": {"loadBalancer": {"ingress": ingress}}});
-        let (path, addresses) = (format!("{}/status", service_path(namespace, name)), joined(held, ","));
-        let written = patch(&self.assigner.client, &path, &body).await;
+        let ServiceKey { namespace, name } = status.service.key();
+        let path = format!("{}/status", service_path(namespace, name));
+        let addresses = joined(stored::shown(Some(&status.ingress)), ",");
+        let written = patch(&self.assigner.client, &path, &status.patch()).await;
         match &written {
             Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),
             Err(error) => {
@@ -330,38 +355,42 @@ impl Controller {
 }
 
 impl Look {
-    fn at(stores: &Stores, settings: &Arc<LiveSettings>, holders: &BTreeMap<IpAddr, String>) -> Self {
+    fn at(shared: &Arc<RwLock<Snapshot>>, settings: &Arc<LiveSettings>, holders: &BTreeMap<IpAddr, String>) -> Self {
         let external = &settings.settings.external;
         let mut look = Self::default();
         let services = {
-            let snapshot = stores.read_snapshot();
+            let snapshot = Snapshot::read(shared);
             let in_use = snapshot.external_addresses().map(|(address, _)| address);
             look.in_use = in_use.filter(|address| external.pool_of(*address).is_some()).collect();
             snapshot.external_services()
         };
         let policy = ExternalPolicy::new(external);
-        let admits = &mut |service: &StoredService| policy.refusal(stores.snapshot(), service);
+        let admits = &mut |service: &StoredService| policy.refusal(shared, service);
         (look.owners, _) = owners(external, services.iter().cloned(), admits);
         let mut lacking = Vec::new();
         for service in services {
             let has = recorded(&service, external);
             let own = |address: &IpAddr| look.owners.get(address).is_some_and(|owner| owner.key() == service.key());
             let is_held = |address: &IpAddr| own(address) && holders.contains_key(address);
-            let lacks = match service.is_served(external) {
-                true => has.is_empty() && !service.is_deleting(),
-                false => !service.record().is_empty(),
-            };
-            if service.is_served(external) {
-                let held: Vec<IpAddr> = has.into_iter().filter(is_held).collect();
-                if !shows(&service, &held) {
-                    look.statuses.push(Status { service: Arc::clone(&service), held });
+            if !service.is_served(external) {
+                // As long as the status shows the address, kube-proxy serves it, and no other Service may get it.
+                match without_record(&service) {
+                    Some(status) => look.statuses.push(status),
+                    None if !service.record().is_empty() => lacking.push(service),
+                    None => {}
                 }
+                continue;
             }
-            if lacks {
-                lacking.push(service);
+            if has.is_empty() && !service.is_deleting() {
+                lacking.push(Arc::clone(&service));
+            }
+            let held: Vec<IpAddr> = has.into_iter().filter(is_held).collect();
+            if !shows(&service, &held) {
+                let ingress = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
+                look.statuses.push(Status { service, ingress });
             }
         }
-        let snapshot = stores.read_snapshot();
+        let snapshot = Snapshot::read(shared);
         for service in lacking {
             let namespace = snapshot.namespace(&service.key().namespace).cloned();
             let id = service.key().clone();
@@ -369,6 +398,38 @@ impl Look {
         }
         look
     }
+}
+
+impl Status {
+    /// Writes the status only if what it was decided from is still the same. A tenant can delay the write, and change
+    /// the Service meanwhile, so that the address belongs to another Service.
+    fn patch(&self) -> Value {
+        let object = self.service.value();
+        let test = |path: &str| Some(json!({"op": "test", "path": path, "value": object.pointer(path)?}));
+        let record = format!("/metadata/annotations/{}", RECORD_ANNOTATION.replace('/', "~1"));
+        let decided_from =
+            ["/metadata/uid", "/spec/type", "/spec/loadBalancerClass", &record, "/status/loadBalancer/ingress"];
+        let write = json!({"op": "add", "path": "/status/loadBalancer", "value": {"ingress": self.ingress}});
+        decided_from.into_iter().filter_map(test).chain([write]).collect()
+    }
+}
+
+/// The status of a Service without the addresses of its record; `None` if it shows none of them.
+fn without_record(service: &Arc<StoredService>) -> Option<Status> {
+    let recorded = recorded_addresses(service.record());
+    let is_recorded = |entry: &Value| {
+        let address = entry.get("ip").and_then(Value::as_str).and_then(parse_address);
+        address.is_some_and(|address| recorded.contains(&address))
+    };
+    let (gone, ingress): (Vec<Value>, Vec<Value>) =
+        service.ingress()?.as_array()?.iter().cloned().partition(is_recorded);
+    (!gone.is_empty()).then(|| Status { service: Arc::clone(service), ingress: ingress.into() })
+}
+
+/// Whether a change may affect which Service gets an external address, or which address a status shows.
+pub(crate) fn matters(change: &Change<'_>) -> bool {
+    let may_have = |version: Option<&Stored>| matches!(version, Some(Stored::Service(of)) if of.may_have_external());
+    own_name(change.kind) == "Namespace" || may_have(change.before) || may_have(change.after)
 }
 
 /// Whether a status has exactly these addresses, as texts: other programs may not accept another spelling.
@@ -391,14 +452,67 @@ fn in_turns(mut statuses: Vec<Status>) -> Vec<Status> {
 }
 
 impl Term {
+    fn new(now: Instant) -> Self {
+        Self {
+            observer: Observer::default(),
+            delivered: now,
+            restart: now + WATCH_SILENCE,
+            listing: Vec::new(),
+            complete: false,
+            holders: Arc::default(),
+            in_use: BTreeSet::new(),
+            next_look: None,
+            earliest_look: None,
+            waiting: Waiting::default(),
+            refused: BTreeMap::new(),
+            moving: BTreeMap::new(),
+            holder_reports: HolderReports::default(),
+        }
+    }
+
+    /// Determines which node holds each address. While the watch is silent, living agents look dead, so the last known
+    /// holders count.
+    fn observe_holders(&mut self, now: Instant) {
+        if now < self.delivered + WATCH_SILENCE {
+            self.holders = Arc::new(self.observer.holders(now));
+        }
+    }
+
+    /// Leaves out the Services whose records stay because of a move, which makes them an ExternalName for a while.
+    /// Returns when to look at them again.
+    fn leave_moves(
+        &mut self,
+        lacking: &mut BTreeMap<ServiceKey, Version>,
+        unfinished: &UnfinishedMoves,
+        now: Instant,
+    ) -> Option<Instant> {
+        let before = std::mem::take(&mut self.moving);
+        let mut again = None;
+        lacking.retain(|id, Version { service, .. }| {
+            let is_known = unfinished.due(service.uid()).is_some();
+            if service.record().is_empty() || !is_known && !is_moving(&service.value()) {
+                return true;
+            }
+            let since = *before.get(id).unwrap_or(&now);
+            self.moving.insert(id.clone(), since);
+            let stays = is_known || now < since + MOVE_TIME;
+            again = again.or(stays.then_some(now + MOVE_TIME));
+            !stays
+        });
+        again
+    }
+
     fn look_soon(&mut self) {
         let soon = Instant::now() + GATHER_TIME;
         self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
     }
 
     /// Handles an event. Returns whether to look: after the first complete list, and when a holder has changed.
-    fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
-        let now = Instant::now();
+    fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) -> bool {
+        // A list begins without an answer of the API server.
+        if event.as_ref().is_ok_and(|event| !matches!(event, Event::Init)) {
+            (self.delivered, self.restart) = (now, now + WATCH_SILENCE);
+        }
         let was_complete = self.complete;
         match event {
             Ok(Event::Init) => self.listing.clear(),
@@ -418,3 +532,7 @@ impl Term {
         self.complete && (!was_complete || self.observer.holders(now) != *self.holders)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The external addresses that Services have or will request, during a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_core::external::stored::{claimed, in_use, read, requested, shown};
@@ -13,13 +13,23 @@ pub struct PlanState {
     settings: ExternalSettings,
     /// The Services that have each address: first those of the cluster, then those that were planned.
     has: BTreeMap<IpAddr, Vec<String>>,
+    /// The addresses in `has` by Service: the search for them would take as long as all addresses for each manifest.
+    had_by: BTreeMap<String, BTreeSet<IpAddr>>,
     /// The manifests that name an address and are yet to be planned, by index, with their Services.
     wants: BTreeMap<IpAddr, BTreeMap<usize, String>>,
+    /// The addresses in `wants` by manifest.
+    wanted_by: BTreeMap<usize, Vec<IpAddr>>,
 }
 
 impl PlanState {
     pub fn new(settings: &ExternalSettings) -> Self {
-        Self { settings: settings.clone(), has: BTreeMap::new(), wants: BTreeMap::new() }
+        Self {
+            settings: settings.clone(),
+            has: BTreeMap::new(),
+            had_by: BTreeMap::new(),
+            wants: BTreeMap::new(),
+            wanted_by: BTreeMap::new(),
+        }
     }
 
     pub fn add_existing(&mut self, owner: &str, service: &Value) {
@@ -27,9 +37,11 @@ impl PlanState {
     }
 
     pub fn add_pending(&mut self, index: usize, owner: &str, manifest: &Value) {
-        for address in self.named(manifest) {
-            self.wants.entry(address).or_default().insert(index, owner.to_owned());
+        let named = self.named(manifest);
+        for address in &named {
+            self.wants.entry(*address).or_default().insert(index, owner.to_owned());
         }
+        self.wanted_by.insert(index, named);
     }
 
     /// The holder of each address as the policy gets it, for a manifest that becomes `object`.
@@ -43,12 +55,12 @@ impl PlanState {
 
     /// Records the result of a manifest: its Service as it is `placed`, unless the policy denied it, and was `before`.
     pub fn set_planned(&mut self, index: usize, owner: &str, placed: Option<&Value>, before: Option<&Value>) {
-        for owners in self.wants.values_mut() {
-            owners.remove(&index);
+        for address in self.wanted_by.remove(&index).into_iter().flatten() {
+            self.wants.entry(address).or_default().remove(&index);
         }
         if let Some(placed) = placed {
-            for owners in self.has.values_mut() {
-                owners.retain(|other| other != owner);
+            for address in self.had_by.remove(owner).into_iter().flatten() {
+                self.has.entry(address).or_default().retain(|other| other != owner);
             }
             self.add(owner, in_use(placed));
             self.add(
@@ -64,9 +76,8 @@ impl PlanState {
 
     fn add(&mut self, owner: &str, addresses: impl IntoIterator<Item = IpAddr>) {
         for address in addresses.into_iter().filter(|address| self.settings.pool_of(*address).is_some()) {
-            let owners = self.has.entry(address).or_default();
-            if !owners.iter().any(|other| other == owner) {
-                owners.push(owner.to_owned());
+            if self.had_by.entry(owner.to_owned()).or_default().insert(address) {
+                self.has.entry(address).or_default().push(owner.to_owned());
             }
         }
     }

@@ -344,6 +344,33 @@ fn failing_address_is_retried_if_no_other_node_can_hold_it() {
 }
 
 #[test]
+fn address_that_no_node_takes_is_left_to_others_no_longer() {
+    let mut test = Test::new(true);
+    let free_since = 3000;
+    test.renew(free_since);
+    test.state.histories.entry(ADDRESS).or_default().left_to_others_until = Some(test.at(600_000));
+    assert_eq!(test.planned(free_since), (vec![], false));
+    let at = free_since + 300_000;
+    test.renew(at);
+    assert_eq!(test.planned(at - 1), (vec![], false));
+    assert_eq!(test.carried_out(at), WriteKind::Claim);
+    assert_eq!(test.planned(at), (vec![], true), "and is held");
+}
+
+#[test]
+fn node_that_could_not_hold_an_address_takes_another_one_that_the_others_pass_over() {
+    let mut test = Test::new(true);
+    let failed = IpAddr::from([10, 0, 9, 99]);
+    let mut assignments = (*test.state.assignments).clone();
+    assignments.insert(failed, assignments[&ADDRESS].clone());
+    test.state.assignments = Arc::new(assignments);
+    test.state.histories.entry(failed).or_default().left_to_others_until = Some(test.at(600_000));
+    assert_eq!(test.planned(3000), (vec![], false), "the other node may take it");
+    assert_eq!(test.planned(7999), (vec![], false));
+    assert_eq!(test.carried_out(8000), WriteKind::Claim);
+}
+
+#[test]
 fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
     let mut test = Test::new(true);
     test.apply_claim(Some(test.other), 0);

@@ -125,7 +125,7 @@ impl World {
         }
         self.agents[agent].failures.retain(|address, _| lasts(address));
         for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
-            if self.agents[agent].broken > 0 {
+            if self.agents[agent].broken > 0 || self.unholdable.contains(address) {
                 self.fail(agent, *address);
                 continue;
             }

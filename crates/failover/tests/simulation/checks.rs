@@ -1,11 +1,12 @@
 //! The properties that hold in every simulation, and how soon addresses are held again after a failure.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::faults::{Fault, any_fault};
-use super::{Happening, NODES, World};
+use super::{Happening, NODES, World, address};
 
 proptest! {
     // The seed and the faults of a failure are in its message, so no regression file is kept beside the sources.
@@ -100,8 +101,24 @@ proptest! {
         for agent in 0..NODES.len() {
             world.happen(Happening::End(agent, Fault::Broken));
         }
-        world.run(30_000 + 3 * 1_200_000 + 620_000);
+        // No node leaves them to the others any longer, although each has failed for so long.
+        world.run(30_000 + 3 * 1_200_000 + 330_000);
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+    }
+
+    #[test]
+    fn address_that_no_node_can_hold_delays_no_other(seed in any::<u64>(), at in 60_000..90_000_u64) {
+        let mut world = World::new(seed, true);
+        let (good, bad) = (address(0), address(1));
+        Arc::make_mut(&mut world.assignments).retain(|address, _| [good, bad].contains(address));
+        world.unholdable.insert(bad);
+        world.run(at);
+        let holder = world.kernels.iter().position(|kernel| kernel.contains_key(&good));
+        // The other two nodes hold nothing, and each leaves the bad address to the other.
+        world.happen(Happening::Begin(holder.unwrap_or_default(), Fault::Kill));
+        world.run(at + 26_000);
+        prop_assert_eq!(world.missing(), vec![bad]);
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
     }
 }

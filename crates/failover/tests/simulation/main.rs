@@ -111,6 +111,8 @@ struct World {
     /// What the network of each node holds, and until when, in true time.
     kernels: Vec<BTreeMap<IpAddr, u64>>,
     assignments: Arc<Assignments>,
+    /// The addresses that no node can hold.
+    unholdable: BTreeSet<IpAddr>,
     violations: Vec<String>,
     calm: bool,
 }
@@ -144,6 +146,7 @@ impl World {
             agents: Vec::new(),
             kernels: vec![BTreeMap::new(); NODES.len()],
             assignments: Arc::new((0..ADDRESSES).map(|number| (address(number), assignment.clone())).collect()),
+            unholdable: BTreeSet::new(),
             violations: Vec::new(),
             calm,
         };

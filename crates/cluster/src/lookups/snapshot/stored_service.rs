@@ -174,7 +174,7 @@ impl StoredService {
 
     /// Whether the Service is of type `LoadBalancer`, has a record of external addresses, or claims or shows some. Most
     /// clusters have few such Services among many.
-    pub(super) fn may_have_external(&self) -> bool {
+    pub fn may_have_external(&self) -> bool {
         !self.external.is_empty() || self.text("spec.type") == "LoadBalancer" || self.written_record().is_some()
     }
 

@@ -16,7 +16,7 @@ use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
 use jiff::Timestamp;
 use kube::{Api, Client};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::tasks::{Running, Tasks};
@@ -82,11 +82,18 @@ impl ServeArguments {
 
         let (ledger, changes) = (Ledger::default(), Changes::default());
         let (seen, collected) = (ledger.clone(), changes.clone());
+        let external_changed = Arc::new(Notify::new());
+        let notified = Arc::clone(&external_changed);
         let stores = Stores::new(
             client.clone(),
             metrics.cluster.clone(),
             move |address| seen.mark_seen(address),
-            move |change| collected.add(change),
+            move |change| {
+                if external::controller::matters(change) {
+                    notified.notify_one();
+                }
+                collected.add(change);
+            },
         );
         stores.ask_for_service_cidrs().await;
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
@@ -187,9 +194,11 @@ impl ServeArguments {
                 evaluator: evaluator.clone(),
                 client: client.clone(),
                 events: EventQueue::start(client.clone()),
+                moves: reconciler.mover.unfinished.clone(),
             },
             namespace: agents_namespace.clone(),
             gate: gate(|live| !live.settings.external.pools.is_empty()),
+            changed: external_changed,
             metrics: metrics.external.clone(),
         };
         tasks.spawn_until_stop(external.run());

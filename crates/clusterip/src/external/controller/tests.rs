@@ -1,0 +1,194 @@
+//! Tests of `controller`.
+
+use clusterip_core::annotations::{LEASE_LABEL, MOVING_ANNOTATION};
+use clusterip_core::settings::Settings;
+use clusterip_failover::claims::{EXTERNAL, HolderClaim};
+use clusterip_failover::heartbeat_state::put_back;
+use clusterip_failover::leases::{Identity, Role};
+use k8s_openapi::jiff::Timestamp;
+
+use super::*;
+
+const OURS: &str = "clusterip-policy/external";
+const ADDRESS: &str = "10.0.9.10";
+
+fn live(class: &str) -> Arc<LiveSettings> {
+    let document =
+        json!({"external": {"loadBalancerClass": class, "pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
+    let settings = Settings::from_value(&document).unwrap();
+    let (hash, version) = (String::new(), String::new());
+    Arc::new(LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false })
+}
+
+/// A Service of our class with a recorded address, which its status shows.
+fn balancer() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "shop", "name": "web", "uid": "1", "annotations": {RECORD_ANNOTATION: ADDRESS}},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": OURS},
+        "status": {"loadBalancer": {"ingress": [{"ip": ADDRESS, "ipMode": "VIP"}]}},
+    })
+}
+
+fn changed(change: Value) -> Value {
+    let mut service = balancer();
+    json_patch::merge(&mut service, &change);
+    service
+}
+
+fn look(service: &Value, class: &str, holders: &[(&str, &str)]) -> Look {
+    let mut snapshot = Snapshot::default();
+    snapshot.insert(service);
+    let holders = holders.iter().map(|(address, node)| (address.parse().unwrap(), (*node).to_owned())).collect();
+    Look::at(&Arc::new(RwLock::new(snapshot)), &live(class), &holders)
+}
+
+/// The ingress in the status of the Service after the patch; `None` if the API server refuses it.
+fn patched(mut service: Value, patch: &Value) -> Option<Value> {
+    let operations: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+    json_patch::patch(&mut service, &operations).ok()?;
+    Some(service["status"]["loadBalancer"]["ingress"].clone())
+}
+
+#[test]
+fn status_is_written_only_to_the_service_that_it_was_decided_from() {
+    let unheld = changed(json!({"status": {"loadBalancer": {"ingress": null}}}));
+    let (on, off) = (look(&unheld, OURS, &[(ADDRESS, "n1")]), look(&balancer(), OURS, &[]));
+    let [on, off] = [on, off].map(|look| look.statuses.first().unwrap().patch());
+    let held = json!([{"ip": ADDRESS, "ipMode": "VIP"}]);
+    assert_eq!(patched(unheld.clone(), &on), Some(held.clone()));
+    assert_eq!(patched(balancer(), &off), Some(json!([])));
+    let rows = [
+        ("another Service of this name", json!({"metadata": {"uid": "2"}})),
+        ("another type", json!({"spec": {"type": "ClusterIP"}})),
+        ("another class", json!({"spec": {"loadBalancerClass": "x/y"}})),
+        ("without a record", json!({"metadata": {"annotations": null}})),
+        ("another record", json!({"metadata": {"annotations": {RECORD_ANNOTATION: "10.0.9.11"}}})),
+    ];
+    for (name, change) in rows {
+        for (service, patch) in [(&unheld, &on), (&balancer(), &off)] {
+            let mut service = service.clone();
+            json_patch::merge(&mut service, &change);
+            assert_eq!(patched(service, patch), None, "{name}");
+        }
+    }
+    let other = changed(json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.1.0.1"}]}}}));
+    assert_eq!(patched(other, &off), None, "a status that another program has written");
+}
+
+#[test]
+fn service_that_is_served_no_longer_loses_its_status_before_its_record() {
+    let other = json!({"ip": "10.1.0.1", "ipMode": "Proxy"});
+    let both = json!([{"ip": ADDRESS, "ipMode": "VIP"}, other]);
+    struct Case {
+        name: &'static str,
+        change: Value,
+        /// The class in the settings.
+        class: &'static str,
+        ingress: Option<Value>,
+        lacks: bool,
+    }
+    let cases = [
+        Case { name: "served", change: json!({}), class: OURS, ingress: None, lacks: false },
+        Case { name: "with another class", change: json!({}), class: "x/y", ingress: Some(json!([])), lacks: false },
+        Case {
+            name: "beside the address of another program",
+            change: json!({"status": {"loadBalancer": {"ingress": both}}}),
+            class: "x/y",
+            ingress: Some(json!([other])),
+            lacks: false,
+        },
+        Case { name: "without the status", change: json!({"status": null}), class: "x/y", ingress: None, lacks: true },
+        Case {
+            name: "without a record",
+            change: json!({"metadata": {"annotations": null}}),
+            class: "x/y",
+            ingress: None,
+            lacks: false,
+        },
+    ];
+    for Case { name, change, class, ingress, lacks } in cases {
+        let service = changed(change);
+        let Look { statuses, lacking, .. } = look(&service, class, &[(ADDRESS, "n1")]);
+        let written = statuses.first().map(|status| patched(service, &status.patch()).unwrap());
+        assert_eq!((written, lacking.len()), (ingress, usize::from(lacks)), "{name}");
+    }
+}
+
+#[test]
+fn record_stays_during_a_move() {
+    let marker = json!({MOVING_ANNOTATION: "{}"});
+    let alias = json!({"spec": {"type": "ExternalName"}, "metadata": {"annotations": marker}, "status": null});
+    let (marked, unmarked) = (changed(alias), changed(json!({"spec": {"type": "ExternalName"}, "status": null})));
+    let begin = Instant::now();
+    let (mut term, unknown, known) = (Term::new(begin), UnfinishedMoves::default(), UnfinishedMoves::default());
+    known.add("1", &ServiceKey::new("shop", "web"), false);
+    let mut lacks = |service: &Value, moves: &UnfinishedMoves, after: Duration| {
+        let mut lacking = look(service, OURS, &[]).lacking;
+        assert_eq!(lacking.len(), 1);
+        let again = term.leave_moves(&mut lacking, moves, begin + after);
+        assert_eq!(again.is_some(), lacking.is_empty(), "what is left alone is looked at again");
+        !lacking.is_empty()
+    };
+    assert!(!lacks(&marked, &unknown, Duration::ZERO));
+    assert!(!lacks(&marked, &unknown, MOVE_TIME - Duration::from_secs(1)));
+    assert!(lacks(&marked, &unknown, MOVE_TIME), "a marker without a known move counts for a limited time");
+    assert!(!lacks(&marked, &known, 10 * MOVE_TIME));
+    assert!(!lacks(&unmarked, &known, Duration::ZERO), "a user may remove the marker");
+    assert!(lacks(&unmarked, &unknown, Duration::ZERO));
+}
+
+#[test]
+fn silent_watch_takes_no_address_away() {
+    let address: IpAddr = ADDRESS.parse().unwrap();
+    let agent = Identity::with("n1", Role::Agent, 1);
+    let mut heartbeat = put_back("n1", Timestamp::UNIX_EPOCH);
+    heartbeat.spec.as_mut().unwrap().holder_identity = Some(agent.to_string());
+    let claim: Lease = serde_json::from_value(json!({
+        "metadata": {"name": HolderClaim::lease_name(address), "labels": {LEASE_LABEL: EXTERNAL},
+                     "annotations": {"clusterip-policy/address": ADDRESS}},
+        "spec": {"holderIdentity": agent.to_string()},
+    }))
+    .unwrap();
+    let begin = Instant::now();
+    let after = |seconds| begin + Duration::from_secs(seconds);
+    let mut term = Term::new(begin);
+    let list = |term: &mut Term, now| {
+        term.handle_lease_event(Ok(Event::Init), now);
+        for lease in [&heartbeat, &claim] {
+            term.handle_lease_event(Ok(Event::InitApply(lease.clone())), now);
+        }
+        term.handle_lease_event(Ok(Event::InitDone), now)
+    };
+    assert!(list(&mut term, begin), "the first list");
+    let holds = |term: &mut Term, now| {
+        term.observe_holders(now);
+        term.holders.contains_key(&address)
+    };
+    assert!(holds(&mut term, after(1)));
+    assert!(holds(&mut term, after(100)), "the watch is silent");
+    term.handle_lease_event(Ok(Event::Init), after(100));
+    assert!(holds(&mut term, after(100)), "the new list has not been answered");
+    assert!(list(&mut term, after(100)), "the agent is dead");
+    assert!(!holds(&mut term, after(101)));
+}
+
+#[test]
+fn change_matters_if_the_service_may_have_had_an_external_address() {
+    let kind = |name: &str| ("v1".to_owned(), name.to_owned());
+    let plain = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"}});
+    let stored = |object: &Value| Stored::Service(Arc::new(StoredService::read(object)));
+    let (plain, balancer) = (stored(&plain), stored(&balancer()));
+    let rows = [
+        ("Service", Some(&plain), Some(&balancer), true),
+        ("Service", Some(&balancer), Some(&plain), true),
+        ("Service", Some(&balancer), None, true),
+        ("Service", Some(&plain), Some(&plain), false),
+        ("Service", None, Some(&plain), false),
+        ("Namespace", None, None, true),
+    ];
+    for (number, (name, before, after, expected)) in rows.into_iter().enumerate() {
+        let change = Change { kind: &kind(name), namespace: "shop", name: "web", before, after };
+        assert_eq!(matters(&change), expected, "row {number}");
+    }
+}
