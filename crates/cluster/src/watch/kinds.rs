@@ -59,8 +59,11 @@ pub(super) fn is_caller(kind: &Kind) -> bool {
     CALLERS.iter().any(|(api_version, name)| *api_version == kind.0 && *name == kind.1)
 }
 
-pub fn of_agent() -> impl Iterator<Item = Kind> {
-    OF_AGENT.iter().map(owned)
+/// The kinds that an agent watches. If it compiles pool objects (`pools`), it needs the Service ranges: they decide which
+/// version of a pool is in use.
+pub fn of_agent(pools: bool) -> impl Iterator<Item = Kind> {
+    let ranges = ("networking.k8s.io/v1", "ServiceCIDR");
+    OF_AGENT.into_iter().chain(once(ranges).filter(move |_| pools)).map(|kind| owned(&kind))
 }
 
 pub fn of_workload(workload: &WorkloadKind) -> Kind {
