@@ -10,7 +10,8 @@ use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::{Value, json};
 
 use crate::installation::{install, uninstall};
-use crate::kubewarden_cluster::{KUBEWARDEN, PAGE, operator};
+use crate::kubewarden_cluster::{KUBEWARDEN, operator};
+use crate::registry::PAGE;
 
 /// The time limit of a change of the policy: policy-server starts again, and the previous one ends after 30 seconds.
 const MAX_WAIT: Duration = Duration::from_secs(120);

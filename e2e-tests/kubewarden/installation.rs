@@ -7,7 +7,8 @@ use e2e_tests::support::shop;
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::{Value, json};
 
-use crate::kubewarden_cluster::{KUBEWARDEN, PAGE, operator};
+use crate::kubewarden_cluster::{KUBEWARDEN, operator};
+use crate::registry::PAGE;
 
 /// The webhook configuration that Kubewarden creates from the policy.
 const WEBHOOK: &str = "clusterwide-clusterip-policy";

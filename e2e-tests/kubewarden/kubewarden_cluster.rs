@@ -8,10 +8,8 @@ use e2e_tests::support::documented_steps::{Operator, Step, steps_of, types};
 use e2e_tests::support::program;
 use e2e_tests::support::whole_cluster::{self, WholeCluster, write_image_with};
 
-use crate::registry;
+use crate::registry::{self, PAGE};
 
-/// The page that the tests follow.
-pub const PAGE: &str = "kubewarden.md";
 /// The namespace of Kubewarden.
 pub const KUBEWARDEN: &str = "kubewarden";
 

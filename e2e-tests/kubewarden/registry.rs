@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use e2e_tests::support::documented_steps::{Operator, Step, steps_of, types};
 use e2e_tests::support::whole_cluster::WholeCluster;
 
-use crate::kubewarden_cluster::PAGE;
-
+/// The page that the tests follow.
+pub const PAGE: &str = "kubewarden.md";
 /// The image of the registry, which no other registry has.
 pub const IMAGE: &str = "registry.invalid/distribution:test";
 /// The registry, as Pods reach it.

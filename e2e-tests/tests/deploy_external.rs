@@ -218,6 +218,7 @@ async fn agents_have_exactly_these_permissions() {
         "namespaces [] [] [list watch]",
         "nodeblockpools.clusterip-policy.io [] [] [list watch]",
         "nodes [] [] [list watch]",
+        "servicecidrs.networking.k8s.io [] [] [list watch]",
         "servicepools.clusterip-policy.io [] [] [list watch]",
         "services [] [] [list watch]",
     ];

@@ -228,6 +228,7 @@ async fn rules_in_the_message_are_enough_for_agents() {
          - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"\"], resources: [\"namespaces\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"networking.k8s.io\"], resources: [\"servicecidrs\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"servicepools\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"externalpools\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"nodeblockpools\"], verbs: [\"list\", \"watch\"]}}\n\

@@ -14,15 +14,15 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignment_watcher::{AssignmentWatcher, matters};
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::http::status::{self, Scrapes, Status};
-use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
+use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::metrics::{Exposition, ScrapeLock};
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::shutdown::{shutdown_signal, until};
 use clusterip_cluster::watch::kinds;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::{Change, Stores};
 use futures::FutureExt;
+use kube::Client;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -132,8 +132,6 @@ impl Agent {
         exposition.add(&cluster_metrics);
         exposition.add(&metrics);
         let server = status::bind(self.listen).await?;
-        // `clusterip serve` reports overlaps of Service ranges with pools.
-        let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
         let duties = Duties {
             namespace: namespace.clone(),
@@ -142,16 +140,15 @@ impl Agent {
             kubewarden_policy: self.policy.clone(),
             ..Duties::default()
         };
-        let follower = start_following(source, ranges, &cluster_metrics, &client, &duties).await?;
-        let settings = follower.subscribe();
         let (changed, changes) = watch::channel(());
         let changed = move |change: &Change<'_>| {
             if matters(change) {
                 changed.send_replace(());
             }
         };
-        let stores = Stores::new(client.clone(), cluster_metrics, |_| (), changed);
-        stores.watch_kinds(kinds::of_agent());
+        let stores = Stores::new(client.clone(), cluster_metrics.clone(), |_| (), changed);
+        let follower = follow(source, &stores, &cluster_metrics, &client, &duties).await?;
+        let settings = follower.subscribe();
         let (stop, stopped) = watch::channel(false);
         let (health, seen) = watch::channel(Health::default());
         tracing::info!(listen = %server.local_addr(), namespace, node = self.node, "serving probes and metrics");
@@ -188,6 +185,24 @@ impl Agent {
         let held = tokio::spawn(agent.run(health, until(stopped)));
         Ok(Running { stop, health: seen, held, tasks })
     }
+}
+
+/// Starts to watch what an agent needs, and to follow its settings. Pool objects are compiled with the Service ranges, as
+/// a server does: otherwise an agent would use an edited pool that the server refuses because of them, and release the
+/// addresses of the version in use.
+pub async fn follow(
+    source: SettingsSource,
+    stores: &Stores,
+    metrics: &ClusterMetrics,
+    client: &Client,
+    duties: &Duties,
+) -> anyhow::Result<Follower> {
+    if duties.pools {
+        stores.ask_for_service_cidrs().await;
+    }
+    let follower = start_following(source, stores.service_cidrs(), metrics, client, duties).await?;
+    stores.watch_kinds(kinds::of_agent(duties.pools));
+    Ok(follower)
 }
 
 struct Running {

@@ -5,12 +5,8 @@ use clusterip_core::json::describe;
 use clusterip_core::settings::{Mistake, Settings, default_pools, unknown_name_message};
 use serde_json::{Map, Value, json};
 
-use crate::object_key::{Kind, ObjectKey, SECTIONS};
+use crate::object_key::{ENUM_FIELDS, Kind, ObjectKey, SECTIONS, upper_camel};
 use crate::{GROUP, VERSION};
-
-/// The fields of a ClusterIPPolicy with one of several names as their value. Objects have these names in upper camel
-/// case, as all of Kubernetes does, and the document has them in lower camel case.
-pub(crate) const ENUM_FIELDS: [&str; 4] = ["order", "explicit", "whenFull", "unmatched"];
 
 /// The entry of a pool object in the document: its spec, with the name and with the given ranges in place of
 /// `serviceCIDRSelector`.
@@ -218,9 +214,4 @@ fn object(kind: Kind, name: Value, spec: Map<String, Value>) -> Value {
         "metadata": {"name": name},
         "spec": spec,
     })
-}
-
-/// `deny` as `Deny`.
-pub(crate) fn upper_camel(name: &str) -> String {
-    name.char_indices().map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c }).collect()
 }

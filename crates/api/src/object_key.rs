@@ -6,7 +6,6 @@ use std::fmt;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-use crate::document::{ENUM_FIELDS, upper_camel};
 use crate::{GROUP, VERSION};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +69,10 @@ impl fmt::Display for ObjectKey {
 
 pub(crate) const SECTIONS: [(&str, Kind); 3] =
     [("services", Kind::ServicePool), ("external", Kind::ExternalPool), ("nodes", Kind::NodeBlockPool)];
+/// The fields of a ClusterIPPolicy with one of several names as their value. Objects have these names in upper camel
+/// case, as all of Kubernetes does, and the document has them in lower camel case.
+pub(crate) const ENUM_FIELDS: [&str; 4] = ["order", "explicit", "whenFull", "unmatched"];
+
 /// What messages say about fields of the document, and what they say about the same fields of objects.
 const WORDS: [(&str, &str); 5] = [
     ("services.whenFull: unmanaged", "spec.whenFull: Unmanaged in ClusterIPPolicy default"),
@@ -104,6 +107,11 @@ pub fn field_of(path: &str, document: &Value) -> Option<(ObjectKey, String)> {
 pub fn reason_of_object(field: &str, reason: &str) -> String {
     let is_name = ENUM_FIELDS.iter().any(|name| field == format!("spec.{name}"));
     if is_name { upper_camel(reason) } else { in_words_of_objects(reason) }
+}
+
+/// `deny` as `Deny`.
+pub(crate) fn upper_camel(name: &str) -> String {
+    name.char_indices().map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c }).collect()
 }
 
 pub fn in_words_of_objects(message: &str) -> String {

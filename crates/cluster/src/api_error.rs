@@ -7,8 +7,43 @@ use std::iter;
 use kube::client::AuthError;
 use thiserror::Error;
 
-pub(crate) use crate::api_requests::is_too_slow;
-use crate::api_requests::unreachable;
+/// A request to the API server that got no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name}: {reason}")]
+pub(crate) struct RequestError {
+    /// The method and URL.
+    pub name: String,
+    /// The URL of the API server, and the context of the kubeconfig.
+    pub server: String,
+    /// Whether this program has no kubeconfig.
+    pub in_pod: bool,
+    pub reason: String,
+    pub cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    TimeLimit,
+    Connection,
+    /// The request was not sent, because the client has no token.
+    Login,
+}
+
+/// Why the API server can't be reached, with a remedy, if the request failed because of that.
+fn unreachable(error: &kube::Error) -> Option<String> {
+    let RequestError { server, in_pod, reason, cause, .. } = causes(error).find_map(|cause| cause.downcast_ref())?;
+    let remedy = match in_pod {
+        false => "check that it runs, and that --kubeconfig and --context name the right cluster",
+        true => "check the network between this Pod and the API server",
+    };
+    (*cause != Cause::Login).then(|| format!("the API server {server} can't be reached: {reason}; {remedy}"))
+}
+
+/// Whether the API server did not answer within the time limit of a request. Fewer objects may take less time.
+pub(crate) fn is_too_slow(error: &kube::Error) -> bool {
+    let mut errors = causes(error).filter_map(|cause| cause.downcast_ref::<RequestError>());
+    errors.any(|error| error.cause == Cause::TimeLimit)
+}
 
 /// A request to the API server that failed: the cause of an error that ends a command. The text of that error contains
 /// the text of its cause.

@@ -18,48 +18,13 @@ use tokio::time::timeout;
 use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
-use crate::api_error::{causes, innermost};
+use crate::api_error::{Cause, RequestError, causes, innermost};
 use crate::list_pages::{PageSizes, query_parts, requested_objects};
 use crate::nesting::with_limited_depth;
 use crate::utf8::with_replaced_bytes;
 
-/// A request to the API server that got no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{name}: {reason}")]
-struct RequestError {
-    /// The method and URL.
-    name: String,
-    server: ApiServer,
-    reason: String,
-    cause: Cause,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    TimeLimit,
-    Connection,
-    /// The request was not sent, because the client has no token.
-    Login,
-}
-
 fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?} (--request-timeout)")
-}
-
-/// Why the API server can't be reached, with a remedy, if the request failed because of that.
-pub(crate) fn unreachable(error: &kube::Error) -> Option<String> {
-    let RequestError { server, reason, cause, .. } = causes(error).find_map(|cause| cause.downcast_ref())?;
-    let remedy = match server.context {
-        Some(_) => "check that it runs, and that --kubeconfig and --context name the right cluster",
-        None => "check the network between this Pod and the API server",
-    };
-    (*cause != Cause::Login).then(|| format!("the API server {server} can't be reached: {reason}; {remedy}"))
-}
-
-/// Whether the API server did not answer within the time limit of a request. Fewer objects may take less time.
-pub(crate) fn is_too_slow(error: &kube::Error) -> bool {
-    let mut errors = causes(error).filter_map(|cause| cause.downcast_ref::<RequestError>());
-    errors.any(|error| error.cause == Cause::TimeLimit)
 }
 
 type Inner = BoxService<Request<RequestBody>, Response<Body>, BoxError>;
@@ -97,8 +62,12 @@ where
 impl Sender {
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<Body>, BoxError> {
         let name = format!("{} {}{}", request.method(), self.server.url, request.uri().path());
-        let to = self.server.clone();
-        let failed = move |reason, cause| RequestError { name: name.clone(), server: to.clone(), reason, cause };
+        let server = self.server.to_string();
+        let in_pod = self.server.context.is_none();
+        let failed = move |reason, cause| {
+            let (name, server) = (name.clone(), server.clone());
+            RequestError { name, server, in_pod, reason, cause }
+        };
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
         let is_watch = query_parts(request.uri()).any(|part| part == "watch=true" || part == "watch=1");
         // The lock ends when the request has begun.

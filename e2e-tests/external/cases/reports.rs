@@ -66,6 +66,7 @@ pub fn agent_lists_missing_permissions() {
         "resources: [\"services\"], verbs: [\"list\", \"watch\"]",
         "resources: [\"namespaces\"], verbs: [\"list\", \"watch\"]",
         "resources: [\"nodes\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"servicecidrs\"], verbs: [\"list\", \"watch\"]",
         "resources: [\"leases\"], verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]",
         "resources: [\"servicepools\"], verbs: [\"list\", \"watch\"]",
         "resources: [\"externalpools\"], verbs: [\"list\", \"watch\"]",

@@ -13,7 +13,7 @@ use crate::support::eventually::eventually;
 async fn agent_is_not_ready_without_its_node() {
     let plane = ControlPlane::shared();
     let stores = Stores::new(plane.client(), ClusterMetrics::default(), |_| (), |_| ());
-    stores.watch_kinds(kinds::of_agent());
+    stores.watch_kinds(kinds::of_agent(false));
     stores.completed().await;
     let name = "agent-is-not-ready";
     let expected =

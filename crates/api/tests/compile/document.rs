@@ -170,6 +170,19 @@ fn objects_become_a_document() {
             ..Case::default()
         },
         Case {
+            name: "external addresses that an edit has put into a Service range",
+            objects: vec![edited(
+                object("ExternalPool", "edge", json!({"cidrs": ["10.96.9.0/24"]})),
+                json!({"name": "edge", "priority": 0, "cidrs": ["10.0.9.0/24"]}),
+            )],
+            document: json!({"services": {"pools": []}, "external": {"pools": [{"name": "edge", "cidrs": ["10.0.9.0/24"]}]}}),
+            states: &[
+                "ExternalPool edge: Overlaps: spec.cidrs[0]: 10.96.9.0/24 overlaps the Service range 10.96.0.0/16: an \
+                 address is either inside of the cluster or external; the previous version stays in use",
+            ],
+            ..Case::default()
+        },
+        Case {
             name: "external addresses in a Service range",
             objects: vec![object("ExternalPool", "edge", json!({"cidrs": ["10.96.9.0/24"]}))],
             states: &[

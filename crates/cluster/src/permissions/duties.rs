@@ -48,7 +48,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     let (moves, external) = (is_server && duties.moves, is_server && duties.external);
     let (finds_moves, seamless) = (is_server && (duties.moves || duties.previews_moves), moves && duties.seamless);
     let mut watched: Vec<ApiResource> = match duties.agent {
-        true => kinds::of_agent().map(|kind| kinds::regular(&kind)).collect(),
+        true => kinds::of_agent(duties.pools).map(|kind| kinds::regular(&kind)).collect(),
         false => kinds::always().map(|kind| kinds::regular(&kind)).chain(workloads.iter().cloned()).collect(),
     };
     // The objects that make the control plane call Services, which then are not moved.

@@ -123,6 +123,8 @@ fn permissions_of_an_agent() {
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}"#;
+    let ranges = r#"
+- {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list", "watch"]}"#;
     let pools = r#"
 - {apiGroups: ["clusterip-policy.io"], resources: ["servicepools"], verbs: ["list", "watch"]}
 - {apiGroups: ["clusterip-policy.io"], resources: ["externalpools"], verbs: ["list", "watch"]}
@@ -138,7 +140,7 @@ in a Role of namespace own:
         Case {
             name: "with the pools of the cluster",
             duties: Duties { pools: true, ..agent() },
-            expected: format!("{watched}{pools}{own}"),
+            expected: format!("{watched}{ranges}{pools}{own}"),
         },
         Case {
             name: "with a policy of Kubewarden",

@@ -1,6 +1,7 @@
-//! The kinds that a decision may ask about, and their resources in the API.
+//! The kinds that a decision may ask about, their resources in the API, and the states of their watches.
 
 use std::iter::once;
+use std::time::Instant;
 
 use crate::list_pages::{PAGE_OBJECTS, SMALL_PAGE_OBJECTS};
 use clusterip_core::settings::Settings;
@@ -10,6 +11,22 @@ use kube::api::{ApiResource, GroupVersionKind};
 use kube::discovery::oneshot;
 
 pub type Kind = (String, String);
+
+/// The state of the watch of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The first list is not complete.
+    Syncing,
+    /// The list is complete, and changes are watched.
+    Synced,
+    Absent,
+    Failing {
+        since: Instant,
+        reason: String,
+        /// Whether there is a complete list from before.
+        synced: bool,
+    },
+}
 
 const ALWAYS: [(&str, &str); 6] = [
     ("v1", "Service"),
@@ -59,8 +76,11 @@ pub(super) fn is_caller(kind: &Kind) -> bool {
     CALLERS.iter().any(|(api_version, name)| *api_version == kind.0 && *name == kind.1)
 }
 
-pub fn of_agent() -> impl Iterator<Item = Kind> {
-    OF_AGENT.iter().map(owned)
+/// The kinds that an agent watches. If it compiles pool objects (`pools`), it needs the Service ranges: they decide which
+/// version of a pool is in use.
+pub fn of_agent(pools: bool) -> impl Iterator<Item = Kind> {
+    let ranges = ("networking.k8s.io/v1", "ServiceCIDR");
+    OF_AGENT.into_iter().chain(once(ranges).filter(move |_| pools)).map(|kind| owned(&kind))
 }
 
 pub fn of_workload(workload: &WorkloadKind) -> Kind {

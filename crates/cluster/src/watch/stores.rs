@@ -28,7 +28,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
 use super::control_plane_services::ControlPlaneServices;
-use super::kinds::{self, Kind, own_name};
+use super::kinds::{self, Kind, State, own_name};
 use super::partial_object::PartialObject;
 use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
@@ -76,22 +76,6 @@ struct Inner {
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
     /// Is called with every change after the first list of its kind.
     changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
-}
-
-/// The state of the watch of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The first list is not complete.
-    Syncing,
-    /// The list is complete, and changes are watched.
-    Synced,
-    Absent,
-    Failing {
-        since: Instant,
-        reason: String,
-        /// Whether there is a complete list from before.
-        synced: bool,
-    },
 }
 
 /// The lists of one kind so far: they decide how the next list is requested.

@@ -10,8 +10,8 @@ use super::text_parts::Part;
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;
-/// How many MiB aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to billions
-/// of values.
+/// How many MiB aliases may add to all documents of a text, and the copies of anchored values to one of them. Otherwise a
+/// few lines of nested aliases would grow to billions of values, and nested anchors would copy a long list each time.
 const MAX_ALIASED_MIB: usize = 16;
 pub(super) const MAX_ALIASED: usize = MAX_ALIASED_MIB << 20;
 
@@ -111,6 +111,8 @@ pub(super) struct Composer<'t> {
     begin: Part<'t>,
     parts: std::vec::IntoIter<Part<'t>>,
     anchors: BTreeMap<usize, (Node, usize)>,
+    /// How many bytes are in `anchors`.
+    anchored: usize,
     /// The newest anchor of earlier documents. The parser counts them.
     newest_earlier_anchor: usize,
     /// How many bytes aliases have added.
@@ -127,6 +129,7 @@ impl<'t> Composer<'t> {
             begin: Part::default(),
             parts: parts.into_iter(),
             anchors: BTreeMap::new(),
+            anchored: 0,
             newest_earlier_anchor: 0,
             aliased,
             document: 0,
@@ -143,7 +146,7 @@ impl<'t> Composer<'t> {
                     Some(part) => {
                         self.parser = Parser::new_from_str(part.text);
                         self.begin = part;
-                        self.anchors.clear();
+                        self.forget_anchors();
                         self.newest_earlier_anchor = 0;
                     }
                 },
@@ -151,7 +154,7 @@ impl<'t> Composer<'t> {
                     self.document += 1;
                     let newest = self.anchors.last_key_value().map(|(anchor, _)| *anchor);
                     self.newest_earlier_anchor = newest.unwrap_or(self.newest_earlier_anchor);
-                    self.anchors.clear();
+                    self.forget_anchors();
                     let (event, span) = self.next()?;
                     return self.node(event, span, 0).map(Some);
                 }
@@ -159,6 +162,11 @@ impl<'t> Composer<'t> {
                 _ => return Err(self.error(span.line, "unexpected content between documents")),
             }
         }
+    }
+
+    fn forget_anchors(&mut self) {
+        self.anchors.clear();
+        self.anchored = 0;
     }
 
     fn next(&mut self) -> Result<(Event<'t>, Position), YamlError> {
@@ -199,7 +207,13 @@ impl<'t> Composer<'t> {
         let at = Position { end: if flow { end.start + 1 } else { end.end }, ..span };
         let node = Node { data, at, aliased: false, flow };
         if anchor > 0 {
-            self.anchors.insert(anchor, (node.clone(), size(&node)));
+            let size = size(&node);
+            self.anchored += size;
+            if self.aliased + self.anchored > MAX_ALIASED {
+                let reason = format!("anchors add more than {MAX_ALIASED_MIB} MiB to one document");
+                return Err(self.error(span.line, reason));
+            }
+            self.anchors.insert(anchor, (node.clone(), size));
         }
         Ok(node)
     }

@@ -7,8 +7,10 @@ use clap::ValueEnum;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::address::{Blocks, Occupancy};
+use clusterip_core::decision::Report;
 
 use crate::audit::model::{Audit, BlockRange, Finding, Kind, Pool, State};
+use crate::text::joined;
 use crate::usage::Usage;
 
 /// The kind and the name of what a finding is about, such as `Service` and `shop/web`. The settings have no name.
@@ -23,6 +25,15 @@ pub fn subject(finding: &Finding) -> (&str, String) {
         (.., Some(name)) => ("MutatingWebhookConfiguration", name.clone()),
         _ => ("settings", String::new()),
     }
+}
+
+/// Such as `os=windows, arch=amd64 (Deployment shop/web)`. Without labels, what else the pool was chosen by.
+pub(super) fn evidence(report: &Report, key: impl Fn(&str) -> String) -> String {
+    if report.labels.is_empty() {
+        return report.source.clone();
+    }
+    let labels = report.labels.iter().map(|(name, value)| format!("{}={value}", key(name)));
+    format!("{} ({})", joined(labels, ", "), report.source)
 }
 
 /// Such as `service/shop/web`.

@@ -9,10 +9,9 @@ use clusterip_cluster::terminal::harmless;
 use clusterip_core::address::Withholding;
 
 use super::audit_parts::{
-    Column, RangeRow, Sort, belongs_to, colour, kind_help, places, problem, resource, subject, value_name,
+    Column, RangeRow, Sort, belongs_to, colour, evidence, kind_help, places, problem, resource, subject, value_name,
 };
 use super::columns::{self, Layout, paint};
-use super::plan;
 use crate::audit::explain::{AddressLocation, Explanation};
 use crate::audit::model::{Audit, ExternalAddress, Finding, Holder, Kind, Reservation};
 use crate::text::{rounded, several};
@@ -227,8 +226,8 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     rows.push(("decision", format!("{decision}{reason}")));
     let pool = why.pool.as_ref().map(|pool| format!("pool {}", harmless(pool)));
     rows.push(("belongs to", pool.unwrap_or_else(|| paint(style::FAINT, "no pool"))));
-    let evidence = |report| harmless(&plan::evidence(report, str::to_owned));
-    rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), evidence)));
+    let shown = |report| harmless(&evidence(report, str::to_owned));
+    rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), shown)));
     for asked in &why.asked {
         let found = if asked.found == 0 { paint(style::FAINT, "0 found") } else { format!("{} found", asked.found) };
         rows.push(("asked", format!("{}: {found}", harmless(&asked.what))));

@@ -5,9 +5,10 @@ use clusterip_cluster::terminal::harmless;
 use clusterip_core::Verdict;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;
-use clusterip_core::decision::{RecordChange, Report};
+use clusterip_core::decision::RecordChange;
 use serde::{Serialize, Serializer};
 
+use super::audit_parts::evidence;
 use super::audit_table;
 use super::columns::{self, Layout, paint};
 use crate::audit::model::Finding;
@@ -106,15 +107,6 @@ fn cells(row: &Row) -> Vec<String> {
     };
     let names = row.namespace.iter().chain([&row.name]).map(|text| harmless(text));
     names.chain([harmless(row.pool.as_deref().unwrap_or("-")), paint(style, &given), evidence]).collect()
-}
-
-/// Such as `os=windows, arch=amd64 (Deployment shop/web)`. Without labels, what else the pool was chosen by.
-pub(super) fn evidence(report: &Report, key: impl Fn(&str) -> String) -> String {
-    if report.labels.is_empty() {
-        return report.source.clone();
-    }
-    let labels = report.labels.iter().map(|(name, value)| format!("{}={value}", key(name)));
-    format!("{} ({})", joined(labels, ", "), report.source)
 }
 
 fn used(pools: &[PoolUsage]) -> String {

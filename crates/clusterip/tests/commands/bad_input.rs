@@ -186,6 +186,8 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
     }
     let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 3_000].join(", "));
     let long_key = format!("a: &a\n  ? {}\n  : 1\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 20].join(", "));
+    let anchors: String = (0..90).map(|level| format!("&a{level} [")).collect();
+    let anchored = format!("a:\n  {anchors}{}{}\n", "x, ".repeat(20_000), "]".repeat(90));
     let bottomless: String = (0..1_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
     check_manifests(
         "bad-growth",
@@ -204,6 +206,11 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
                 name: "aliases of a long key",
                 manifests: long_key.into(),
                 message: "document 1, line 4: aliases add more than 16 MiB to all documents together",
+            },
+            ManifestCase {
+                name: "anchors around a long list",
+                manifests: anchored.into(),
+                message: "document 1, line 2: anchors add more than 16 MiB to one document",
             },
             ManifestCase {
                 name: "brackets",
