@@ -5,7 +5,6 @@
 //! what exceeds this is left out. It is added when it changes, or with the next list, as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -16,7 +15,6 @@ use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, with_jitter
 use crate::list_pages::SMALL_PAGE_OBJECTS;
 use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
-use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
@@ -34,7 +32,7 @@ use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
 use crate::lookups::api_server_lists;
-use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService, addresses};
+use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService};
 use crate::object;
 
 const LISTS: usize = 2;
@@ -72,8 +70,8 @@ struct Inner {
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     lists_services: AtomicBool,
-    /// Is called with every address that is seen on a Service or as an `IPAddress`.
-    seen: Box<dyn Fn(IpAddr) + Send + Sync>,
+    /// Is called with every Service that is new or has changed.
+    seen: Box<dyn Fn(&Value) + Send + Sync>,
     /// Is called with every change after the first list of its kind.
     changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
 }
@@ -113,13 +111,13 @@ enum Ended {
 }
 
 impl Stores {
-    /// Empty stores. `seen` is called with every address that appears on a Service or as an `IPAddress`, after the
-    /// look-ups include it. `changed` is called with every change after the first list of its kind. A tenant can cause
-    /// any number of changes, so they are not collected here.
+    /// Empty stores. `seen` is called with every Service that is new or has changed, after the look-ups include its
+    /// addresses. `changed` is called with every change after the first list of its kind. A tenant can cause any number
+    /// of changes, so they are not collected here.
     pub fn new(
         client: Client,
         metrics: ClusterMetrics,
-        seen: impl Fn(IpAddr) + Send + Sync + 'static,
+        seen: impl Fn(&Value) + Send + Sync + 'static,
         changed: impl Fn(&Change<'_>) + Send + Sync + 'static,
     ) -> Self {
         let inner = Inner {
@@ -405,12 +403,7 @@ impl Inner {
             }
         };
         match own_name(kind) {
-            "Service" => addresses(&object).into_iter().chain(in_use(&object)).for_each(|address| (self.seen)(address)),
-            "IPAddress" => {
-                if let Ok(address) = id.1.parse() {
-                    (self.seen)(address);
-                }
-            }
+            "Service" => (self.seen)(&object),
             // During a list the ranges are read once, when it is complete.
             "ServiceCIDR" if tell => self.learn_service_cidrs(),
             _ => {}

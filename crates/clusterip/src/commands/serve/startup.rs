@@ -85,7 +85,7 @@ impl ServeArguments {
         let stores = Stores::new(
             client.clone(),
             metrics.cluster.clone(),
-            move |address| seen.mark_seen(address),
+            move |service| seen.mark_seen(service),
             move |change| collected.add(change),
         );
         stores.ask_for_service_cidrs().await;
