@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::snapshot::{MAX_STEPS, Snapshot};
+use super::snapshot::{MAX_STEPS, Missing, Snapshot};
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
 use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
@@ -179,14 +179,17 @@ impl StoredCluster {
         self.failed_claim.borrow().clone()
     }
 
-    /// The objects of the cluster, if it has the kind.
+    /// The objects of the cluster, if it has the kind and the objects of the kind are known.
     fn snapshot_with(&self, api_version: &str, kind: &str) -> Result<RwLockReadGuard<'_, Snapshot>, LookupError> {
         let snapshot = self.snapshot();
-        if snapshot.has_api(api_version, kind) {
-            return Ok(snapshot);
-        }
-        let resource = format!("{api_version}/{kind}");
-        Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
+        let resource = || format!("{api_version}/{kind}");
+        Err(match snapshot.missing(api_version, kind) {
+            None => return Ok(snapshot),
+            Some(Missing::Absent) => {
+                LookupError::NoSuchApi { detail: format!("Cannot find resource {}", resource()), resource: resource() }
+            }
+            Some(Missing::Unlisted(reason)) => LookupError::Failed { resource: resource(), detail: reason.clone() },
+        })
     }
 
     /// A copy of what `find` finds, unless it can't be read.

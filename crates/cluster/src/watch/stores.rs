@@ -42,6 +42,11 @@ const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+/// How long the start waits for a kind of evidence that can't be listed. Its look-ups fail then.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
+/// How old the cached state of a kind may be; then nothing is decided that needs it. The API server refuses an address of
+/// an unknown Service, so the worst result before is a refused request.
+pub const MAX_STALENESS: Duration = Duration::from_secs(300);
 
 /// A change of an object, in fields that are kept.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +75,11 @@ struct Inner {
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     lists_services: AtomicBool,
+    /// Whether all kinds were listed at the start.
+    begun: AtomicBool,
     /// Is called with every Service that is new or has changed.
     seen: Box<dyn Fn(&Value) + Send + Sync>,
-    /// Is called with every change after the first list of its kind.
+    /// Is called with every change after the first list of its kind, or after the start.
     changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
 }
 
@@ -87,8 +94,8 @@ pub enum State {
     Failing {
         since: Instant,
         reason: String,
-        /// Whether there is a complete list from before.
-        synced: bool,
+        /// Whether it was listed, or absent, before.
+        usable: bool,
     },
 }
 
@@ -112,8 +119,9 @@ enum Ended {
 
 impl Stores {
     /// Empty stores. `seen` is called with every Service that is new or has changed, after the look-ups include its
-    /// addresses. `changed` is called with every change after the first list of its kind. A tenant can cause any number
-    /// of changes, so they are not collected here.
+    /// addresses. `changed` is called with every change after the first list of its kind, and of a kind that is first
+    /// listed after the start, with every object. A tenant can cause any number of changes, so they are not collected
+    /// here.
     pub fn new(
         client: Client,
         metrics: ClusterMetrics,
@@ -130,6 +138,7 @@ impl Stores {
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
             lists_services: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
             seen: Box::new(seen),
             changed: Box::new(changed),
         };
@@ -146,9 +155,9 @@ impl Stores {
     }
 
     /// Starts to watch all kinds that decisions with these settings read and that moves depend on, except those that
-    /// are watched already.
-    pub fn watch(&self, settings: &Settings) {
-        self.watch_kinds(kinds::watched(settings).chain(kinds::callers()));
+    /// are watched already. Returns whether there are new ones: until they are listed, look-ups of them fail.
+    pub fn watch(&self, settings: &Settings) -> bool {
+        self.watch_kinds(kinds::watched(settings).chain(kinds::callers()))
     }
 
     /// The Services that the control plane calls. Admission does not need them, so [`Self::complete`],
@@ -157,14 +166,19 @@ impl Stores {
         &self.0.control_plane_services
     }
 
-    pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) {
+    /// As [`Self::watch`].
+    pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) -> bool {
+        let mut any = false;
         for kind in kinds {
-            let mut states = self.0.states_with(&kind);
-            if !states.contains_key(&kind) {
-                states.insert(kind.clone(), State::Syncing);
-                tokio::spawn(Arc::clone(&self.0).follow(kind));
+            if self.0.states_with(&kind).contains_key(&kind) {
+                continue;
             }
+            self.0.set_unlisted(&kind, "it is being listed");
+            self.0.states_with(&kind).insert(kind.clone(), State::Syncing);
+            tokio::spawn(Arc::clone(&self.0).follow(kind));
+            any = true;
         }
+        any
     }
 
     /// Lists a watched kind again, and passes `listener` every event from the beginning of that list: nothing in it is
@@ -200,8 +214,10 @@ impl Stores {
         self.0.states()
     }
 
-    /// The watches that are not in sync, each with its reason; empty if all are in sync.
+    /// The watches that are not in sync, each with its reason; empty if all are in sync. After the start, a kind of
+    /// evidence does not count: the requests that do not need it are decided.
     pub fn lagging(&self) -> Vec<String> {
+        let begun = self.begun();
         let lag = |((api_version, kind), state): (&Kind, &State)| match state {
             State::Synced | State::Absent => None,
             State::Syncing => Some(format!("{api_version}/{kind} is being listed")),
@@ -210,7 +226,7 @@ impl Stores {
                 Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
             }
         };
-        self.states().iter().filter_map(lag).collect()
+        self.states().iter().filter(|(kind, _)| !begun || kinds::is_required(kind)).filter_map(lag).collect()
     }
 
     pub fn update_metrics(&self) {
@@ -225,21 +241,34 @@ impl Stores {
         metrics.api_server_contact(SystemTime::now() - blind);
     }
 
+    /// Since when a kind can't be watched that every decision or move needs.
     pub fn stale_since(&self) -> Option<Instant> {
-        let since = |state: &State| match state {
-            State::Failing { since, .. } => Some(*since),
+        let since = |(kind, state): (&Kind, &State)| match state {
+            State::Failing { since, .. } if kinds::is_required(kind) => Some(*since),
             _ => None,
         };
-        self.states().values().filter_map(since).min()
+        self.states().iter().filter_map(since).min()
     }
 
-    /// Whether each kind was listed completely at least once.
+    /// Whether each kind was listed completely at least once, except kinds of evidence that could not be listed for a
+    /// while.
     pub fn complete(&self) -> bool {
-        self.states().values().all(|state| match state {
+        self.states().iter().all(|(kind, state)| match state {
             State::Synced | State::Absent => true,
             State::Syncing => false,
-            State::Failing { synced, .. } => *synced,
+            State::Failing { usable: true, .. } => true,
+            State::Failing { since, .. } => !kinds::is_required(kind) && since.elapsed() > LIST_PATIENCE,
         })
+    }
+
+    /// Whether [`Self::complete`] was true once. A kind that later settings name must not stop the decisions that do not
+    /// need it.
+    pub fn begun(&self) -> bool {
+        let begun = &self.0.begun;
+        if !begun.load(Ordering::SeqCst) && self.complete() {
+            begun.store(true, Ordering::SeqCst);
+        }
+        begun.load(Ordering::SeqCst)
     }
 
     pub async fn completed(&self) {
@@ -337,7 +366,8 @@ impl Inner {
                     self.set_listing(kind, true);
                 }
                 Some(Ok(Event::InitApply(object))) => {
-                    if let Some(id) = self.apply(kind, object, lists.complete) {
+                    let tell = lists.complete || self.begun.load(Ordering::SeqCst);
+                    if let Some(id) = self.apply(kind, object, tell) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
@@ -491,10 +521,27 @@ impl Inner {
         self.metrics.watch_error(&kind.1);
         repeated_failures::warn_of_watch(kind, &reason);
         let mut states = self.states_with(kind);
-        let (since, synced) = match states.get(kind) {
-            Some(State::Failing { since, synced, .. }) => (*since, *synced),
-            before => (Instant::now(), matches!(before, Some(State::Synced))),
+        let (since, usable) = match states.get(kind) {
+            Some(State::Failing { since, usable, .. }) => (*since, *usable),
+            before => (Instant::now(), matches!(before, Some(State::Synced | State::Absent))),
         };
-        states.insert(kind.clone(), State::Failing { since, reason, synced });
+        states.insert(kind.clone(), State::Failing { since, reason: reason.clone(), usable });
+        drop(states);
+        // Without a required kind, nothing is decided about any new request.
+        if !usable || (!kinds::is_required(kind) && since.elapsed() > MAX_STALENESS) {
+            self.set_unlisted(kind, &reason);
+        }
+    }
+
+    /// Makes the look-ups of a kind fail until it is listed.
+    fn set_unlisted(&self, kind: &Kind, reason: &str) {
+        if !kinds::is_caller(kind) {
+            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+            snapshot.set_unlisted(&kind.0, &kind.1, reason);
+        }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -234,7 +234,7 @@ impl MoveArguments {
         let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&deployed.namespace)).await?;
-        stores.watch(&settings.borrow().settings);
+        let follower = follower.watching(&stores);
         stores.completed().await;
         stores.control_plane_services().wait_until_listed().await;
         let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
