@@ -151,6 +151,7 @@ impl Agent {
             }
         };
         let stores = Stores::new(client.clone(), cluster_metrics, |_| (), changed);
+        stores.on_each_node();
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
         let (health, seen) = watch::channel(Health::default());

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::api_error::{error_chain, is_too_slow};
-use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, with_jitter};
+use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, pause_after, with_jitter};
 use crate::list_pages::SMALL_PAGE_OBJECTS;
 use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
@@ -44,6 +44,12 @@ const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 /// How long the start waits for a kind of evidence that can't be listed. Its look-ups fail then.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
+/// The first and the longest pause before a kind is listed again because its watch has expired again and again. Moves wait
+/// for the lists of the server; of agents there is one on each node.
+const EXPIRED_PAUSES: (Duration, Duration) = (MIN_RETRY_PAUSE, Duration::from_secs(2));
+const EXPIRED_PAUSES_ON_EACH_NODE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(120));
+/// A watch that has lasted this long does not expire again and again.
+const QUIET: Duration = Duration::from_secs(300);
 /// How old the cached state of a kind may be; then nothing is decided that needs it. The API server refuses an address of
 /// an unknown Service, so the worst result before is a refused request.
 pub const MAX_STALENESS: Duration = Duration::from_secs(300);
@@ -75,6 +81,7 @@ struct Inner {
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     lists_services: AtomicBool,
+    on_each_node: AtomicBool,
     /// Whether all kinds were listed at the start.
     begun: AtomicBool,
     /// Is called with every Service that is new or has changed.
@@ -117,6 +124,13 @@ enum Ended {
     Failed,
 }
 
+/// The pause before a kind is listed again whose watch has expired so often in a row, if the last list `took` so long: the
+/// lists of a process take at most a fifth of the time.
+fn pause_after_expiry(expiries: u32, took: Duration, on_each_node: bool) -> Duration {
+    let (first, longest) = if on_each_node { EXPIRED_PAUSES_ON_EACH_NODE } else { EXPIRED_PAUSES };
+    pause_after(expiries, first, longest).max(4 * took)
+}
+
 impl Stores {
     /// Empty stores. `seen` is called with every Service that is new or has changed, after the look-ups include its
     /// addresses. `changed` is called with every change after the first list of its kind, and of a kind that is first
@@ -138,6 +152,7 @@ impl Stores {
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
             lists_services: AtomicBool::new(false),
+            on_each_node: AtomicBool::new(false),
             begun: AtomicBool::new(false),
             seen: Box::new(seen),
             changed: Box::new(changed),
@@ -179,6 +194,11 @@ impl Stores {
             any = true;
         }
         any
+    }
+
+    /// Spares the API server: there is a process like this one on each node.
+    pub fn on_each_node(&self) {
+        self.0.on_each_node.store(true, Ordering::SeqCst);
     }
 
     /// Lists a watched kind again, and passes `listener` every event from the beginning of that list: nothing in it is
@@ -312,6 +332,7 @@ impl Inner {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
         let mut backoff = RetryBackoff::default();
         let mut lists = Lists { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO };
+        let mut expiries = 0_u32;
         loop {
             let begin = Instant::now();
             match self.follow_once(kind, &api, &mut lists).await {
@@ -319,8 +340,9 @@ impl Inner {
                 Ended::ListAgain => continue,
                 Ended::Expired => {
                     // A tenant can cause this again and again, at all processes that watch the kind.
-                    let pause = (4 * lists.took).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE);
-                    tokio::time::sleep(with_jitter(pause)).await;
+                    expiries = if begin.elapsed() > QUIET { 1 } else { expiries.saturating_add(1) };
+                    let on_each_node = self.on_each_node.load(Ordering::SeqCst);
+                    tokio::time::sleep(with_jitter(pause_after_expiry(expiries, lists.took, on_each_node))).await;
                     continue;
                 }
                 Ended::Failed => {}

@@ -186,3 +186,19 @@ async fn failures_end_no_completeness_and_required_kinds_do_not_become_unknown()
         assert_eq!(stores.read_snapshot().missing(&kind.0, &kind.1).is_none(), is_known, "{name}");
     }
 }
+
+#[test]
+fn lists_take_at_most_a_fifth_of_the_time_however_often_watches_expire() {
+    for on_each_node in [false, true] {
+        for took in [0, 1, 20, 500, 3_000, 20_000, 120_000].map(Duration::from_millis) {
+            let mut last = Duration::ZERO;
+            for expiries in 1..40 {
+                let pause = pause_after_expiry(expiries, took, on_each_node);
+                assert!(took * 4 <= pause && last <= pause, "{took:?}, {expiries} times: {pause:?}");
+                last = pause;
+            }
+            let longest = if on_each_node { Duration::from_secs(120) } else { Duration::from_secs(2) };
+            assert_eq!(last, longest.max(4 * took), "{took:?}");
+        }
+    }
+}
