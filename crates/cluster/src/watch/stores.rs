@@ -36,6 +36,10 @@ use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService};
 use crate::object;
 
 const LISTS: usize = 2;
+/// How long a watch lasts before the API server ends it and it goes on with a new request, from where it was. A watch whose
+/// connection is silent is given up 5 s later, so before the reservations end that were made meanwhile: a machine that
+/// loses its power ends no connection.
+const WATCH_SECONDS: u32 = 50;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
 const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 /// How long after a list a kind is listed again because a namespace has room for objects that were left out.
@@ -53,6 +57,11 @@ const QUIET: Duration = Duration::from_secs(300);
 /// How old the cached state of a kind may be; then nothing is decided that needs it. The API server refuses an address of
 /// an unknown Service, so the worst result before is a refused request.
 pub const MAX_STALENESS: Duration = Duration::from_secs(300);
+
+/// How every watch is made: see [`WATCH_SECONDS`].
+pub fn watch_config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}
 
 /// A change of an object, in fields that are kept.
 #[derive(Clone, Copy, Debug)]
@@ -355,7 +364,7 @@ impl Inner {
     }
 
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
-        let config = watcher::Config::default().page_size(lists.page_objects);
+        let config = watch_config().page_size(lists.page_objects);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut look_for_room = begin + LIST_AGAIN_AFTER;

@@ -28,7 +28,7 @@ use clusterip_cluster::metrics::length;
 use clusterip_cluster::object::service_path;
 use clusterip_cluster::panics;
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_cluster::watch::stores::Stores;
+use clusterip_cluster::watch::stores::{Stores, watch_config};
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::lookups::NamespaceMeta;
@@ -145,7 +145,7 @@ impl Controller {
 
     async fn term(&mut self, mut settings: Arc<LiveSettings>) {
         let leases: Api<Lease> = Api::namespaced(self.assigner.client.clone(), &self.namespace);
-        let labels = watcher::Config::default().labels(&Observer::labels());
+        let labels = watch_config().labels(&Observer::labels());
         let mut leases = pin!(watcher(leases, labels).modify(keep_used_fields).backoff(RetryBackoff::default()));
         let changed = Arc::new(Notify::new());
         self.listen(&changed);

@@ -72,8 +72,12 @@ async fn service_ends_its_own_reservation_and_none_of_those_that_it_names() {
     let names = json!({"metallb.io/loadBalancerIPs": format!("{web},{db}")});
     let events = event("mallory", "a", names, json!({"type": "ClusterIP", "externalIPs": [web, db]}))
         + &event("shop", "db", json!({}), json!({"clusterIP": db, "clusterIPs": [db]}));
+    let (asked, asks) = std::sync::mpsc::channel();
     let client = client(move |_, query| match query.contains("watch=true") {
-        true => (200, events.clone()),
+        true => {
+            asked.send(query.to_owned()).unwrap();
+            (200, events.clone())
+        }
         false => (200, list(&[])),
     });
     let ledger = Ledger::default();
@@ -90,6 +94,8 @@ async fn service_ends_its_own_reservation_and_none_of_those_that_it_names() {
     assert!(stores.stored_service(&ServiceKey::new("mallory", "a")).is_some());
     assert!(ledger.owner(web).is_some(), "no Service has the address, and it counts as free in the cluster");
     assert!(!stores.read_snapshot().has_ip_address(web));
+    let query = asks.recv().unwrap();
+    assert!(query.split('&').any(|part| part == format!("timeoutSeconds={WATCH_SECONDS}")), "{query}");
 }
 
 #[tokio::test]
