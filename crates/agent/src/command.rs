@@ -147,6 +147,7 @@ impl Agent {
             }
         };
         let stores = Stores::new(client.clone(), cluster_metrics.clone(), |_| (), changed);
+        stores.on_each_node();
         let follower = follow(source, &stores, &cluster_metrics, &client, &duties).await?;
         let settings = follower.subscribe();
         let (stop, stopped) = watch::channel(false);

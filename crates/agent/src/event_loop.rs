@@ -10,6 +10,7 @@ use clusterip_cluster::backoff::RetryBackoff;
 use clusterip_cluster::lease_writes;
 use clusterip_cluster::metrics::length;
 use clusterip_cluster::send_if_changed::send_if_changed;
+use clusterip_cluster::watch::stores::watch_config;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
 use clusterip_failover::holders::Observer;
@@ -185,7 +186,7 @@ impl EventLoop {
     }
 
     fn events(&self) -> Events {
-        let config = watcher::Config::default().labels(&Observer::labels());
+        let config = watch_config().labels(&Observer::labels());
         watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()
     }
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clusterip_api::{Compilation, Reason};
@@ -10,6 +11,7 @@ use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::Client;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::settings_source::{SettingsSource, Version, read, versions};
 use super::validation::check_in_background;
@@ -18,6 +20,7 @@ use crate::api_error::RequestFailure;
 use crate::host_metrics::ClusterMetrics;
 use crate::permissions::{self, Duties, Missing};
 use crate::watch::service_ranges::ServiceRanges;
+use crate::watch::stores::Stores;
 
 pub struct Follower {
     source: SettingsSource,
@@ -31,7 +34,11 @@ pub struct Follower {
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
     state: watch::Sender<Arc<LiveSettings>>,
+    stores: Option<Stores>,
 }
+
+/// How long new settings wait until the kinds that only they read are listed. Look-ups of these kinds fail after that.
+const LIST_TIME: Duration = Duration::from_secs(5);
 
 impl Follower {
     pub async fn start(
@@ -56,7 +63,15 @@ impl Follower {
             used,
             refused: None,
             state: watch::Sender::new(Arc::new(live)),
+            stores: None,
         })
+    }
+
+    /// Watches the kinds that decisions with the settings read, and those of each later version before it is in use: a
+    /// kind that is not watched would look as if it had no objects.
+    pub fn watching(self, stores: &Stores) -> Self {
+        stores.watch(&self.state.borrow().settings);
+        Self { stores: Some(stores.clone()), ..self }
     }
 
     pub fn subscribe(&self) -> watch::Receiver<Arc<LiveSettings>> {
@@ -110,27 +125,33 @@ impl Follower {
                     tracing::info!(source = %self.source, "the settings can be used again");
                 }
                 self.valid_with = ranges;
-                self.publish(live);
+                self.publish(live).await;
             }
             Err(error) => {
                 self.refuse(error);
                 if let Ok(live) = check_in_background(self.used.clone(), ranges.clone()).await {
                     self.valid_with = ranges;
-                    self.publish(live);
+                    self.publish(live).await;
                     return;
                 }
                 // A pool is in a range that is gone: no address of that range is handed out any more.
                 let ranges = ranges.with_gone(&self.valid_with);
                 if let Ok(live) = check_in_background(self.used.clone(), ranges).await {
-                    self.publish(live);
+                    self.publish(live).await;
                 }
             }
         }
     }
 
-    fn publish(&self, live: LiveSettings) {
+    async fn publish(&self, live: LiveSettings) {
         if **self.state.borrow() == live {
             return;
+        }
+        if let Some(stores) = &self.stores
+            && stores.watch(&live.settings)
+        {
+            // Whether they are listed or not, the settings take effect.
+            let _ = timeout(LIST_TIME, stores.completed()).await;
         }
         self.metrics.settings_in_use(&live.hash, self.refused.is_none());
         log_in_use(&self.source, &live);

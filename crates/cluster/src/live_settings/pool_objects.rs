@@ -22,6 +22,7 @@ use crate::host_metrics::ClusterMetrics;
 use crate::list_pages::visit_pages;
 use crate::repeated_failures::warn_of_watch;
 use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
+use crate::watch::stores::watch_config;
 
 /// Several objects are often applied together. The settings are compiled when no object has changed for this time, so
 /// that no version with only some of these objects is put into use.
@@ -78,7 +79,7 @@ pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'
     for kind in Kind::ALL {
         let writer = Writer::new(kind.api_resource());
         stores.push((kind, writer.as_reader()));
-        let watch = watcher(api(&client, kind), watcher::Config::default()).default_backoff().reflect(writer);
+        let watch = watcher(api(&client, kind), watch_config()).default_backoff().reflect(writer);
         events.push(watch.map(move |event| (kind, event)).boxed());
     }
     let watch = ObjectWatch { client, metrics, events, stores, missing: BTreeSet::new(), last: None };

@@ -85,8 +85,18 @@ pub struct Snapshot {
     may_have_external: BTreeSet<ServiceKey>,
     /// The external addresses that count as held, with their Services.
     external: AddressIndex,
-    absent: BTreeSet<Kind>,
+    /// The kinds whose look-ups fail.
+    missing: BTreeMap<Kind, Missing>,
     max_bytes: Option<usize>,
+}
+
+/// Why the look-ups of a kind fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The cluster does not have the kind.
+    Absent,
+    /// Its objects are not known, for this reason.
+    Unlisted(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -266,24 +276,33 @@ impl Snapshot {
 
     /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
-        self.absent.insert((api_version.to_owned(), kind.to_owned()));
-        let stored_kind = self.stored_kind(api_version, kind);
-        if stored_kind == StoredKind::IpAddress {
+        self.set_missing(api_version, kind, Missing::Absent);
+        if self.stored_kind(api_version, kind) == StoredKind::IpAddress {
             self.ip_addresses.clear();
         }
+    }
+
+    /// Makes look-ups of a kind fail for this reason, whether the cluster has it or not.
+    pub fn set_unlisted(&mut self, api_version: &str, kind: &str, reason: &str) {
+        self.set_missing(api_version, kind, Missing::Unlisted(reason.to_owned()));
+    }
+
+    fn set_missing(&mut self, api_version: &str, kind: &str, missing: Missing) {
+        self.missing.insert((api_version.to_owned(), kind.to_owned()), missing);
+        let stored_kind = self.stored_kind(api_version, kind);
         self.revise(stored_kind, "");
     }
 
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
-        if self.absent.remove(&(api_version.to_owned(), kind.to_owned())) {
+        if self.missing.remove(&(api_version.to_owned(), kind.to_owned())).is_some() {
             let stored_kind = self.stored_kind(api_version, kind);
             self.revise(stored_kind, "");
         }
     }
 
-    /// Whether the cluster has a kind, as far as is known.
-    pub fn has_api(&self, api_version: &str, kind: &str) -> bool {
-        self.absent.is_empty() || !self.absent.contains(&(api_version.to_owned(), kind.to_owned()))
+    /// Why look-ups of a kind fail; `None` if they do not.
+    pub(crate) fn missing(&self, api_version: &str, kind: &str) -> Option<&Missing> {
+        if self.missing.is_empty() { None } else { self.missing.get(&(api_version.to_owned(), kind.to_owned())) }
     }
 
     /// Ordered by namespace and name.

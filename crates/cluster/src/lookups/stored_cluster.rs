@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 
-use super::snapshot::{self, MAX_STEPS, Snapshot};
+use super::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::api_error::error_message;
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
@@ -197,14 +197,17 @@ impl StoredCluster {
         self.failed_claim.borrow().clone()
     }
 
-    /// The objects of the cluster, if it has the kind.
+    /// The objects of the cluster, if it has the kind and the objects of the kind are known.
     fn snapshot_with(&self, api_version: &str, kind: &str) -> Result<RwLockReadGuard<'_, Snapshot>, LookupError> {
         let snapshot = self.snapshot();
-        if snapshot.has_api(api_version, kind) {
-            return Ok(snapshot);
-        }
-        let resource = format!("{api_version}/{kind}");
-        Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
+        let resource = || format!("{api_version}/{kind}");
+        Err(match snapshot.missing(api_version, kind) {
+            None => return Ok(snapshot),
+            Some(Missing::Absent) => {
+                LookupError::NoSuchApi { detail: format!("Cannot find resource {}", resource()), resource: resource() }
+            }
+            Some(Missing::Unlisted(reason)) => LookupError::Failed { resource: resource(), detail: reason.clone() },
+        })
     }
 
     /// A copy of what `find` finds, unless it can't be read.

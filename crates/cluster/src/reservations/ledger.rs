@@ -10,8 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clusterip_core::address::Family;
+use clusterip_core::external::stored::in_use;
+use clusterip_core::services::addresses;
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;
+use serde_json::Value;
+
+use crate::object;
 
 /// How long an address is reserved for a Service that has not been seen. After the webhook has answered, a request may
 /// take up to a minute in other webhooks and in the API server; then the watch has to deliver the Service.
@@ -238,10 +243,18 @@ impl Ledger {
         addresses.iter().for_each(|address| self.remove_if(*address, |it| it.owner.id() == owner.id()));
     }
 
-    /// Ends the reservation of an address after a Service or an `IPAddress` with it was seen: from now on the cluster
-    /// shows it.
-    pub fn mark_seen(&self, address: IpAddr) {
-        self.remove_if(address, |it| it.origin != Origin::Evaluation);
+    /// Ends the reservations of a Service that was seen, for the addresses that it shows: from now on they count as used,
+    /// the ClusterIPs among ClusterIPs, the others among external addresses. An address that another Service shows stays
+    /// reserved: with one write, a tenant can name the addresses of others, and no longer name them when they are looked
+    /// for.
+    pub fn mark_seen(&self, service: &Value) {
+        let (namespace, name) = (object::namespace(service), object::name(service));
+        let is_its = |it: &Reservation, external: bool| {
+            let is_owner = it.owner.namespace() == namespace && ["", name].contains(&it.owner.id().1);
+            it.origin != Origin::Evaluation && it.external == external && is_owner
+        };
+        addresses(service).into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, false)));
+        in_use(service).into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, true)));
     }
 
     pub fn owner(&self, address: IpAddr) -> Option<Owner> {

@@ -25,7 +25,7 @@ use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client, Error as KubeError};
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
@@ -36,6 +36,7 @@ use crate::api_error::{error_chain, error_message};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
 use crate::lease_writes;
 use crate::repeated_failures;
+use crate::watch::stores::watch_config;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
@@ -173,7 +174,7 @@ impl Claims {
     /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
     /// while it `leads` also those that were left behind.
     pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
-        let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={CLAIM}"));
+        let config = watch_config().labels(&format!("{LEASE_LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
         let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);

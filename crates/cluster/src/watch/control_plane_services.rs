@@ -177,7 +177,7 @@ impl ControlPlaneServices {
     }
 
     pub fn failed(&self, kind: &Kind, reason: String) {
-        let failing = State::Failing { since: Instant::now(), reason, synced: false };
+        let failing = State::Failing { since: Instant::now(), reason, usable: false };
         self.states().insert(kind.clone(), failing);
     }
 

@@ -23,8 +23,8 @@ pub enum State {
     Failing {
         since: Instant,
         reason: String,
-        /// Whether there is a complete list from before.
-        synced: bool,
+        /// Whether it was listed, or absent, before.
+        usable: bool,
     },
 }
 
@@ -65,6 +65,12 @@ pub fn asked(settings: &Settings) -> impl Iterator<Item = Kind> {
 /// The kinds that are watched for decisions with these settings, and for moves.
 pub fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     asked(settings).chain(once(owned(&ENDPOINT_SLICE)))
+}
+
+/// Whether every decision or move depends on the kind. Other kinds are evidence: a look-up of them may fail, and only the
+/// requests that need it with it.
+pub(super) fn is_required(kind: &Kind) -> bool {
+    ALWAYS.iter().chain(&[ENDPOINT_SLICE]).any(|(api_version, name)| *api_version == kind.0 && *name == kind.1)
 }
 
 pub fn callers() -> impl Iterator<Item = Kind> {

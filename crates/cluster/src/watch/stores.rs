@@ -5,18 +5,16 @@
 //! what exceeds this is left out. It is added when it changes, or with the next list, as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::api_error::{error_chain, is_too_slow};
-use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, with_jitter};
+use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, pause_after, with_jitter};
 use crate::list_pages::SMALL_PAGE_OBJECTS;
 use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
-use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
@@ -34,16 +32,36 @@ use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
 use crate::lookups::api_server_lists;
-use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService, addresses};
+use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService};
 use crate::object;
 
 const LISTS: usize = 2;
+/// How long a watch lasts before the API server ends it and it goes on with a new request, from where it was. A watch whose
+/// connection is silent is given up 5 s later, so before the reservations end that were made meanwhile: a machine that
+/// loses its power ends no connection.
+const WATCH_SECONDS: u32 = 50;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
 const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 /// How long after a list a kind is listed again because a namespace has room for objects that were left out.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+/// How long the start waits for a kind of evidence that can't be listed. Its look-ups fail then.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
+/// The first and the longest pause before a kind is listed again because its watch has expired again and again. Moves wait
+/// for the lists of the server; of agents there is one on each node.
+const EXPIRED_PAUSES: (Duration, Duration) = (MIN_RETRY_PAUSE, Duration::from_secs(2));
+const EXPIRED_PAUSES_ON_EACH_NODE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(120));
+/// A watch that has lasted this long does not expire again and again.
+const QUIET: Duration = Duration::from_secs(300);
+/// How old the cached state of a kind may be; then nothing is decided that needs it. The API server refuses an address of
+/// an unknown Service, so the worst result before is a refused request.
+pub const MAX_STALENESS: Duration = Duration::from_secs(300);
+
+/// How every watch is made: see [`WATCH_SECONDS`].
+pub fn watch_config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}
 
 /// A change of an object, in fields that are kept.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +90,12 @@ struct Inner {
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     lists_services: AtomicBool,
-    /// Is called with every address that is seen on a Service or as an `IPAddress`.
-    seen: Box<dyn Fn(IpAddr) + Send + Sync>,
-    /// Is called with every change after the first list of its kind.
+    on_each_node: AtomicBool,
+    /// Whether all kinds were listed at the start.
+    begun: AtomicBool,
+    /// Is called with every Service that is new or has changed.
+    seen: Box<dyn Fn(&Value) + Send + Sync>,
+    /// Is called with every change after the first list of its kind, or after the start.
     changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
 }
 
@@ -96,14 +117,22 @@ enum Ended {
     Failed,
 }
 
+/// The pause before a kind is listed again whose watch has expired so often in a row, if the last list `took` so long: the
+/// lists of a process take at most a fifth of the time.
+fn pause_after_expiry(expiries: u32, took: Duration, on_each_node: bool) -> Duration {
+    let (first, longest) = if on_each_node { EXPIRED_PAUSES_ON_EACH_NODE } else { EXPIRED_PAUSES };
+    pause_after(expiries, first, longest).max(4 * took)
+}
+
 impl Stores {
-    /// Empty stores. `seen` is called with every address that appears on a Service or as an `IPAddress`, after the
-    /// look-ups include it. `changed` is called with every change after the first list of its kind. A tenant can cause
-    /// any number of changes, so they are not collected here.
+    /// Empty stores. `seen` is called with every Service that is new or has changed, after the look-ups include its
+    /// addresses. `changed` is called with every change after the first list of its kind, and of a kind that is first
+    /// listed after the start, with every object. A tenant can cause any number of changes, so they are not collected
+    /// here.
     pub fn new(
         client: Client,
         metrics: ClusterMetrics,
-        seen: impl Fn(IpAddr) + Send + Sync + 'static,
+        seen: impl Fn(&Value) + Send + Sync + 'static,
         changed: impl Fn(&Change<'_>) + Send + Sync + 'static,
     ) -> Self {
         let inner = Inner {
@@ -116,6 +145,8 @@ impl Stores {
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
             lists_services: AtomicBool::new(false),
+            on_each_node: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
             seen: Box::new(seen),
             changed: Box::new(changed),
         };
@@ -132,9 +163,9 @@ impl Stores {
     }
 
     /// Starts to watch all kinds that decisions with these settings read and that moves depend on, except those that
-    /// are watched already.
-    pub fn watch(&self, settings: &Settings) {
-        self.watch_kinds(kinds::watched(settings).chain(kinds::callers()));
+    /// are watched already. Returns whether there are new ones: until they are listed, look-ups of them fail.
+    pub fn watch(&self, settings: &Settings) -> bool {
+        self.watch_kinds(kinds::watched(settings).chain(kinds::callers()))
     }
 
     /// The Services that the control plane calls. Admission does not need them, so [`Self::complete`],
@@ -143,14 +174,24 @@ impl Stores {
         &self.0.control_plane_services
     }
 
-    pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) {
+    /// As [`Self::watch`].
+    pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) -> bool {
+        let mut any = false;
         for kind in kinds {
-            let mut states = self.0.states_with(&kind);
-            if !states.contains_key(&kind) {
-                states.insert(kind.clone(), State::Syncing);
-                tokio::spawn(Arc::clone(&self.0).follow(kind));
+            if self.0.states_with(&kind).contains_key(&kind) {
+                continue;
             }
+            self.0.set_unlisted(&kind, "it is being listed");
+            self.0.states_with(&kind).insert(kind.clone(), State::Syncing);
+            tokio::spawn(Arc::clone(&self.0).follow(kind));
+            any = true;
         }
+        any
+    }
+
+    /// Spares the API server: there is a process like this one on each node.
+    pub fn on_each_node(&self) {
+        self.0.on_each_node.store(true, Ordering::SeqCst);
     }
 
     /// Lists a watched kind again, and passes `listener` every event from the beginning of that list: nothing in it is
@@ -190,8 +231,10 @@ impl Stores {
         self.0.states()
     }
 
-    /// The watches that are not in sync, each with its reason; empty if all are in sync.
+    /// The watches that are not in sync, each with its reason; empty if all are in sync. After the start, a kind of
+    /// evidence does not count: the requests that do not need it are decided.
     pub fn lagging(&self) -> Vec<String> {
+        let begun = self.begun();
         let lag = |((api_version, kind), state): (&Kind, &State)| match state {
             State::Synced | State::Absent => None,
             State::Syncing => Some(format!("{api_version}/{kind} is being listed")),
@@ -200,7 +243,7 @@ impl Stores {
                 Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
             }
         };
-        self.states().iter().filter_map(lag).collect()
+        self.states().iter().filter(|(kind, _)| !begun || kinds::is_required(kind)).filter_map(lag).collect()
     }
 
     pub fn update_metrics(&self) {
@@ -215,21 +258,34 @@ impl Stores {
         metrics.api_server_contact(SystemTime::now() - blind);
     }
 
+    /// Since when a kind can't be watched that every decision or move needs.
     pub fn stale_since(&self) -> Option<Instant> {
-        let since = |state: &State| match state {
-            State::Failing { since, .. } => Some(*since),
+        let since = |(kind, state): (&Kind, &State)| match state {
+            State::Failing { since, .. } if kinds::is_required(kind) => Some(*since),
             _ => None,
         };
-        self.states().values().filter_map(since).min()
+        self.states().iter().filter_map(since).min()
     }
 
-    /// Whether each kind was listed completely at least once.
+    /// Whether each kind was listed completely at least once, except kinds of evidence that could not be listed for a
+    /// while.
     pub fn complete(&self) -> bool {
-        self.states().values().all(|state| match state {
+        self.states().iter().all(|(kind, state)| match state {
             State::Synced | State::Absent => true,
             State::Syncing => false,
-            State::Failing { synced, .. } => *synced,
+            State::Failing { usable: true, .. } => true,
+            State::Failing { since, .. } => !kinds::is_required(kind) && since.elapsed() > LIST_PATIENCE,
         })
+    }
+
+    /// Whether [`Self::complete`] was true once. A kind that later settings name must not stop the decisions that do not
+    /// need it.
+    pub fn begun(&self) -> bool {
+        let begun = &self.0.begun;
+        if !begun.load(Ordering::SeqCst) && self.complete() {
+            begun.store(true, Ordering::SeqCst);
+        }
+        begun.load(Ordering::SeqCst)
     }
 
     pub async fn completed(&self) {
@@ -273,6 +329,7 @@ impl Inner {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
         let mut backoff = RetryBackoff::default();
         let mut lists = Lists { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO };
+        let mut expiries = 0_u32;
         loop {
             let begin = Instant::now();
             match self.follow_once(kind, &api, &mut lists).await {
@@ -280,8 +337,9 @@ impl Inner {
                 Ended::ListAgain => continue,
                 Ended::Expired => {
                     // A tenant can cause this again and again, at all processes that watch the kind.
-                    let pause = (4 * lists.took).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE);
-                    tokio::time::sleep(with_jitter(pause)).await;
+                    expiries = if begin.elapsed() > QUIET { 1 } else { expiries.saturating_add(1) };
+                    let on_each_node = self.on_each_node.load(Ordering::SeqCst);
+                    tokio::time::sleep(with_jitter(pause_after_expiry(expiries, lists.took, on_each_node))).await;
                     continue;
                 }
                 Ended::Failed => {}
@@ -294,7 +352,7 @@ impl Inner {
     }
 
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
-        let config = watcher::Config::default().page_size(lists.page_objects);
+        let config = watch_config().page_size(lists.page_objects);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut look_for_room = begin + LIST_AGAIN_AFTER;
@@ -327,7 +385,8 @@ impl Inner {
                     self.set_listing(kind, true);
                 }
                 Some(Ok(Event::InitApply(object))) => {
-                    if let Some(id) = self.apply(kind, object, lists.complete) {
+                    let tell = lists.complete || self.begun.load(Ordering::SeqCst);
+                    if let Some(id) = self.apply(kind, object, tell) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
@@ -393,12 +452,7 @@ impl Inner {
             }
         };
         match own_name(kind) {
-            "Service" => addresses(&object).into_iter().chain(in_use(&object)).for_each(|address| (self.seen)(address)),
-            "IPAddress" => {
-                if let Ok(address) = id.1.parse() {
-                    (self.seen)(address);
-                }
-            }
+            "Service" => (self.seen)(&object),
             // During a list the ranges are read once, when it is complete.
             "ServiceCIDR" if tell => self.learn_service_cidrs(),
             _ => {}
@@ -486,10 +540,27 @@ impl Inner {
         self.metrics.watch_error(&kind.1);
         repeated_failures::warn_of_watch(kind, &reason);
         let mut states = self.states_with(kind);
-        let (since, synced) = match states.get(kind) {
-            Some(State::Failing { since, synced, .. }) => (*since, *synced),
-            before => (Instant::now(), matches!(before, Some(State::Synced))),
+        let (since, usable) = match states.get(kind) {
+            Some(State::Failing { since, usable, .. }) => (*since, *usable),
+            before => (Instant::now(), matches!(before, Some(State::Synced | State::Absent))),
         };
-        states.insert(kind.clone(), State::Failing { since, reason, synced });
+        states.insert(kind.clone(), State::Failing { since, reason: reason.clone(), usable });
+        drop(states);
+        // Without a required kind, nothing is decided about any new request.
+        if !usable || (!kinds::is_required(kind) && since.elapsed() > MAX_STALENESS) {
+            self.set_unlisted(kind, &reason);
+        }
+    }
+
+    /// Makes the look-ups of a kind fail until it is listed.
+    fn set_unlisted(&self, kind: &Kind, reason: &str) {
+        if !kinds::is_caller(kind) {
+            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+            snapshot.set_unlisted(&kind.0, &kind.1, reason);
+        }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -228,13 +228,13 @@ impl MoveArguments {
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let watched = ledger.clone();
-        let seen = move |address| watched.mark_seen(address);
-        let stores = Stores::new(client.clone(), metrics.cluster.clone(), seen, |_| ());
+        let of_cluster = metrics.cluster.clone();
+        let stores = Stores::new(client.clone(), of_cluster, move |service| watched.mark_seen(service), |_| ());
         stores.ask_for_service_cidrs().await;
         let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&deployed.namespace)).await?;
-        stores.watch(&settings.borrow().settings);
+        let follower = follower.watching(&stores);
         stores.completed().await;
         stores.control_plane_services().wait_until_listed().await;
         let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());

@@ -32,7 +32,7 @@ use clusterip_cluster::metrics::length;
 use clusterip_cluster::object::service_path;
 use clusterip_cluster::panics;
 use clusterip_cluster::watch::kinds::own_name;
-use clusterip_cluster::watch::stores::Change;
+use clusterip_cluster::watch::stores::{Change, watch_config};
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::{RECORD_ANNOTATION, is_moving, recorded_addresses};
 use clusterip_core::external::stored;
@@ -166,7 +166,7 @@ impl Controller {
     /// Works until the gate closes, and returns the last settings.
     async fn term(&mut self, mut settings: Arc<LiveSettings>) -> Arc<LiveSettings> {
         let leases: Api<Lease> = Api::namespaced(self.assigner.client.clone(), &self.namespace);
-        let labels = watcher::Config::default().labels(&Observer::labels());
+        let labels = watch_config().labels(&Observer::labels());
         let events = || {
             let events = watcher(leases.clone(), labels.clone());
             events.modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()

@@ -87,12 +87,14 @@ impl Controller {
         let mut left_moves_listed = false;
         // At most one, which runs beside this loop.
         let mut surveys = JoinSet::new();
+        // Whether one is to begin as soon as the kinds that it reads are listed.
+        let mut is_survey_due = false;
         // At most one for each namespace.
         let mut searches = JoinSet::<Found>::new();
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
         look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let stores = self.reconciler.evaluator.stores();
+        let stores = self.reconciler.evaluator.stores().clone();
         stores.completed().await;
         // Until each kind of object that makes the control plane call Services was listed, or found to be unreadable.
         stores.control_plane_services().wait_until_listed().await;
@@ -105,7 +107,7 @@ impl Controller {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
                     if !leads {
                         turns.clear();
-                        (surveys, searches) = (JoinSet::new(), JoinSet::new());
+                        (surveys, searches, is_survey_due) = (JoinSet::new(), JoinSet::new(), false);
                         self.changes.clear();
                     } else if !before {
                         self.reconciler.brakes.lock().examine();
@@ -113,20 +115,21 @@ impl Controller {
                         left_moves_listed = self.begin_term(&mut turns).await;
                         self.take_turns(&mut turns, jobs);
                         carried_out = None;
-                        self.begin_survey(&mut carried_out, &mut surveys).await;
+                        is_survey_due = true;
                     }
                 }
                 Ok(()) = self.settings.changed() => {
-                    let settings = Arc::clone(&self.settings.borrow_and_update());
+                    self.settings.mark_unchanged();
                     if leads {
                         self.reconciler.brakes.lock().examine();
-                    }
-                    self.reconciler.evaluator.stores().watch(&settings.settings);
-                    self.reconciler.evaluator.stores().completed().await;
-                    if leads {
+                        // It has examined the Services under other settings.
+                        (surveys, is_survey_due) = (JoinSet::new(), true);
                         self.show_settings().await;
-                        self.begin_survey(&mut carried_out, &mut surveys).await;
                     }
+                }
+                () = stores.completed(), if is_survey_due => {
+                    is_survey_due = false;
+                    self.begin_survey(&mut carried_out, &mut surveys).await;
                 }
                 Some(Ok(mut survey)) = surveys.join_next() => {
                     let open = self.end_round(&mut survey, &mut carried_out).await;

@@ -288,6 +288,9 @@ pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     }
     let mut was = service.clone();
     was["spec"] = spec.into();
+    // The Service itself may be unknown.
+    was["metadata"]["namespace"] = journal.namespace.as_str().into();
+    was["metadata"]["name"] = journal.name.as_str().into();
     was
 }
 
@@ -299,6 +302,7 @@ mod tests {
     use clusterip_cluster::live_settings::check_settings;
     use clusterip_cluster::reservations::ledger::Ledger;
     use clusterip_cluster::watch::stores::Stores;
+    use clusterip_moves::step::beginning;
     use kube::{Client, Config};
     use serde_json::json;
     use tokio::sync::watch;
@@ -396,6 +400,15 @@ mod tests {
             };
             assert_eq!(found, expected, "{name}");
         }
+    }
+
+    /// As if it could not be read, and is left out of the stores.
+    #[test]
+    fn unknown_service_has_the_name_of_its_journal() {
+        let journal = beginning(&service("10.2.0.7", json!({})), &["10.1.0.7".parse().unwrap()], "why");
+        let was = as_it_was(&Value::Null, &journal);
+        assert_eq!(was["metadata"], json!({"namespace": "shop", "name": "web"}));
+        assert_eq!(was["spec"]["clusterIP"], "10.2.0.7");
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::policy::admission_review::cut_list;
 use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::quote;
 use clusterip_core::services::{addresses, named_addresses};
@@ -22,10 +23,6 @@ use super::review::{BUSY, Reviewer, resource_kind};
 use crate::service_placement::{fits, noted_reason};
 use crate::text::joined;
 use crate::webhook::admission_metrics::{AdmissionMetrics, AdmissionResult, ResourceKind};
-
-/// How old the cached state of the cluster may be; then requests are answered as `--on-error` says. The API server
-/// refuses an address of an unknown Service, so the worst result before is a refused request.
-pub const MAX_STALENESS: Duration = Duration::from_secs(300);
 
 /// What happens to a request that the policy has not answered. A Node is allowed in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -170,7 +167,7 @@ impl Admission {
 impl Reviewer for Admission {
     fn not_begun(&self) -> Option<String> {
         // With an incomplete cache the policy could hand out an address that is in use.
-        (!self.evaluator.stores().complete()).then(|| "the cluster is being listed".to_owned())
+        (!self.evaluator.stores().begun()).then(|| "the cluster is being listed".to_owned())
     }
 
     fn review(&self, request: &Value) -> AdmissionResponse {

@@ -97,16 +97,73 @@ fn reservation_ends_when_address_is_seen_or_after_timeout() {
     for last in [1, 2] {
         assert!(ledger.reserve(ip(last), &web(), || false));
     }
-    ledger.mark_seen(ip(1));
+    let seen = json!({
+        "metadata": {"namespace": "shop", "name": "web"}, "spec": {"clusterIP": ip(1), "clusterIPs": [ip(1)]},
+    });
+    ledger.mark_seen(&seen);
     assert_eq!(ledger.reservations().len(), 2, "while an evaluation runs, the seen object is not its Service");
     ledger.commit(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
-    ledger.mark_seen(ip(1));
+    ledger.mark_seen(&seen);
     assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
     seconds.store(64, Ordering::Relaxed);
     assert!(!ledger.reserve(ip(2), &web(), || false));
     seconds.store(65, Ordering::Relaxed);
     assert!(!ledger.is_chosen_for(ip(2), "shop", "web"));
     assert!(ledger.reserve(ip(2), &Owner::new("shop", "db", "uid-2"), || false));
+}
+
+#[test]
+fn only_the_service_of_a_reservation_ends_it_and_only_with_an_address_of_its_kind() {
+    struct Case {
+        name: &'static str,
+        /// The namespace and the name; the name is empty if it is not generated yet.
+        owner: (&'static str, &'static str),
+        external: bool,
+        seen: (&'static str, &'static str),
+        spec: Value,
+        annotations: Value,
+        ends: bool,
+    }
+    let none = || json!({});
+    let has = || json!({"clusterIP": ip(1), "clusterIPs": [ip(1)]});
+    let names = || json!({"externalIPs": [ip(1)]});
+    let asks = || json!({"metallb.io/loadBalancerIPs": ip(1)});
+    let (web, db, other) = (("shop", "web"), ("shop", "db"), ("mallory", "web"));
+    let case = |name, owner, external, seen, spec, annotations, ends| Case {
+        name,
+        owner,
+        external,
+        seen,
+        spec,
+        annotations,
+        ends,
+    };
+    let cases = [
+        case("its Service has the ClusterIP", web, false, web, has(), none(), true),
+        case("its Service has a generated name", ("shop", ""), false, web, has(), none(), true),
+        case("a generated name of another namespace", ("shop", ""), false, other, has(), none(), false),
+        case("another Service has the ClusterIP", web, false, db, has(), none(), false),
+        case("another namespace has the ClusterIP", web, false, other, has(), none(), false),
+        case("another namespace names it in externalIPs", web, false, other, names(), none(), false),
+        case("another namespace names it in an annotation", web, false, other, none(), asks(), false),
+        case("its Service names it as an external address", web, false, web, names(), asks(), false),
+        case("its Service shows the external address", web, true, web, names(), none(), true),
+        case("its Service asks for the external address", web, true, web, none(), asks(), true),
+        case("another Service asks for the external address", web, true, other, names(), asks(), false),
+        case("its Service has the external address as ClusterIP", web, true, web, has(), none(), false),
+    ];
+    for Case { name, owner, external, seen, spec, annotations, ends } in cases {
+        let (ledger, _) = ledger();
+        let owner = Owner::new(owner.0, owner.1, "uid-1");
+        match external {
+            true => assert_eq!(ledger.reserve_external(ip(1), &owner, &any), Ok(true)),
+            false => assert!(ledger.reserve(ip(1), &owner, || false)),
+        }
+        ledger.commit(&owner, &[ip(1)], &[ip(1)], &any);
+        let metadata = json!({"namespace": seen.0, "name": seen.1, "annotations": annotations});
+        ledger.mark_seen(&json!({"metadata": metadata, "spec": spec}));
+        assert_eq!(ledger.reservations().is_empty(), ends, "{name}");
+    }
 }
 
 #[test]

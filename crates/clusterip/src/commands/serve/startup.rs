@@ -87,7 +87,7 @@ impl ServeArguments {
         let stores = Stores::new(
             client.clone(),
             metrics.cluster.clone(),
-            move |address| seen.mark_seen(address),
+            move |service| seen.mark_seen(service),
             move |change| {
                 if external::controller::matters(change) {
                     notified.notify_one();
@@ -101,8 +101,8 @@ impl ServeArguments {
         let origin = SettingsOrigin::from(&source);
         let about = About { cluster: None, settings: Some(source.to_string()), made: None };
         let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
+        let follower = follower.watching(&stores);
         let (settings, compilation) = (follower.subscribe(), follower.subscribe_compilation());
-        stores.watch(&settings.borrow().settings);
         let is_claiming = self.claims == ClaimStore::Lease;
         let claims = is_claiming
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));

@@ -18,6 +18,7 @@ use std::time::Duration;
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::lease_writes;
 use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::watch::stores::watch_config;
 use clusterip_core::annotations::{LEASE_LABEL, SETTINGS_HASH_ANNOTATION};
 use clusterip_failover::leases::{Identity, Observed, Version};
 use futures::StreamExt;
@@ -25,7 +26,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
@@ -170,7 +171,7 @@ impl Replicas {
     /// Lease. While `leads` returns `true`, it also removes Leases that were left behind.
     pub async fn run(mut self, leads: impl Fn() -> bool, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
-        let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={REPLICA}"));
+        let config = watch_config().labels(&format!("{LEASE_LABEL}={REPLICA}"));
         let (leases, writer) = reflector::store::<Lease>();
         let mut events = pin!(reflector(writer, watcher(self.leases.clone(), config).default_backoff()));
         let mut renewal = interval(RENEWAL);

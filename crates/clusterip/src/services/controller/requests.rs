@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::watch::stores::watch_config;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;
 use futures::{Stream, StreamExt, future};
@@ -160,7 +161,7 @@ impl Requests {
 
     /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
     pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = ServiceKey> + use<> {
-        let requests = watcher::Config::default().labels(&format!("{MOVE_OBJECT_LABEL}={REQUEST}"));
+        let requests = watch_config().labels(&format!("{MOVE_OBJECT_LABEL}={REQUEST}"));
         let watched = watcher(api(client, namespace), requests).default_backoff();
         let this = self.clone();
         watched.filter_map(move |event| {
