@@ -93,7 +93,7 @@ struct Inner {
     on_each_node: AtomicBool,
     /// Whether all kinds were listed at the start.
     begun: AtomicBool,
-    /// Is called with every Service that is new or has changed.
+    /// Is called with every Service and `IPAddress` that is new or has changed.
     seen: Box<dyn Fn(&Value) + Send + Sync>,
     /// Is called with every change after the first list of its kind, or after the start.
     changed: Box<dyn Fn(&Change<'_>) + Send + Sync>,
@@ -125,10 +125,10 @@ fn pause_after_expiry(expiries: u32, took: Duration, on_each_node: bool) -> Dura
 }
 
 impl Stores {
-    /// Empty stores. `seen` is called with every Service that is new or has changed, after the look-ups include its
-    /// addresses. `changed` is called with every change after the first list of its kind, and of a kind that is first
-    /// listed after the start, with every object. A tenant can cause any number of changes, so they are not collected
-    /// here.
+    /// Empty stores. `seen` is called with every Service and `IPAddress` that is new or has changed, after the look-ups
+    /// include its addresses. `changed` is called with every change after the first list of its kind, and of a kind that
+    /// is first listed after the start, with every object. A tenant can cause any number of changes, so they are not
+    /// collected here.
     pub fn new(
         client: Client,
         metrics: ClusterMetrics,
@@ -452,7 +452,7 @@ impl Inner {
             }
         };
         match own_name(kind) {
-            "Service" => (self.seen)(&object),
+            "Service" | "IPAddress" => (self.seen)(&object),
             // During a list the ranges are read once, when it is complete.
             "ServiceCIDR" if tell => self.learn_service_cidrs(),
             _ => {}

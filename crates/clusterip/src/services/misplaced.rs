@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::server_metrics::ServerMetrics;
 
-    /// An evaluator with these settings of Services, in a cluster with these Service ranges and no objects.
+    /// An evaluator with these settings of Services, in a cluster with these Service ranges and the Namespace `shop` alone.
     fn evaluator(services: Value, ranges: &[&str]) -> Evaluator {
         let _ = rustls::crypto::ring::default_provider().install_default();
         // No server listens at this address.
@@ -321,6 +321,8 @@ mod tests {
         // The settings stay readable after the sender is gone.
         let settings = watch::channel(Arc::new(live)).1;
         let stores = Stores::new(client, metrics.cluster.clone(), |_| (), |_| ());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+        stores.snapshot().write().unwrap().insert(&namespace);
         Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation)
     }
 

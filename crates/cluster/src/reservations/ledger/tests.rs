@@ -167,6 +167,19 @@ fn only_the_service_of_a_reservation_ends_it_and_only_with_an_address_of_its_kin
 }
 
 #[test]
+fn ip_address_ends_the_reservation_of_its_cluster_ip_for_any_service() {
+    let (ledger, _) = ledger();
+    let owner = Owner::new("shop", "web", "uid-1");
+    assert!(ledger.reserve(ip(1), &owner, || false));
+    assert_eq!(ledger.reserve_external(ip(2), &owner, &any), Ok(true));
+    ledger.commit(&owner, &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
+    for last in [1, 2] {
+        ledger.mark_seen(&json!({"kind": "IPAddress", "metadata": {"name": ip(last)}}));
+    }
+    assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"], "the API server does not allocate external addresses");
+}
+
+#[test]
 fn each_new_reservation_removes_those_that_have_ended() {
     let (ledger, seconds) = ledger();
     let add: [fn(&Ledger, IpAddr); 4] = [

@@ -151,6 +151,7 @@ async fn survey_finds_the_misplaced_among_many_services() {
     let (_settings, settings) = watch::channel(Arc::new(live));
     let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
     let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
         service("asks-for-an-unknown-pool", "10.2.200.1", json!({"clusterip-policy/pool": "unknown"})),
         service("headless", "None", json!({})),
         service("in-no-pool", "10.3.0.1", json!({})),
