@@ -140,6 +140,12 @@ pub fn has_parser(key: &str) -> bool {
     too_long(key).is_some()
 }
 
+/// Whether a decision about a request reads or changes this annotation of its object, or may warn of it. `count` is the
+/// number of those before it: only the first unknown ones get warnings, so that they hide no others.
+pub fn is_read(count: usize, key: &str) -> bool {
+    has_parser(key) || key == REASON_ANNOTATION || (count < 256 && key.starts_with(PREFIX))
+}
+
 /// The value of an annotation as a cache stores it: one that is too long is cut, and remains too long for the parsers.
 pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
     too_long(key).map(|limit| cut(text, limit))

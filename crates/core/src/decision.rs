@@ -100,6 +100,9 @@ impl Decision {
     }
 
     pub fn changed(&self, object: &Value) -> Option<Value> {
+        if self.verdict.is_denied() {
+            return None;
+        }
         let mut object = object.clone();
         self.carry_out(&mut object).then_some(object)
     }

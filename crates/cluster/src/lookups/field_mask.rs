@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 pub(crate) const MAX_VALUES: usize = 16_384;
 
 /// Field masks as a tree. A field is kept if the tree contains it; where the tree ends, everything below the field is
-/// kept.
+/// kept. The field `*` stands for all that the tree does not name.
 pub struct Mask {
     fields: BTreeMap<String, Mask>,
     /// How many values [`MaskedReader`] reads of a list or map in this field.
@@ -40,12 +40,16 @@ impl Mask {
         path.split('.').fold(self, |mask, part| mask.fields.entry(part.to_owned()).or_default())
     }
 
+    fn of_field(&self, key: &str) -> Option<&Self> {
+        self.fields.get(key).or_else(|| self.fields.get("*"))
+    }
+
     /// Removes the fields of an object that the mask does not contain.
     pub fn prune(&self, value: &mut Value) {
         match value {
             _ if self.fields.is_empty() => {}
             Value::Object(fields) => fields.retain(|key, value| {
-                let mask = self.fields.get(key);
+                let mask = self.of_field(key);
                 mask.inspect(|mask| mask.prune(value)).is_some()
             }),
             // A path ignores lists: it continues in each item.
@@ -75,7 +79,7 @@ impl<'m> MaskedReader<'m> {
 
     /// The reader of a field; `None` if the field is skipped.
     fn field(self, key: &str) -> Option<Self> {
-        let mask = if self.mask.fields.is_empty() { self.mask } else { self.mask.fields.get(key)? };
+        let mask = if self.mask.fields.is_empty() { self.mask } else { self.mask.of_field(key)? };
         Self { mask, ..self }.counted()
     }
 
@@ -143,8 +147,10 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         let mut left = self.left.or_else(|| mask.fields.is_empty().then_some(&mut own));
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let reader = MaskedReader { mask, left: left.as_deref_mut() };
-            match reader.field(&key).filter(|_| (mask.reads)(fields.len(), &key)) {
+            // An entry that is skipped does not count: otherwise many of them would hide one that is used.
+            let reads = (mask.reads)(fields.len(), &key);
+            let reader = reads.then(|| MaskedReader { mask, left: left.as_deref_mut() });
+            match reader.and_then(|reader| reader.field(&key)) {
                 Some(reader) => {
                     let value = map.next_value_seed(reader)?;
                     fields.insert(key, value);

@@ -8,6 +8,7 @@ use anyhow::{Error, bail};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
+use clusterip_cluster::policy::admission_review::cut_list;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::quote;
@@ -65,6 +66,10 @@ impl Admission {
         let owner = owner(request);
         if resource_kind(request) == ResourceKind::Node {
             return Ok(Reviewed { decision: self.decide_about_node(request, owner)?, changed: None });
+        }
+        if let Some((list, most)) = cut_list(request) {
+            let message = format!("request.{list} has {most} or more items");
+            return Ok(Reviewed { decision: Decision::denied(422, message), changed: None });
         }
         let (namespace, name) = owner.id();
         let given = named_addresses(object);

@@ -5,6 +5,7 @@ use std::fmt;
 use axum::http::StatusCode;
 use clusterip_cluster::http::error_response::ErrorResponse;
 use clusterip_cluster::panics;
+use clusterip_cluster::policy::admission_review;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_core::json::describe;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::webhook::admission_metrics::ResourceKind;
 
 pub trait Reviewer: Send + Sync + 'static {
-    /// The response to the `request` of an `AdmissionReview`. It may block for as long as one evaluation may take.
+    /// The response to the `request` of an `AdmissionReview`, which has the fields that decisions use. It may block for as long as one evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
 
     /// The response to a request that could not be read completely, or whose review did not begin, did not end in time,
@@ -45,7 +46,7 @@ struct Answered {
 /// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is answered without one.
 pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResponse> {
     let not_json = |error| unreadable(format!("the body is not JSON: {error}"));
-    let mut review: Value = serde_json::from_slice(body).map_err(not_json)?;
+    let mut review = admission_review::read(body).map_err(not_json)?;
     expect_text(&review, "apiVersion", API_VERSION)?;
     expect_text(&review, "kind", KIND)?;
     let request = match review.get_mut("request") {

@@ -200,21 +200,41 @@ async fn review_of_the_largest_allowed_size_is_answered() {
 #[tokio::test]
 async fn review_with_bytes_or_depth_of_a_user_gets_an_answer() {
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
-    let body = |fields: &[u8]| {
+    let body = |object: &[u8]| {
         let start = br#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7",
-            "kind": {"group": "", "version": "v1", "kind": "Service"}, "object": {"f:spec": "#;
-        [&start[..], fields, b"}}}"].concat()
+            "kind": {"group": "", "version": "v1", "kind": "Service"}, "object": "#;
+        [&start[..], object, b"}}"].concat()
     };
+    let owners = |fields: &[u8]| [br#"{"metadata": {"managedFields": [{"fieldsV1": "#, fields, b"}]}}"].concat();
+    let deep = ["{\"f:a\":".repeat(200), "{}".to_owned(), "}".repeat(200)].concat();
+    struct Case {
+        name: &'static str,
+        object: Vec<u8>,
+        /// The code of the refusal.
+        refused: Option<u16>,
+    }
+    let cases = [
+        Case { name: "no UTF-8", object: owners(b"{\"f:spec\": {\"f:\xff\xfe\": {}}}"), refused: None },
+        Case { name: "deep owners of fields", object: owners(deep.as_bytes()), refused: None },
+        Case {
+            name: "deep owners of the spec",
+            object: owners(format!(r#"{{"f:spec": {deep}}}"#).as_bytes()),
+            refused: None,
+        },
+        Case {
+            name: "a deep field that decisions use",
+            object: format!(r#"{{"spec": {{"selector": {deep}}}}}"#).into_bytes(),
+            refused: Some(400),
+        },
+    ];
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
-    let (status, text) = server.send(Method::POST, "/mutate", headers.clone(), body(b"{\"f:\xff\xfe\": {}}")).await;
-    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((status, &found["response"]["allowed"]), (200, &true.into()), "{text}");
-    let deep = ["{\"f:a\":".repeat(200), "{}".to_owned(), "}".repeat(200)].concat();
-    let (status, text) = server.send(Method::POST, "/mutate", headers, body(deep.as_bytes())).await;
-    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((status, &found["response"]["allowed"]), (200, &false.into()), "{text}");
-    assert_eq!(found["response"]["status"]["code"], 400, "{text}");
+    for Case { name, object, refused } in cases {
+        let (status, text) = server.send(Method::POST, "/mutate", headers.clone(), body(&object)).await;
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &found["response"]["allowed"]), (200, &refused.is_none().into()), "{name}: {text}");
+        assert_eq!(found["response"]["status"]["code"].as_u64(), refused.map(u64::from), "{name}: {text}");
+    }
     server.assert_serves().await;
 }
 

@@ -7,6 +7,7 @@ mod certificates;
 mod client_certificates;
 mod failing_reviews;
 mod http2_streams;
+mod large_reviews;
 mod namespaces;
 mod node_review;
 mod on_error;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 pub struct Webhook {
-    admission: Admission,
+    pub admission: Admission,
     ledger: Ledger,
     /// The time since the beginning.
     seconds: Arc<AtomicU64>,
@@ -25,11 +25,16 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(explicit: &str) -> Self {
+        Self::with_reasons(explicit, false)
+    }
+
+    /// A webhook that also annotates Services with the reason for their address, if `annotates` is set.
+    pub fn with_reasons(explicit: &str, annotates: bool) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         // No server listens at this address.
         let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let document = json!({
-            "services": {"explicit": explicit, "pools": [
+            "services": {"explicit": explicit, "annotateReason": annotates, "pools": [
                 {"name": "gold", "cidrs": ["10.0.3.0/24"],
                  "match": {"namespaces": ["shop"], "serviceSelector": {"matchLabels": {"tier": "gold"}}}},
                 {"name": "own", "cidrs": ["10.0.1.0/24"], "match": {"namespaces": ["shop"]}},
