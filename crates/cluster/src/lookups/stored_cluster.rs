@@ -189,8 +189,6 @@ impl StoredCluster {
         Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
     }
 
-    /// A copy of what `find` finds, unless it can't be read.
-
     fn is_free(&self, address: IpAddr) -> Result<bool, String> {
         if self.all_are_free || self.subject.own.contains(&address) {
             return Ok(true);
