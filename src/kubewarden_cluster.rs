@@ -7,15 +7,16 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::cut;
+use clusterip_core::field_mask::Mask;
 use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::settings::Lookups;
-use clusterip_core::workload::{TemplateAt, WorkloadKind};
+use clusterip_core::workload::WorkloadKind;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::list;
+use crate::list::{self, EXTERNAL_MASKS, NODE_MASKS, SERVICE_MASKS, workload_masks};
 
 /// The cluster as the Kubewarden host shows it.
 ///
@@ -86,7 +87,7 @@ impl Resource<'_> {
 
     /// Parses an object; any fields are accepted.
     fn object(&self, json: &[u8]) -> Result<Value, LookupError> {
-        let object: Value = serde_json::from_slice(json).map_err(|error| self.malformed(&error))?;
+        let object = Mask::read_all(json).map_err(|error| self.malformed(&error))?;
         Located::new(&object, "answer").object().map_err(|mismatch| self.malformed(&mismatch))?;
         Ok(object)
     }
@@ -101,26 +102,9 @@ impl Resource<'_> {
     }
 }
 
-/// The fields that the policy reads, sorted because the host compares queries as sets. The host prunes all other fields
-/// except `metadata`.
-const SERVICE_MASKS: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.type"];
-const EXTERNAL_MASKS: [&str; 3] = ["spec.externalIPs", "spec.loadBalancerIP", "status.loadBalancer.ingress"];
-const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
 /// The policy reads only `metadata`: a mask that matches no field prunes everything else.
 const METADATA_MASKS: [&str; 1] = ["metadata"];
 const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
-
-fn workload_masks(at: TemplateAt) -> Vec<String> {
-    const POD_SPEC: [&str; 4] = ["affinity.nodeAffinity", "nodeSelector", "os", "runtimeClassName"];
-    if at == TemplateAt::Itself {
-        let fields = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
-        return fields.iter().map(|field| format!("spec.{field}")).collect();
-    }
-    let template = at.path().join(".");
-    let mut masks = vec![format!("{template}.metadata.labels")];
-    masks.extend(POD_SPEC.iter().map(|field| format!("{template}.spec.{field}")));
-    masks
-}
 
 impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluster<C> {
     fn workloads(

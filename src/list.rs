@@ -1,16 +1,36 @@
-//! Reads Kubernetes lists as a stream: each item is dropped before the next one is read.
+//! Reads Kubernetes lists as a stream: of each item, only the fields that the policy uses are read, and the item is
+//! dropped before the next one is read.
 
 use std::net::IpAddr;
 
 use clusterip_core::external::claim::claims;
 use clusterip_core::external::stored;
+use clusterip_core::field_mask::Mask;
 use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::{Labels, selects};
 use clusterip_core::nodes::Node;
 use clusterip_core::services::{MAX_FAMILIES, Service, addresses};
 use clusterip_core::workload::{TemplateAt, Workload};
 use ipnet::IpNet;
-use serde_json::{Deserializer, Value};
+use serde_json::Value;
+
+/// The fields of Services and Nodes that the policy reads in addition to `metadata`, sorted because the host compares
+/// queries as sets. The host prunes all others.
+pub const SERVICE_MASKS: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.type"];
+pub const EXTERNAL_MASKS: [&str; 3] = ["spec.externalIPs", "spec.loadBalancerIP", "status.loadBalancer.ingress"];
+pub const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
+
+pub fn workload_masks(at: TemplateAt) -> Vec<String> {
+    const POD_SPEC: [&str; 4] = ["affinity.nodeAffinity", "nodeSelector", "os", "runtimeClassName"];
+    if at == TemplateAt::Itself {
+        let fields = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+        return fields.iter().map(|field| format!("spec.{field}")).collect();
+    }
+    let template = at.path().join(".");
+    let mut masks = vec![format!("{template}.metadata.labels")];
+    masks.extend(POD_SPEC.iter().map(|field| format!("{template}.spec.{field}")));
+    masks
+}
 
 /// Reads a list of workloads, and returns those in `namespace` whose Pods have all labels of `selector`.
 pub fn workloads(
@@ -20,7 +40,7 @@ pub fn workloads(
     selector: &Labels,
 ) -> Result<Vec<Workload>, String> {
     let mut found = Vec::new();
-    each(json, &mut |own_namespace, name, item| {
+    each(json, "labels", &workload_masks(template), &mut |own_namespace, name, item| {
         if own_namespace != namespace {
             return Ok(());
         }
@@ -38,7 +58,7 @@ pub fn workloads(
 
 /// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
 pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
-    each(json, &mut |namespace, name, item| {
+    each(json, "name", &SERVICE_MASKS.map(str::to_owned), &mut |namespace, name, item| {
         let spec = item.at("spec").map_err(in_words)?;
         // A field of another type is a mistake here. `addresses` would count it as absent.
         let texts = spec.text_of("type").and(spec.text_of("clusterIP")).and(spec.texts_of("clusterIPs", MAX_FAMILIES));
@@ -51,7 +71,7 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
 /// Reads a list of Services, and calls `visit` with the namespace, name and every external address that each of them
 /// has or claims.
 pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
-    each(json, &mut |namespace, name, item| {
+    each(json, "annotations", &EXTERNAL_MASKS.map(str::to_owned), &mut |namespace, name, item| {
         let service = Service::read(item.value, &item.path).map_err(in_words)?;
         // `stored::in_use` would sort them, for which the module has no room.
         let claims = claims(&service).into_iter().map(|(_, address)| address);
@@ -64,7 +84,7 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
 
 /// Reads a list of Nodes, and calls `visit` with the name and every pod CIDR of each.
 pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), String> {
-    each(json, &mut |_, name, item| {
+    each(json, "name", &NODE_MASKS.map(str::to_owned), &mut |_, name, item| {
         let node = Node::read(item.value, &item.path).map_err(in_words)?;
         node.blocks.into_iter().for_each(|block| visit(name, block));
         Ok(())
@@ -75,11 +95,16 @@ fn in_words(mismatch: TypeMismatch) -> String {
     mismatch.to_string()
 }
 
-/// What to do with the namespace, the name and the whole of an item.
+/// What to do with the namespace, the name and the fields of an item. An error must come before any effect.
 type Visit<'v> = dyn FnMut(&str, &str, &Located<'_>) -> Result<(), String> + 'v;
 
-/// Calls `visit` at each item of a list until it fails. A list without `items`, or with `items: null`, is empty.
-fn each(json: &[u8], visit: &mut Visit<'_>) -> Result<(), String> {
+/// Calls `visit` at each item of a list until it fails. The item has a field of `metadata` and those of the masks. A list
+/// without `items`, or with `items: null`, is empty.
+fn each(json: &[u8], metadata: &str, masks: &[String], visit: &mut Visit<'_>) -> Result<(), String> {
+    let mut mask = Mask::new(masks);
+    for field in ["name", "namespace", metadata] {
+        mask.at(&format!("metadata.{field}"));
+    }
     let mut rest = Rest(json);
     rest.expect(b'{', "a Kubernetes list")?;
     let mut is_first = true;
@@ -88,11 +113,11 @@ fn each(json: &[u8], visit: &mut Visit<'_>) -> Result<(), String> {
             rest.expect(b',', "a comma or the end of the list")?;
         }
         is_first = false;
-        let key = rest.value()?;
+        let key = rest.value(&Mask::default())?;
         let is_items = Located::new(&key, "key").text().map_err(in_words)? == "items";
         rest.expect(b':', "a colon")?;
         if !is_items || !rest.skip(b'[') {
-            let value = rest.value()?;
+            let value = rest.value(&Mask::default())?;
             if is_items && !value.is_null() {
                 return Err(Located::new(&value, "items").mismatch("a list").to_string());
             }
@@ -103,12 +128,18 @@ fn each(json: &[u8], visit: &mut Visit<'_>) -> Result<(), String> {
             if count > 0 {
                 rest.expect(b',', "a comma or the end of the items")?;
             }
-            let item = rest.value()?;
-            let item = Located::new(&item, format!("items[{count}]"));
-            item.object().map_err(in_words)?;
-            let metadata = item.at("metadata").map_err(in_words)?;
-            let text = |key: &str| metadata.text_of(key).map(Option::unwrap_or_default).map_err(in_words);
-            visit(text("namespace")?, text("name")?, &item)?;
+            let item = rest.value(&mask)?;
+            let mut read = |path: String| {
+                let item = Located::new(&item, path);
+                item.object().map_err(in_words)?;
+                let metadata = item.at("metadata").map_err(in_words)?;
+                let text = |key: &str| metadata.text_of(key).map(Option::unwrap_or_default).map_err(in_words);
+                visit(text("namespace")?, text("name")?, &item)
+            };
+            // Only an error needs the path, which takes longer than the item.
+            if read(String::new()).is_err() {
+                read(format!("items[{count}]"))?;
+            }
             count += 1;
         }
     }
@@ -141,11 +172,12 @@ impl Rest<'_> {
         Err(format!("expected {expected} before the last {} bytes", self.0.len()))
     }
 
-    fn value(&mut self) -> Result<Value, String> {
-        let mut values = Deserializer::from_slice(self.0).into_iter();
-        let value = values.next().unwrap_or_else(|| serde_json::from_slice(b""));
-        let value = value.map_err(|error| format!("{error} of the last {} bytes", self.0.len()))?;
-        self.0 = &self.0[values.byte_offset()..];
+    /// The next value, without the fields that the mask does not contain.
+    fn value(&mut self, mask: &Mask) -> Result<Value, String> {
+        // An error is that of the whole value, which can also be in a field that the mask does not contain.
+        let value = mask.read_first(self.0).or_else(|_| Mask::default().read_first(self.0));
+        let (value, length) = value.map_err(|error| format!("{error} of the last {} bytes", self.0.len()))?;
+        self.0 = &self.0[length..];
         Ok(value)
     }
 }

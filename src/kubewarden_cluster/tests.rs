@@ -1,3 +1,5 @@
+use clusterip_core::workload::TemplateAt;
+
 use super::*;
 
 #[track_caller]

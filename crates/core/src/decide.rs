@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::decision::Decision;
 use crate::external::{self, HolderOf};
+use crate::field_mask::Mask;
 use crate::json::describe;
 use crate::lookups::{Cluster, LazyNamespace};
 use crate::nodes::{self, Allocation};
@@ -54,7 +55,7 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
     let unreadable = |why: &str| {
         Response::unreadable(format!("the request is not a JSON document with request and settings: {why}"))
     };
-    let mut payload: Value = match serde_json::from_slice(payload) {
+    let mut payload: Value = match Mask::read_all(payload) {
         Ok(payload) => payload,
         Err(error) => return unreadable(&error.to_string()),
     };
@@ -85,7 +86,7 @@ pub struct SettingsResponse {
 /// Checks a settings document in JSON.
 pub fn validate_settings(payload: &[u8]) -> SettingsResponse {
     let invalid = |message: String| SettingsResponse { valid: false, message: Some(message), warnings: Vec::new() };
-    match serde_json::from_slice(payload) {
+    match Mask::read_all(payload) {
         Err(error) => invalid(format!("the settings are not a JSON document: {error}")),
         Ok(document) => match Settings::from_value(&document) {
             Err(mistakes) => invalid(mistakes.to_string()),

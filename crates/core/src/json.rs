@@ -65,7 +65,7 @@ impl<'v> Located<'v> {
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         match (plain, self.path.is_empty()) {
             (true, true) => key.to_owned(),
-            (true, false) => format!("{}.{key}", self.path),
+            (true, false) => [&self.path, ".", key].concat(),
             (false, _) => format!("{}[{key:?}]", self.path),
         }
     }
@@ -97,10 +97,10 @@ impl<'v> Located<'v> {
     /// The first `most` strings in a field with a list; empty if the field is absent or null. The other items are not
     /// read.
     pub fn texts_of(&self, key: &str, most: usize) -> Result<Vec<&'v str>, TypeMismatch> {
-        match self.get(key)? {
-            Some(at) => at.items()?.take(most).map(|item| item.text()).collect(),
-            None => Ok(Vec::new()),
-        }
+        let Some(value) = self.field(key)? else { return Ok(Vec::new()) };
+        // Paths take longer than everything else, and only an error needs them.
+        let texts = value.as_array().and_then(|items| items.iter().take(most).map(Value::as_str).collect());
+        texts.map_or_else(|| self.below(key, value).items()?.take(most).map(|item| item.text()).collect(), Ok)
     }
 
     /// The strings in a field with a map of strings, such as labels; empty if the field is absent or null.

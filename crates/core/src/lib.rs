@@ -15,6 +15,7 @@ pub mod annotations;
 pub mod decide;
 pub mod decision;
 pub mod external;
+pub mod field_mask;
 pub mod json;
 pub mod label_selector;
 pub mod lookups;

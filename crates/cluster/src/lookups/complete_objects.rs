@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use clusterip_core::field_mask::Mask;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
 use serde_json::{Value, json};
 
-use super::field_mask::{Mask, masked};
 use crate::object;
 use crate::policy::host_calls::{HostCall, HostCalls};
 use crate::watch::kinds::Kind;
@@ -105,4 +105,25 @@ impl HostCalls for CompleteObjects {
             }
         }
     }
+}
+
+/// An object as Kubewarden returns it: type and `metadata` completely, the other fields as the mask says, or all of
+/// them. In an answer from a watch cache, `metadata` lacks the managed fields and the last applied configuration.
+fn masked(object: &Value, mask: Option<&Mask>, is_cached: bool) -> Value {
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut masked = object.clone();
+    if let Some(mask) = mask {
+        mask.prune(&mut masked);
+    }
+    let Some(fields) = masked.as_object_mut() else { return masked };
+    for key in ["apiVersion", "kind", "metadata"] {
+        fields.extend(object.get(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| is_cached) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    masked
 }

@@ -3,7 +3,6 @@
 pub mod api_server_lists;
 pub mod api_server_lookups;
 pub mod complete_objects;
-pub mod field_mask;
 pub mod selectors;
 pub mod snapshot;
 pub mod stored_cluster;

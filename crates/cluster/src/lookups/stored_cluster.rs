@@ -210,8 +210,6 @@ impl StoredCluster {
         })
     }
 
-    /// A copy of what `find` finds, unless it can't be read.
-
     fn is_free(&self, address: IpAddr) -> Result<bool, String> {
         if self.all_are_free || self.subject.own.contains(&address) {
             return Ok(true);

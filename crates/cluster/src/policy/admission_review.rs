@@ -7,11 +7,11 @@
 use std::sync::LazyLock;
 
 use clusterip_core::annotations::is_read;
+use clusterip_core::field_mask::{Mask, MaskedReader};
 use clusterip_core::services::ADDRESS_FIELDS;
 use serde::de::DeserializeSeed;
 use serde_json::{Deserializer, Value};
 
-use crate::lookups::field_mask::{Mask, MaskedReader};
 use crate::lookups::snapshot::TEXT;
 
 /// How many values of a list or map are read. The API server writes maps in the order of their keys, as the core reads

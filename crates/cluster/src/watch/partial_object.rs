@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use clusterip_core::field_mask::MaskedReader;
 use clusterip_core::services::MANAGER;
 use kube::Resource;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::kinds::Kind;
 use super::watched_fields;
-use crate::lookups::field_mask::MaskedReader;
 
 /// An object whose kind is known from the watch. A [`DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or

@@ -10,13 +10,13 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{LiveSettings, SettingsFile};
-use clusterip_cluster::lookups::field_mask::Mask;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::manifests::manifest_files::Input;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::kinds;
+use clusterip_core::field_mask::Mask;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 

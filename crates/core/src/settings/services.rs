@@ -8,6 +8,7 @@ use super::pools::{self, Common, PoolPaths};
 use super::reader::{Fields, Reader};
 use super::{AdmissionScope, Explicit, Lookups, Match, Mistake, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::address::Order;
+use crate::field_mask::Mask;
 use crate::json::{Located, quote, unknown_name_message};
 use crate::label_selector::LabelSelector;
 use crate::service_key::ServiceKey;
@@ -155,7 +156,7 @@ pub fn default_pools() -> Value {
         {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}},
         {"name": "linux", "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}}
     ]"#;
-    serde_json::from_slice(pools).unwrap_or_default()
+    Mask::read_all(pools).unwrap_or_default()
 }
 
 /// The mistakes in pools of Services that contradict each other or the other settings. `paths` has one entry for each

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::external::stored::{in_use, shown};
+use clusterip_core::field_mask::MAX_VALUES;
 use clusterip_core::label_selector::MAX_LABELS;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::addresses;
@@ -16,7 +17,6 @@ use clusterip_failover::assignments::{Port, Protocol};
 use serde_json::{Map, Value, json};
 
 use super::workloads::{LabelHashes, label_hashes};
-use crate::lookups::field_mask::MAX_VALUES;
 use crate::object::map;
 
 /// How many ports of a Service of type `LoadBalancer` are kept. Those of other types, and of Services that kube-proxy

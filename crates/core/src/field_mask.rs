@@ -1,4 +1,4 @@
-//! Objects as Kubewarden returns them: without the fields that the policy has not asked for.
+//! Reads JSON without the fields that nobody uses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 /// How many values of a list or map are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
-pub(crate) const MAX_VALUES: usize = 16_384;
+pub const MAX_VALUES: usize = 16_384;
 
 /// Field masks as a tree. A field is kept if the tree contains it; where the tree ends, everything below the field is
 /// kept. The field `*` stands for all that the tree does not name.
 pub struct Mask {
     fields: BTreeMap<String, Mask>,
     /// How many values [`MaskedReader`] reads of a list or map in this field.
-    pub(crate) most: usize,
+    pub most: usize,
     /// Which entries of the map in this field [`MaskedReader`] reads: by how many it has read, and by the key.
-    pub(crate) reads: fn(usize, &str) -> bool,
+    pub reads: fn(usize, &str) -> bool,
 }
 
 impl Default for Mask {
@@ -36,12 +36,26 @@ impl Mask {
     }
 
     /// The mask of the field at this path, which is added if it is missing.
-    pub(crate) fn at(&mut self, path: &str) -> &mut Self {
+    pub fn at(&mut self, path: &str) -> &mut Self {
         path.split('.').fold(self, |mask, part| mask.fields.entry(part.to_owned()).or_default())
     }
 
     fn of_field(&self, key: &str) -> Option<&Self> {
         self.fields.get(key).or_else(|| self.fields.get("*"))
+    }
+
+    /// Reads the first value of a text without any limit, and returns the length of its text as well.
+    pub fn read_first(&self, json: &[u8]) -> serde_json::Result<(Value, usize)> {
+        let (mut reader, mut left) = (serde_json::Deserializer::from_slice(json), Some(usize::MAX));
+        let value = MaskedReader { mask: self, left: Some(&mut left) }.deserialize(&mut reader)?;
+        Ok((value, reader.into_iter::<IgnoredAny>().byte_offset()))
+    }
+
+    /// Reads a text with one value, of which everything is kept.
+    pub fn read_all(json: &[u8]) -> serde_json::Result<Value> {
+        let (mut reader, mut left) = (serde_json::Deserializer::from_slice(json), Some(usize::MAX));
+        let value = MaskedReader { mask: &Self::default(), left: Some(&mut left) }.deserialize(&mut reader)?;
+        reader.end().map(|()| value)
     }
 
     /// Removes the fields of an object that the mask does not contain.
@@ -146,39 +160,46 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         // The fields that a mask names need no limit.
         let mut left = self.left.or_else(|| mask.fields.is_empty().then_some(&mut own));
         let mut fields = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            // An entry that is skipped does not count: otherwise many of them would hide one that is used.
-            let reads = (mask.reads)(fields.len(), &key);
-            let reader = MaskedReader { mask, left: left.as_deref_mut() };
-            match Some(reader).filter(|_| reads).and_then(|reader| reader.field(&key)) {
-                Some(reader) => {
+        loop {
+            let object = MaskedReader { mask, left: left.as_deref_mut() };
+            match map.next_key_seed(Key { object, read: fields.len() })? {
+                Some(Some((key, reader))) => {
                     let value = map.next_value_seed(reader)?;
                     fields.insert(key, value);
                 }
-                None => drop(map.next_value::<IgnoredAny>()?),
+                Some(None) => drop(map.next_value::<IgnoredAny>()?),
+                None => return Ok(fields.into()),
             }
         }
-        Ok(fields.into())
     }
 }
 
-/// An object as Kubewarden returns it: type and `metadata` completely, the other fields as the mask says, or all of
-/// them. In an answer from a watch cache, `metadata` lacks the managed fields and the last applied configuration.
-pub fn masked(object: &Value, mask: Option<&Mask>, is_cached: bool) -> Value {
-    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-    let mut masked = object.clone();
-    if let Some(mask) = mask {
-        mask.prune(&mut masked);
+/// Reads the key of a field, and returns a copy and the reader of the field; `None` if the field is skipped.
+struct Key<'m> {
+    /// The reader of the object.
+    object: MaskedReader<'m>,
+    /// How many fields of the object have been read.
+    read: usize,
+}
+
+impl<'de, 'm> DeserializeSeed<'de> for Key<'m> {
+    type Value = Option<(String, MaskedReader<'m>)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
     }
-    let Some(fields) = masked.as_object_mut() else { return masked };
-    for key in ["apiVersion", "kind", "metadata"] {
-        fields.extend(object.get(key).map(|value| (key.to_owned(), value.clone())));
+}
+
+impl<'m> Visitor<'_> for Key<'m> {
+    type Value = Option<(String, MaskedReader<'m>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
     }
-    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| is_cached) {
-        metadata.remove("managedFields");
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.remove(LAST_APPLIED);
-        }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        // An entry that is skipped does not count: otherwise many of them would hide one that is used.
+        let object = (self.object.mask.reads)(self.read, key).then_some(self.object);
+        Ok(object.and_then(|object| object.field(key)).map(|reader| (key.to_owned(), reader)))
     }
-    masked
 }
