@@ -367,17 +367,12 @@ impl AgentState {
             let history = self.histories.entry(*address).or_default();
             match availability {
                 Availability::Free => {
-                    let untaken = *history.free_since.get_or_insert(deadline.now) + UNTAKEN;
-                    if let Some(until) = history.left_to_others_until.filter(|until| *until > untaken)
-                        && deadline.is_due(untaken)
-                    {
-                        history.left_to_others_until = Some(until.min(deadline.now));
-                    }
+                    history.free_since.get_or_insert(deadline.now);
                     free.insert(*address);
                     continue;
                 }
                 // The answer to the write of this claim was lost, and only a confirmed claim counts.
-                Availability::Ours if !self.mine.contains(address) => due.push(*address),
+                Availability::Ours if !self.mine.contains(address) => due.push((*address, Duration::ZERO)),
                 Availability::Ours | Availability::Taken => {}
             }
             history.free_since = None;
@@ -395,11 +390,17 @@ impl AgentState {
                 let since = busy.map_or(free_since, |busy| free_since.max(*busy));
                 let turn = u32::try_from(turn).unwrap_or(u32::MAX).min(TURNS);
                 if deadline.is_due(since + TURN * turn) {
-                    due.push(address);
+                    due.push((address, TURN * turn));
                 }
             }
         }
-        for address in due {
+        for (address, turn) in due {
+            let history = self.histories.entry(address).or_default();
+            if let Some((until, since)) = history.left_to_others_until.zip(history.free_since)
+                && deadline.is_due(since + UNTAKEN + turn)
+            {
+                history.left_to_others_until = Some(until.min(deadline.now));
+            }
             if let Some(until) = self.no_claim_until(address, deadline.now) {
                 deadline.add(until);
                 continue;

@@ -58,7 +58,7 @@ const QUIET: Duration = Duration::from_secs(300);
 /// an unknown Service, so the worst result before is a refused request.
 pub const MAX_STALENESS: Duration = Duration::from_secs(300);
 
-/// How every watch is made: see [`WATCH_SECONDS`].
+/// How every watch is made: see `WATCH_SECONDS`.
 pub fn watch_config() -> watcher::Config {
     watcher::Config::default().timeout(WATCH_SECONDS)
 }
