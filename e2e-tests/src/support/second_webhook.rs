@@ -1,16 +1,17 @@
 //! Another mutating webhook, whose answers a test chooses.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::webhook::issuer::Authority;
-use clusterip::webhook::review::Reviewer;
-use clusterip::webhook::server::{Backend, Limits, WebhookServer};
-use clusterip::webhook::tls::Certificate;
-use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_core::response::Response;
 use jiff::Timestamp;
@@ -32,24 +33,20 @@ pub enum Verdict {
 /// The message of a refusal.
 pub const REFUSAL: &str = "not with me";
 
-struct Second<F> {
-    calls: Arc<AtomicUsize>,
-    verdict: F,
-}
-
-impl<F: Fn(Value) -> Verdict + Send + Sync + 'static> Reviewer for Second<F> {
-    fn review(&self, request: &Value) -> AdmissionResponse {
-        self.calls.fetch_add(1, Ordering::Release);
-        let answer = match (self.verdict)(request["object"].clone()) {
-            Verdict::Keep => Response { accepted: true, ..Response::default() },
-            Verdict::Change(object) => Response { accepted: true, mutated_object: Some(object), ..Response::default() },
-            Verdict::Refuse => Response { message: Some(REFUSAL.to_owned()), code: Some(403), ..Response::default() },
-        };
-        AdmissionResponse {
-            audit_annotations: Some(BTreeMap::new()),
-            ..AdmissionResponse::new(request, answer).unwrap()
-        }
-    }
+fn answer(verdict: Verdict, body: &[u8]) -> Vec<u8> {
+    let mut review: Value = serde_json::from_slice(body).unwrap();
+    let answer = match verdict {
+        Verdict::Keep => Response { accepted: true, ..Response::default() },
+        Verdict::Change(object) => Response { accepted: true, mutated_object: Some(object), ..Response::default() },
+        Verdict::Refuse => Response { message: Some(REFUSAL.to_owned()), code: Some(403), ..Response::default() },
+    };
+    let response = AdmissionResponse {
+        audit_annotations: Some(BTreeMap::new()),
+        ..AdmissionResponse::new(&review["request"], answer).unwrap()
+    };
+    review["response"] = serde_json::to_value(response).unwrap();
+    review.as_object_mut().unwrap().remove("request");
+    review.to_string().into_bytes()
 }
 
 /// A webhook server that runs until the test ends.
@@ -66,17 +63,22 @@ pub struct Endpoint {
 pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) -> Endpoint {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
-    let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.as_bytes()).unwrap();
-    let limits = Limits { reviews: 16, ..Limits::default() };
-    let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
-    let url = format!("https://{}/mutate", server.local_addr());
+    let (certificate, key) = (leaf.certificate.as_bytes().to_vec(), leaf.key.as_bytes().to_vec());
+    let tls = RustlsConfig::from_pem(certificate, key).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("https://{}/mutate", listener.local_addr().unwrap());
     let calls = Arc::new(AtomicUsize::new(0));
-    let backend = Backend {
-        reviewer: Arc::new(Second { calls: Arc::clone(&calls), verdict }),
-        not_ready: Arc::new(Vec::new),
-        scrapes: Scrapes::new(String::new),
+    let (counted, verdict) = (Arc::clone(&calls), Arc::new(verdict));
+    let review = async move |body: Bytes| {
+        counted.fetch_add(1, Ordering::Release);
+        // Unlike our own server, it reads whole objects.
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        answer(verdict(review["request"]["object"].clone()), &body)
     };
-    tokio::spawn(async move { server.run(backend, &certificate, std::future::pending()).await });
+    let router = Router::new().fallback(review).layer(DefaultBodyLimit::disable());
+    let server = axum_server::from_tcp_rustls(listener, tls).unwrap();
+    tokio::spawn(server.serve(router.into_make_service()));
     Endpoint { url, ca_bundle: STANDARD.encode(&authority.certificate), calls }
 }
 

@@ -48,8 +48,8 @@ pub struct Subject {
 }
 
 /// The cluster, as the decision about one Service or Node sees it: the objects of a snapshot, and the addresses in
-/// flight. Each look-up locks the snapshot and unlocks it. The only call to the API server is the claim of an address
-/// that was found free, and only with several replicas.
+/// flight. Each look-up locks the snapshot and unlocks it. The API server is called only to claim an address that was
+/// found free, with several replicas, and to read a Namespace that the watch has not shown yet.
 ///
 /// When this is dropped, the addresses that were reserved are released, except for those that [`Self::commit`] keeps.
 pub struct StoredCluster {

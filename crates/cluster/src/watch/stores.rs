@@ -118,10 +118,12 @@ enum Ended {
 }
 
 /// The pause before a kind is listed again whose watch has expired so often in a row, if the last list `took` so long: the
-/// lists of a process take at most a fifth of the time.
+/// lists of an agent take at most a fifth of the time. A server waits five seconds at most for the sake of the API server,
+/// because it must see each Service before its reservation ends.
 fn pause_after_expiry(expiries: u32, took: Duration, on_each_node: bool) -> Duration {
     let (first, longest) = if on_each_node { EXPIRED_PAUSES_ON_EACH_NODE } else { EXPIRED_PAUSES };
-    pause_after(expiries, first, longest).max(4 * took)
+    let of_list = if on_each_node { 4 * took } else { (4 * took).min(MAX_RETRY_PAUSE) };
+    pause_after(expiries, first, longest).max(of_list)
 }
 
 impl Stores {

@@ -509,9 +509,12 @@ impl Term {
 
     /// Handles an event. Returns whether to look: after the first complete list, and when a holder has changed.
     fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) -> bool {
-        // A list begins without an answer of the API server.
-        if event.as_ref().is_ok_and(|event| !matches!(event, Event::Init)) {
-            (self.delivered, self.restart) = (now, now + WATCH_SILENCE);
+        match &event {
+            // A list begins without an answer of the API server.
+            Ok(Event::Init) | Err(_) => {}
+            // The observer learns of a list when it is complete.
+            Ok(Event::InitApply(_)) => self.restart = now + WATCH_SILENCE,
+            Ok(_) => (self.delivered, self.restart) = (now, now + WATCH_SILENCE),
         }
         let was_complete = self.complete;
         match event {

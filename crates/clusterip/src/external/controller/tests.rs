@@ -169,6 +169,8 @@ fn silent_watch_takes_no_address_away() {
     assert!(holds(&mut term, after(100)), "the watch is silent");
     term.handle_lease_event(Ok(Event::Init), after(100));
     assert!(holds(&mut term, after(100)), "the new list has not been answered");
+    term.handle_lease_event(Ok(Event::InitApply(heartbeat.clone())), after(100));
+    assert!(holds(&mut term, after(100)), "the new list is not complete");
     assert!(list(&mut term, after(100)), "the agent is dead");
     assert!(!holds(&mut term, after(101)));
 }
