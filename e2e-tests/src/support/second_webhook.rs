@@ -70,11 +70,15 @@ pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static
     let url = format!("https://{}/mutate", listener.local_addr().unwrap());
     let calls = Arc::new(AtomicUsize::new(0));
     let (counted, verdict) = (Arc::clone(&calls), Arc::new(verdict));
-    let review = async move |body: Bytes| {
+    let review = move |body: Bytes| {
         counted.fetch_add(1, Ordering::Release);
-        // Unlike our own server, it reads whole objects.
-        let review: Value = serde_json::from_slice(&body).unwrap();
-        answer(verdict(review["request"]["object"].clone()), &body)
+        let verdict = Arc::clone(&verdict);
+        // Unlike our own server, it reads whole objects. A verdict may block.
+        let answered = tokio::task::spawn_blocking(move || {
+            let review: Value = serde_json::from_slice(&body).unwrap();
+            answer(verdict(review["request"]["object"].clone()), &body)
+        });
+        async move { answered.await.unwrap() }
     };
     let router = Router::new().fallback(review).layer(DefaultBodyLimit::disable());
     let server = axum_server::from_tcp_rustls(listener, tls).unwrap();
