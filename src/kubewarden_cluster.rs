@@ -102,7 +102,7 @@ impl Resource<'_> {
     }
 }
 
-/// The policy reads only `metadata`: a mask that matches no field prunes everything else.
+/// The mask for objects of which the policy reads only `metadata`, which Kubewarden always returns.
 const METADATA_MASKS: [&str; 1] = ["metadata"];
 const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
 

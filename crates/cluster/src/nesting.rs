@@ -32,7 +32,7 @@ impl Position {
         kept.into()
     }
 
-    /// Goes on by this byte, and tells whether the byte stays.
+    /// Counts the nesting of the next byte. Returns whether the byte stays in the text.
     fn keeps(&mut self, byte: u8) -> bool {
         let before = self.depth;
         match byte {

@@ -1,8 +1,8 @@
 //! Every annotation and label of this project, and the only parser of each. The annotations of other programs that the
 //! policy reads are here too.
 //!
-//! The author of a Service can write any of them. Therefore each annotation has a length from which on its value is
-//! ignored, and each list a maximum number of addresses. A cache may store [`shortened`] instead of a value. Every
+//! The author of a Service can write any of them. Therefore a parser ignores a value that is too long, and of
+//! a list all addresses beyond a maximum number. A cache may store [`shortened`] instead of a value. Every
 //! parser returns the same result for both, so a host with a cache decides as one without.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Reads JSON without the fields that nobody uses.
+//! Reads only those fields of JSON that a mask names, and skips the others.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -18,7 +18,7 @@ pub enum ReleaseMethod {
     SingleStack,
 }
 
-/// What is known about a move. It is written once, before the move begins, and never changed. Addresses are in the order
+/// All that a leader needs to finish a move. It is written once, before the move begins, and never changed. Addresses are in the order
 /// of the Service, primary first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

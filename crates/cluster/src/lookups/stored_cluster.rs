@@ -64,7 +64,7 @@ pub struct StoredCluster {
     left: Cell<usize>,
     reserved: RefCell<Vec<IpAddr>>,
     failed_claim: RefCell<Option<String>>,
-    /// The look-ups so far, except those of addresses and blocks, if someone wants to know them.
+    /// The look-ups so far, except those of addresses and blocks, if `clusterip audit --service` explains a decision; otherwise `None`.
     pub asked: RefCell<Option<Vec<Asked>>>,
 }
 

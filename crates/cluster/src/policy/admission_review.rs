@@ -1,5 +1,5 @@
 //! Reads an `AdmissionReview`: only the fields that a decision reads or changes. All others are skipped, and never in
-//! memory: the API server keeps owners of fields that take a hundred times the memory of their text once parsed.
+//! memory: `managedFields` can take a hundred times the memory of their JSON text once parsed.
 //!
 //! The patch is the difference between the object before and after the decision, so it is the same as that of the whole
 //! object: a map stays, also if all its entries are skipped, and so does each item of a list.

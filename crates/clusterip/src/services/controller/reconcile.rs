@@ -92,7 +92,7 @@ pub struct Reconciler {
     known: Mutex<BTreeMap<ServiceKey, Known>>,
 }
 
-/// What is known of a Service that is not in place, or was not, since this process leads.
+/// What this leader remembers of a Service that is or was misplaced.
 #[derive(Default)]
 struct Known {
     /// Why the misplaced Service stays, and the text of its last report.
@@ -107,7 +107,7 @@ struct Known {
     silent_since: Option<Instant>,
     /// The Service as the stores showed it when it was read and was too large to move, and when that was.
     large: Option<(Weak<StoredService>, Instant)>,
-    /// Up to when its reports are paid.
+    /// When the reports so far no longer count towards the limit of reports.
     reports_paid: Option<Instant>,
     /// The Service with the annotation that was answered last, as the stores showed it.
     answered: Weak<StoredService>,
