@@ -25,6 +25,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::heartbeat::{Health, Heartbeat};
@@ -94,7 +95,10 @@ impl<N: Network> AddressAgent<N> {
 }
 
 type Writing = Pin<Box<dyn Future<Output = (LeaseWrite, WriteOutcome)> + Send>>;
-type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
+type Events = BoxStream<'static, Vec<Result<Event<Lease>, watcher::Error>>>;
+
+/// How many events that have arrived already are handled before the next plan, which takes longer than an event.
+const EVENTS: usize = 128;
 
 struct EventLoop {
     own: String,
@@ -121,6 +125,8 @@ impl EventLoop {
         loop {
             let now = Instant::now();
             let replan_at = self.plan(now, &mut writing);
+            // The heartbeat and the network share this task: they must not wait for several plans.
+            yield_now().await;
             // A broken watch looks like a cluster without changes, but a working one delivers at least the own heartbeat.
             if now.saturating_duration_since(self.own_heartbeat_seen) >= WATCH_SILENCE {
                 tracing::warn!(
@@ -137,7 +143,9 @@ impl EventLoop {
                 Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
                     self.state.written(&write, outcome, Instant::now());
                 }
-                Some(event) = events.next() => self.handle_event(event, Instant::now()),
+                Some(arrived) = events.next() => {
+                    arrived.into_iter().for_each(|event| self.handle_event(event, Instant::now()));
+                }
                 () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
             }
         }
@@ -187,7 +195,8 @@ impl EventLoop {
 
     fn events(&self) -> Events {
         let config = watch_config().labels(&Observer::labels());
-        watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()
+        let events = watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(RetryBackoff::default());
+        events.ready_chunks(EVENTS).boxed()
     }
 
     fn handle_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {

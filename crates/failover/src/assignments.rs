@@ -26,7 +26,8 @@ pub struct Assignment {
     pub service: ServiceKey,
     /// The open ports of the address, in ascending order.
     pub ports: Arc<[Port]>,
-    pub nodes: BTreeSet<String>,
+    /// Shared by all addresses of a pool: there may be thousands, and hundreds of nodes.
+    pub nodes: Arc<BTreeSet<String>>,
 }
 
 /// A port of a protocol. A tenant may have thousands of them, so they are kept in four bytes each.
@@ -47,23 +48,21 @@ fn weight(key: &[u8], node: &str) -> u64 {
     hasher.finish()
 }
 
-fn by_weight<'a>(key: &[u8], nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut weighed: Vec<(u64, &str)> = nodes.into_iter().map(|node| (weight(key, node), node)).collect();
+pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let octets = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let mut weighed: Vec<(u64, &str)> = nodes.into_iter().map(|node| (weight(&octets, node), node)).collect();
     // The heaviest node comes first; equal weights are ordered by name.
     weighed.sort_unstable_by(|(one, a), (other, b)| other.cmp(one).then_with(|| a.cmp(b)));
     weighed.into_iter().map(|(_, node)| node).collect()
 }
 
-pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    match address {
-        IpAddr::V4(address) => by_weight(&address.octets(), nodes),
-        IpAddr::V6(address) => by_weight(&address.octets(), nodes),
-    }
-}
-
-/// The nodes in the order of their turns to write or remove the Lease with this name.
-pub(crate) fn order_for<'a>(name: &str, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    by_weight(name.as_bytes(), nodes)
+/// Whether the turn of `other` to write or remove the Lease with this name comes before that of `node`.
+pub(crate) fn is_before(name: &str, other: &str, node: &str) -> bool {
+    let weight = |node| weight(name.as_bytes(), node);
+    (weight(other), node) > (weight(node), other)
 }
 
 /// The nodes of `live` that may hold each free address, in the order of their turns. `holders` have the other ones.
@@ -73,9 +72,12 @@ pub fn preference_order<'a>(
     holders: &BTreeMap<IpAddr, &'a str>,
     free: &BTreeSet<IpAddr>,
 ) -> BTreeMap<IpAddr, Vec<&'a str>> {
-    let mut groups: BTreeMap<&BTreeSet<String>, Vec<IpAddr>> = BTreeMap::new();
-    for (address, assignment) in assignments {
-        groups.entry(&assignment.nodes).or_default().push(*address);
+    let mut groups: Vec<(&Arc<BTreeSet<String>>, Vec<IpAddr>)> = Vec::new();
+    for (address, Assignment { nodes, .. }) in assignments {
+        match groups.iter_mut().find(|(other, _)| *other == nodes) {
+            Some((_, addresses)) => addresses.push(*address),
+            None => groups.push((nodes, vec![*address])),
+        }
     }
     let mut preferences = BTreeMap::new();
     for (nodes, addresses) in groups {
@@ -155,7 +157,7 @@ mod tests {
         use crate::assignments::Assignment;
 
         fn assignments(count: u32, nodes: &BTreeSet<String>) -> Assignments {
-            let assignment = Assignment { nodes: nodes.clone(), ..Assignment::default() };
+            let assignment = Assignment { nodes: Arc::new(nodes.clone()), ..Assignment::default() };
             let address = |number: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0900 + number));
             (0..count).map(|number| (address(number), assignment.clone())).collect()
         }
@@ -225,7 +227,9 @@ mod tests {
             let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
             let address = |text: &str| -> IpAddr { text.parse().unwrap() };
             let all: Assignments = [("10.0.9.0", &["a", "b"][..]), ("10.0.9.1", &["a", "b"]), ("10.0.9.2", &["c"])]
-                .map(|(text, nodes)| (address(text), Assignment { nodes: set(nodes), ..Assignment::default() }))
+                .map(|(text, nodes)| {
+                    (address(text), Assignment { nodes: Arc::new(set(nodes)), ..Assignment::default() })
+                })
                 .into();
             let first = order(address("10.0.9.1"), ["a", "b"])[0];
             let second = if first == "a" { "b" } else { "a" };

@@ -1,6 +1,6 @@
 //! The heartbeats of all agents, as this agent has observed them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -86,9 +86,9 @@ impl Peers {
         for lease in leases {
             self.apply(lease, now);
         }
-        let listed: Vec<&str> = leases.iter().filter_map(node_of).collect();
+        let listed: BTreeSet<&str> = leases.iter().filter_map(node_of).collect();
         for (node, peer) in &mut self.by_node {
-            if peer.value.lease.is_some() && !listed.contains(&node.as_str()) {
+            if peer.value.lease.is_some() && !listed.contains(node.as_str()) {
                 go(peer, now);
             }
         }

@@ -20,7 +20,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::assignments::{Assignments, Port, order_for, preference_order};
+use crate::assignments::{Assignments, Port, is_before, preference_order};
 use crate::claims::{HolderClaim, holder_lease};
 use crate::heartbeat_state::{Term, given_back, put_back};
 use crate::leases::{Identity, Version};
@@ -381,7 +381,8 @@ impl AgentState {
         if !free.is_empty() && deadline.is_due(settled) {
             let holders =
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
-            for (address, order) in preference_order(&assignments, &self.live(deadline.now), &holders, &free) {
+            let live = self.peers.live(deadline.now).chain([self.node.as_str()]).collect();
+            for (address, order) in preference_order(&assignments, &live, &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
                 // The turns of preferred nodes begin when they could claim the address, or at their last claim.
                 let free_since = self.histories.get(&address).and_then(|history| history.free_since);
@@ -492,18 +493,13 @@ impl AgentState {
 
     /// The number of agents that come before this one for a task that any agent may do.
     fn turn(&self, name: &str, now: Instant) -> u32 {
-        let live = self.live(now);
-        let turn = order_for(name, live).iter().position(|node| *node == self.node);
-        u32::try_from(turn.unwrap_or_default()).unwrap_or(u32::MAX).min(TURNS)
+        // The token of an agent can create thousands of Leases, so no more nodes are compared than count.
+        let before = self.peers.live(now).filter(|other| is_before(name, other, &self.node));
+        u32::try_from(before.take(TURNS as usize).count()).unwrap_or(TURNS)
     }
 
     fn claiming_nodes(&self) -> BTreeSet<&str> {
         self.claims.values().filter_map(Claimed::node).collect()
-    }
-
-    /// The nodes whose agents are alive, including this one.
-    fn live(&self, now: Instant) -> BTreeSet<&str> {
-        self.peers.live(now).chain([self.node.as_str()]).collect()
     }
 
     fn tidy(&mut self, now: Instant) {

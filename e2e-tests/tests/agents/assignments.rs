@@ -1,5 +1,7 @@
 //! The addresses that agents hold follow their assignments, and the Leases follow the addresses.
 
+use std::sync::Arc;
+
 use clusterip_failover::assignments::Protocol;
 use clusterip_failover::claims::HolderClaim;
 use kube::api::ListParams;
@@ -28,12 +30,12 @@ async fn held_addresses_follow_the_assignments() {
     .await;
 
     // An address may be on another node.
-    agents.assign(|all| all.get_mut(&address(1)).unwrap().nodes = ["node-2".to_owned()].into());
+    agents.assign(|all| all.get_mut(&address(1)).unwrap().nodes = Arc::new(["node-2".to_owned()].into()));
     eventually("another node", async || (agents.network.holders().get(&address(1))? == "node-2").then_some(())).await;
     agents.held_by(MAX_WAIT, &["node-1", "node-2"]).await;
 
     // An address may be on no node, or is not assigned any more.
-    agents.assign(|all| all.get_mut(&address(2)).unwrap().nodes.clear());
+    agents.assign(|all| all.get_mut(&address(2)).unwrap().nodes = Arc::default());
     agents.assign(|all| drop(all.remove(&address(3))));
     eventually("two addresses to be released", async || (agents.network.holders().len() == 2).then_some(())).await;
     eventually("the claim to be deleted", async || {

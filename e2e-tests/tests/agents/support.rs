@@ -38,7 +38,7 @@ pub fn assigned(count: u32, nodes: &[&str]) -> Assignments {
     let assignment = Assignment {
         service: ServiceKey::new("shop", "web"),
         ports: [(Protocol::Tcp, 443)].into(),
-        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        nodes: Arc::new(nodes.iter().map(|node| (*node).to_owned()).collect()),
     };
     (0..count).map(|number| (address(number), assignment.clone())).collect()
 }

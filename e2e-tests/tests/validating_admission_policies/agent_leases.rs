@@ -422,7 +422,7 @@ async fn agents_take_over_from_a_dead_agent() {
         let assignment = |number: u8| Assignment {
             service: ServiceKey::new("shop", "web"),
             ports: [(Protocol::Tcp, 443)].into(),
-            nodes: nodes_of(number.into()).iter().map(|node| (*node).to_owned()).collect(),
+            nodes: Arc::new(nodes_of(number.into()).iter().map(|node| (*node).to_owned()).collect()),
         };
         let address = |number: u8| IpAddr::from(Ipv4Addr::new(10, 0, 8, number));
         Arc::new((0..8).map(|number| (address(number), assignment(number))).collect())

@@ -68,11 +68,11 @@ pub fn owners(
 
 pub fn assignments(settings: &ExternalSettings, owners: &Owners, nodes: &[Arc<StoredNode>]) -> Assignments {
     let mut assigned = Assignments::new();
-    let mut eligible_nodes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut eligible_nodes: BTreeMap<&str, Arc<BTreeSet<String>>> = BTreeMap::new();
     for (address, owner) in owners {
         let Some(pool) = settings.pool_of(*address) else { continue };
-        let of_pool = || eligible(nodes, &pool.nodes);
-        let nodes = eligible_nodes.entry(&pool.name).or_insert_with(of_pool).clone();
+        let of_pool = || Arc::new(eligible(nodes, &pool.nodes));
+        let nodes = Arc::clone(eligible_nodes.entry(&pool.name).or_insert_with(of_pool));
         assigned.insert(*address, Assignment { service: owner.key().clone(), ports: owner.ports(), nodes });
     }
     assigned
@@ -217,7 +217,7 @@ mod tests {
             let expected: Assignments = assigned
                 .into_iter()
                 .map(|ExpectedAssignment { address, service, nodes }| {
-                    let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+                    let nodes = Arc::new(nodes.iter().map(|node| (*node).to_owned()).collect());
                     let ports = [(Protocol::Tcp, 80)].into();
                     (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
                 })
@@ -232,6 +232,16 @@ mod tests {
                 .collect();
             assert_eq!(found, (expected, refused), "{name}");
         }
+    }
+
+    #[test]
+    fn nodes_of_a_pool_are_kept_once_for_all_its_addresses() {
+        let services = ["10.0.9.1", "10.0.9.2"].map(|address| service(address, address, json!({})));
+        let services = services.iter().map(|service| Arc::new(StoredService::read(service)));
+        let (owners, _) = owners(&settings(), services, &mut |_| None);
+        let assigned = assignments(&settings(), &owners, &[node("a", "True", json!({}))]);
+        let nodes: Vec<&Arc<BTreeSet<String>>> = assigned.values().map(|assigned| &assigned.nodes).collect();
+        assert!(matches!(nodes[..], [one, other] if one.len() == 1 && Arc::ptr_eq(one, other)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::send_if_changed::send_if_changed;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::assignment_builder::{RefusedRecord, assignments, owners};
 use super::policy_check::ExternalPolicy;
@@ -20,7 +20,7 @@ use crate::panics;
 use crate::watch::kinds::own_name;
 use crate::watch::stores::{Change, Stores};
 
-/// How long changes are collected before they are handled, because many Services may change at once.
+/// How long changes are collected at least before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
 pub struct AssignmentWatcher {
@@ -68,6 +68,7 @@ impl AssignmentWatcher {
 
     pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
+        let mut took = Duration::ZERO;
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
@@ -76,11 +77,14 @@ impl AssignmentWatcher {
             }
             tokio::select! {
                 () = &mut shutdown => return,
-                () = sleep(GATHER_TIME) => {}
+                // A tenant can change a Service all the time, so looks take at most a fifth of the time.
+                () = sleep(GATHER_TIME.max(4 * took)) => {}
             }
             self.changes.mark_unchanged();
-            let Some(assigned) = self.look().await.map(Arc::new) else { continue };
-            send_if_changed(&sender, assigned);
+            let begin = Instant::now();
+            let assigned = self.look().await.map(Arc::new);
+            took = begin.elapsed();
+            assigned.into_iter().for_each(|assigned| send_if_changed(&sender, assigned));
         }
     }
 }

@@ -62,7 +62,7 @@ impl Test {
 
     fn assign(&mut self, nodes: &[&str]) {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        let assignment = Assignment { nodes, ..Assignment::default() };
+        let assignment = Assignment { nodes: Arc::new(nodes), ..Assignment::default() };
         self.state.assignments = Arc::new([(ADDRESS, assignment)].into());
     }
 
@@ -433,4 +433,31 @@ fn claims_and_the_heartbeats_that_they_wait_for_come_before_others() {
     let first: Vec<_> = writes.iter().take(2).map(|write| (write.kind, write.subject.clone())).collect();
     let ended = (WriteKind::End, Subject::Node("claiming".to_owned()));
     assert_eq!((first, writes.len()), (vec![(WriteKind::Claim, Subject::Address(ADDRESS)), ended], MAX_WRITES));
+}
+
+/// With the token of an agent, an attacker creates thousands of claims that any agent may remove.
+#[test]
+fn time_of_a_plan_grows_little_with_the_agents_that_may_remove_left_claims() {
+    let plan = |agents: u32| {
+        let begin = Instant::now();
+        let mut state = AgentState::new("a", begin);
+        let heartbeats: Vec<Lease> = (0..agents).map(|number| heartbeat(&format!("node-{number}"), 1)).collect();
+        state.replace_all(&heartbeats, begin);
+        let until = begin + HEARTBEAT.deadline;
+        state.set_term(Some(Term { identity: identity("a"), until }));
+        for number in 0..2000 {
+            let address = IpAddr::from(std::net::Ipv4Addr::from(0x0a10_0000 + number));
+            let ended = Identity::with("b", Role::Agent, 2);
+            state.apply(&stored(holder_lease(address, Some(&ended), None, Timestamp::UNIX_EPOCH), 2), begin);
+        }
+        state.apply(&heartbeat("b", 3), begin);
+        let planned = (0..5).map(|_| {
+            let before = std::time::Instant::now();
+            assert!(state.plan(begin + Duration::from_secs(1), Timestamp::UNIX_EPOCH).writes.is_empty());
+            before.elapsed()
+        });
+        planned.min().unwrap()
+    };
+    let (few, many) = (plan(3), plan(200));
+    assert!(many < 6 * few, "{few:?} with 3 agents, and {many:?} with 200");
 }

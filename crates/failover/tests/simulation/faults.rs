@@ -103,7 +103,7 @@ impl World {
 
     fn assign(&mut self) {
         let allowed = NODES.iter().zip(&self.agents).filter(|(_, agent)| agent.forbidden == 0);
-        let nodes: BTreeSet<String> = allowed.map(|(node, _)| (*node).to_owned()).collect();
+        let nodes: Arc<BTreeSet<String>> = Arc::new(allowed.map(|(node, _)| (*node).to_owned()).collect());
         for assignment in Arc::make_mut(&mut self.assignments).values_mut() {
             assignment.nodes.clone_from(&nodes);
         }

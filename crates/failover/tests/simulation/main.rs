@@ -134,7 +134,7 @@ impl World {
     fn new(seed: u64, calm: bool) -> Self {
         let base = Instant::now();
         let nodes: BTreeSet<String> = NODES.map(str::to_owned).into();
-        let assignment = Assignment { nodes, ..Assignment::default() };
+        let assignment = Assignment { nodes: Arc::new(nodes), ..Assignment::default() };
         let mut world = Self {
             base,
             now: 0,
