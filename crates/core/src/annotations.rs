@@ -46,6 +46,8 @@ pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-s
 
 /// The label of the Leases of `clusterip`. Its value says what the Lease is for.
 pub const LEASE_LABEL: &str = "clusterip-policy/lease";
+/// The label of a heartbeat that the agent of its own node has written, which a ValidatingAdmissionPolicy selects.
+pub const HEARTBEAT_LABEL: &str = "clusterip-policy/heartbeat";
 /// The label of the ControllerRevisions of `clusterip`. Its value says what the object is. The text is that of
 /// [`MOVE_ANNOTATION`], which is an annotation of Services.
 pub const MOVE_OBJECT_LABEL: &str = "clusterip-policy/move";

@@ -1,6 +1,6 @@
 //! The state of the agent's own heartbeat: the next action, and the end of the term, computed from events alone.
 
-use clusterip_core::annotations::NODE_ANNOTATION;
+use clusterip_core::annotations::{HEARTBEAT_LABEL, NODE_ANNOTATION};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -92,7 +92,11 @@ impl HeartbeatState {
             Known::There(lease) => Some(&**lease),
         };
         match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
-            Step::Write(spec) => NextAction::Write(Box::new(lease(&self.node, before, spec))),
+            Step::Write(spec) => {
+                let mut own = lease(&self.node, before, spec);
+                own.metadata.labels.get_or_insert_default().insert(HEARTBEAT_LABEL.to_owned(), "own".to_owned());
+                NextAction::Write(Box::new(own))
+            }
             Step::Wait => NextAction::Wait,
         }
     }

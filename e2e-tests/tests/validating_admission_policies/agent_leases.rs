@@ -38,6 +38,12 @@ fn heartbeat(node: &str, holder: &str, second: u32) -> Value {
     })
 }
 
+/// The same Lease, with the label of a heartbeat that its own agent has written.
+fn labelled(mut lease: Value) -> Value {
+    lease["metadata"]["labels"]["clusterip-policy/heartbeat"] = json!("own");
+    lease
+}
+
 fn claim(last: u8, holder: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -69,10 +75,14 @@ async fn create(leases: &Api<Lease>, lease: Value) -> String {
 
 /// Replaces the existing Lease by this one.
 async fn replace(leases: &Api<Lease>, lease: Value) -> String {
+    replace_with(leases, lease, &PostParams::default()).await
+}
+
+async fn replace_with(leases: &Api<Lease>, lease: Value, parameters: &PostParams) -> String {
     let mut lease: Lease = serde_json::from_value(lease).unwrap();
     let name = lease.metadata.name.clone().unwrap();
     lease.metadata.resource_version = leases.get(&name).await.unwrap().metadata.resource_version;
-    outcome(leases.replace(&name, &PostParams::default(), &lease).await)
+    outcome(leases.replace(&name, parameters, &lease).await)
 }
 
 async fn delete(leases: &Api<Lease>, name: &str) -> String {
@@ -110,12 +120,12 @@ async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
     vec![
         Call {
             request: "its heartbeat".into(),
-            outcome: create(&agents.me, heartbeat("policy-node", ME, 0)).await,
+            outcome: create(&agents.me, labelled(heartbeat("policy-node", ME, 0))).await,
             expected: "allowed",
         },
         Call {
             request: "its heartbeat, renewed".into(),
-            outcome: replace(&agents.me, heartbeat("policy-node", ME, 1)).await,
+            outcome: replace(&agents.me, labelled(heartbeat("policy-node", ME, 1))).await,
             expected: "allowed",
         },
         Call {
@@ -136,7 +146,7 @@ async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
         },
         Call {
             request: "the other's own".into(),
-            outcome: create(&agents.other, heartbeat("policy-node-2", OTHER, 0)).await,
+            outcome: create(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 0))).await,
             expected: "allowed",
         },
         Call {
@@ -214,6 +224,11 @@ async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
             request: "an IPv6 address".into(),
             outcome: create(&agents.me, ipv6("fd00::1")).await,
             expected: "allowed",
+        },
+        Call {
+            request: "an address with the label of heartbeats".into(),
+            outcome: create(&agents.me, labelled(claim(10, ME))).await,
+            expected: "refused",
         },
         Call { request: "an address".into(), outcome: create(&agents.me, claim(10, ME)).await, expected: "allowed" },
         Call {
@@ -343,6 +358,11 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
         expected: "refused",
     });
     calls.push(Call {
+        request: "a silent heartbeat, ended with the label of its own agent".into(),
+        outcome: replace(&agents.me, labelled(heartbeat("policy-node-2", "", 3))).await,
+        expected: "refused",
+    });
+    calls.push(Call {
         request: "a silent heartbeat, ended".into(),
         outcome: replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
         expected: "allowed",
@@ -369,16 +389,25 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
         outcome: create(&agents.me, until_future(put_back.clone())).await,
         expected: "refused",
     });
+    // Every takeover would be compared with each of these, of any number of nodes that do not exist.
+    calls.push(Call {
+        request: "a heartbeat that was missing, with the label of its own agent".into(),
+        outcome: create(&agents.me, labelled(put_back.clone())).await,
+        expected: "refused",
+    });
     calls.push(Call {
         request: "a heartbeat that was missing".into(),
         outcome: create(&agents.me, put_back).await,
         expected: "allowed",
     });
-    calls.push(Call {
-        request: "its address that is left".into(),
-        outcome: delete(&agents.me, "clusterip-external-10-0-9-10").await,
-        expected: "refused",
+    let again = replace(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 5))).await;
+    calls.push(Call { request: "the same, renewed by its agent".into(), outcome: again, expected: "allowed" });
+    let left = eventually("the policy to see the heartbeat", async || {
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let left = replace_with(&agents.me, claim(10, ME), &dry).await;
+        (left == "refused").then_some(left)
     });
+    calls.push(Call { request: "its address that is left".into(), outcome: left.await, expected: "refused" });
     calls.push(Call {
         request: "its own address, deleted".into(),
         outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,

@@ -171,3 +171,13 @@ fn only_an_own_heartbeat_is_given_back() {
     test.heartbeat_state.read(None, test.at(1));
     assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
 }
+
+#[test]
+fn only_the_writes_of_its_own_agent_have_the_label_of_a_heartbeat() {
+    let mut test = Test::running();
+    let NextAction::Write(renewal) = test.next(5) else { panic!("the heartbeat is renewed") };
+    let is_labelled = |lease: &Lease| lease.metadata.labels.as_ref().unwrap().contains_key(HEARTBEAT_LABEL);
+    let clock = Timestamp::UNIX_EPOCH;
+    let others = [given_back("node-1", &renewal, clock), put_back("node-1", clock)];
+    assert!(is_labelled(&renewal) && !others.iter().any(is_labelled));
+}
