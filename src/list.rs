@@ -40,7 +40,7 @@ pub fn workloads(
     selector: &Labels,
 ) -> Result<Vec<Workload>, String> {
     let mut found = Vec::new();
-    each(json, "labels", &workload_masks(template), &mut |own_namespace, name, item| {
+    each(json, "labels", &workload_masks(template), Some(namespace), &mut |own_namespace, name, item| {
         if own_namespace != namespace {
             return Ok(());
         }
@@ -58,7 +58,7 @@ pub fn workloads(
 
 /// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
 pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
-    each(json, "name", &SERVICE_MASKS.map(str::to_owned), &mut |namespace, name, item| {
+    each(json, "name", &SERVICE_MASKS.map(str::to_owned), None, &mut |namespace, name, item| {
         let spec = item.at("spec").map_err(in_words)?;
         // A field of another type is a mistake here. `addresses` would count it as absent.
         let texts = spec.text_of("type").and(spec.text_of("clusterIP")).and(spec.texts_of("clusterIPs", MAX_FAMILIES));
@@ -71,7 +71,7 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
 /// Reads a list of Services, and calls `visit` with the namespace, name and every external address that each of them
 /// has or claims.
 pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
-    each(json, "annotations", &EXTERNAL_MASKS.map(str::to_owned), &mut |namespace, name, item| {
+    each(json, "annotations", &EXTERNAL_MASKS.map(str::to_owned), None, &mut |namespace, name, item| {
         let service = Service::read(item.value, &item.path).map_err(in_words)?;
         // `stored::in_use` would sort them, for which the module has no room.
         let claims = claims(&service).into_iter().map(|(_, address)| address);
@@ -84,7 +84,7 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
 
 /// Reads a list of Nodes, and calls `visit` with the name and every pod CIDR of each.
 pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), String> {
-    each(json, "name", &NODE_MASKS.map(str::to_owned), &mut |_, name, item| {
+    each(json, "name", &NODE_MASKS.map(str::to_owned), None, &mut |_, name, item| {
         let node = Node::read(item.value, &item.path).map_err(in_words)?;
         node.blocks.into_iter().for_each(|block| visit(name, block));
         Ok(())
@@ -99,8 +99,15 @@ fn in_words(mismatch: TypeMismatch) -> String {
 type Visit<'v> = dyn FnMut(&str, &str, &Located<'_>) -> Result<(), String> + 'v;
 
 /// Calls `visit` at each item of a list until it fails. The item has a field of `metadata` and those of the masks. A list
-/// without `items`, or with `items: null`, is empty.
-fn each(json: &[u8], metadata: &str, masks: &[String], visit: &mut Visit<'_>) -> Result<(), String> {
+/// without `items`, or with `items: null`, is empty. With a namespace, most items of other namespaces are skipped.
+fn each(
+    json: &[u8],
+    metadata: &str,
+    masks: &[String],
+    namespace: Option<&str>,
+    visit: &mut Visit<'_>,
+) -> Result<(), String> {
+    let namespaces = Mask::new(["metadata.namespace"]);
     let mut mask = Mask::new(masks);
     for field in ["name", "namespace", metadata] {
         mask.at(&format!("metadata.{field}"));
@@ -128,6 +135,11 @@ fn each(json: &[u8], metadata: &str, masks: &[String], visit: &mut Visit<'_>) ->
             if count > 0 {
                 rest.expect(b',', "a comma or the end of the items")?;
             }
+            count += 1;
+            // Most workloads of a cluster are in other namespaces, and the namespace alone is read in a third of the time.
+            if namespace.is_some_and(|namespace| rest.skip_item_elsewhere(&namespaces, namespace)) {
+                continue;
+            }
             let item = rest.value(&mask)?;
             let mut read = |path: String| {
                 let item = Located::new(&item, path);
@@ -138,9 +150,8 @@ fn each(json: &[u8], metadata: &str, masks: &[String], visit: &mut Visit<'_>) ->
             };
             // Only an error needs the path, which takes longer than the item.
             if read(String::new()).is_err() {
-                read(format!("items[{count}]"))?;
+                read(format!("items[{}]", count - 1))?;
             }
-            count += 1;
         }
     }
     rest.skip_spaces();
@@ -170,6 +181,15 @@ impl Rest<'_> {
             return Ok(());
         }
         Err(format!("expected {expected} before the last {} bytes", self.0.len()))
+    }
+
+    /// Skips the next item, and returns true, if it names another namespace.
+    fn skip_item_elsewhere(&mut self, mask: &Mask, namespace: &str) -> bool {
+        let Ok((item, length)) = mask.read_first(self.0) else { return false };
+        let own = item.get("metadata").and_then(|metadata| metadata.get("namespace")).and_then(Value::as_str);
+        let is_elsewhere = own.is_some_and(|own| own != namespace);
+        self.0 = &self.0[if is_elsewhere { length } else { 0 }..];
+        is_elsewhere
     }
 
     /// The next value, without the fields that the mask does not contain.

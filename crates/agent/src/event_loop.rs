@@ -233,10 +233,10 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
             let lease = &name;
             match write.kind {
                 WriteKind::Claim => tracing::info!(lease, "claimed"),
-                WriteKind::GiveBack => tracing::info!(lease, "gave back"),
+                WriteKind::GiveBack => tracing::info!(lease, "released"),
                 WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that did not renew it"),
                 WriteKind::PutBack => {
-                    tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses")
+                    tracing::warn!(lease, "created the missing heartbeat of an agent that holds addresses")
                 }
                 WriteKind::Remove => tracing::debug!(lease, "removed"),
             }

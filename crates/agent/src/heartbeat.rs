@@ -122,7 +122,7 @@ impl Heartbeat {
             let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
             let written = timeout(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease)).await;
             if matches!(written, Ok(Ok(_))) {
-                tracing::info!(lease = self.name, "gave the heartbeat of this agent back");
+                tracing::info!(lease = self.name, "released the heartbeat of this agent");
                 return;
             }
             self.heartbeat_state.forget();

@@ -162,7 +162,7 @@ pub(crate) fn reservation_holder<'s>(
     }
     match snapshot.owners(*address).min() {
         Some(other) => (ReservationHolder::Other, Some(other)),
-        None if snapshot.has_ip_address(*address) => (ReservationHolder::Other, None),
+        None if snapshot.is_used(*address) => (ReservationHolder::Other, None),
         None => (ReservationHolder::Nobody, None),
     }
 }

@@ -12,7 +12,11 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::control_plane::ControlPlane;
-use super::eventually::{MAX_WAIT, eventually};
+use super::eventually::eventually;
+
+/// How long a server may take to become ready: it lists all objects first, some tests have hundreds of megabytes of them,
+/// and other tests use the processors.
+const MAX_START: Duration = Duration::from_secs(180);
 
 /// How `clusterip serve` is started.
 pub struct ServerBuilder {
@@ -174,7 +178,7 @@ impl Server {
 
     /// Waits until `/readyz` answers 200. Panics if the process ends before.
     pub async fn ready(&mut self) {
-        let deadline = Instant::now() + MAX_WAIT;
+        let deadline = Instant::now() + MAX_START;
         loop {
             let answer = self.get("/readyz").await;
             if matches!(answer, Some((200, _))) {

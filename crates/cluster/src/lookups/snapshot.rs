@@ -421,7 +421,7 @@ impl Snapshot {
     }
 
     /// Whether an `IPAddress` object with this address exists, or a Service has the address.
-    pub fn has_ip_address(&self, address: IpAddr) -> bool {
+    pub fn is_used(&self, address: IpAddr) -> bool {
         self.addresses.has(address) || self.ip_addresses.contains(&address)
     }
 

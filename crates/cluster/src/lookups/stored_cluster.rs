@@ -214,7 +214,7 @@ impl StoredCluster {
         if self.all_are_free || self.subject.own.contains(&address) {
             return Ok(true);
         }
-        let is_used = || self.snapshot().has_ip_address(address);
+        let is_used = || self.snapshot().is_used(address);
         let is_kept = self.kept.contains(&address);
         if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner) {
             return Ok(!is_used());

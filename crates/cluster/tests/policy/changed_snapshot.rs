@@ -198,7 +198,7 @@ fn forged_move_annotation_reserves_no_address() {
         let mut snapshot = Snapshot::default();
         snapshot.insert(&service(&moving));
         assert_eq!(snapshot.addresses().collect::<Vec<_>>(), own, "{moving}");
-        assert!(!snapshot.has_ip_address("10.0.7.1".parse().unwrap()), "{moving}");
+        assert!(!snapshot.is_used("10.0.7.1".parse().unwrap()), "{moving}");
     }
 }
 
@@ -390,11 +390,11 @@ fn objects_above_the_limit_of_their_namespace_are_left_out() {
     };
     let (address, moved): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     assert_eq!(snapshot.insert(&service("db", 1)), Insertion::LeftOut(None));
-    assert!(snapshot.has_ip_address(address), "the addresses of a Service are always known");
+    assert!(snapshot.is_used(address), "the addresses of a Service are always known");
     assert_eq!(snapshot.external_addresses().count(), 1);
     assert_eq!(snapshot.service(&ServiceKey::new("shop", "db")), None);
     assert_eq!(snapshot.insert(&service("db", 2)), Insertion::LeftOut(None));
-    assert!(!snapshot.has_ip_address(address) && snapshot.has_ip_address(moved));
+    assert!(!snapshot.is_used(address) && snapshot.is_used(moved));
     let mut headless = service("headless", 0);
     headless["spec"] = json!({"clusterIP": "None", "externalName": "x".repeat(40_000)});
     assert_eq!(snapshot.insert(&headless), Insertion::LeftOut(None));
@@ -421,7 +421,7 @@ fn objects_above_the_limit_of_their_namespace_are_left_out() {
     assert!(matches!(snapshot.insert(&left_out), Insertion::Changed { before: None, .. }));
     assert!(!snapshot.has_room_for("apps/v1", "Deployment"));
     assert!(matches!(snapshot.insert(&service("db", 3)), Insertion::Changed { before: None, .. }));
-    assert!(!snapshot.has_ip_address(moved), "{:?}", snapshot.addresses().collect::<Vec<_>>());
+    assert!(!snapshot.is_used(moved), "{:?}", snapshot.addresses().collect::<Vec<_>>());
     assert_eq!(snapshot.services_left_out(), 0);
 
     drop(snapshot);

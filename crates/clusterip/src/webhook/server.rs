@@ -272,8 +272,8 @@ pub struct Limits {
     /// The size in bytes from which a body is large.
     pub large_body: usize,
     pub body: usize,
-    /// The bytes of all requests whose review has not begun. Beyond it, those of the client that takes most are given
-    /// up.
+    /// The bytes of all requests whose review has not begun. If they are more, the server ends requests of the client
+    /// whose requests take most of them.
     pub bodies: usize,
     pub handshake: Duration,
     pub body_time: Duration,

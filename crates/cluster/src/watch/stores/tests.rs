@@ -93,7 +93,7 @@ async fn service_ends_its_own_reservation_and_none_of_those_that_it_names() {
     eventually("the reservation of the second Service ends", || ledger.owner(db).is_none()).await;
     assert!(stores.stored_service(&ServiceKey::new("mallory", "a")).is_some());
     assert!(ledger.owner(web).is_some(), "no Service has the address, and it counts as free in the cluster");
-    assert!(!stores.read_snapshot().has_ip_address(web));
+    assert!(!stores.read_snapshot().is_used(web));
     let query = asks.recv().unwrap();
     assert!(query.split('&').any(|part| part == format!("timeoutSeconds={WATCH_SECONDS}")), "{query}");
 }

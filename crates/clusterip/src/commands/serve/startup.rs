@@ -360,7 +360,7 @@ async fn dns_address(stores: Stores, mut settings: watch::Receiver<Arc<LiveSetti
     let mut told = None;
     loop {
         let live = Arc::clone(&settings.borrow_and_update());
-        let found = live.settings.unused_dns_address(|address| stores.read_snapshot().has_ip_address(address));
+        let found = live.settings.unused_dns_address(|address| stores.read_snapshot().is_used(address));
         if let Some(found) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
             let warning = live.warning(found.into());
             tracing::warn!(target: LOG_TARGET, %warning, "settings");
