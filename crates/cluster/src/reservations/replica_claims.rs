@@ -40,9 +40,9 @@ use crate::watch::stores::watch_config;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
-/// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
-/// the address away; its watch has failed.
-pub const GRACE: Duration = Duration::from_secs(10);
+/// How long the claim of an address in use stays after its Service was seen by this replica. Another replica may see the
+/// Service later: with objects that no watch can show, a tenant makes it wait 10 s, and then list all Services.
+const GRACE: Duration = Duration::from_secs(45);
 /// A review must end within nine tenths of the time that the API server waits.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
 /// For reading a claim back if the API server did not answer in time.
@@ -149,7 +149,7 @@ impl Claims {
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
                 let claim = lease.as_ref().and_then(ReplicaClaim::of);
-                return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
+                return claim.is_some_and(|it| it.owner.id() == (namespace, service));
             }
             Ok(Err(error)) => error_message(&error),
             Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
@@ -172,8 +172,8 @@ impl Claims {
     }
 
     /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
-    /// while it `leads` also those that were left behind.
-    pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
+    /// while it `leads` also those that were left behind. `is_used` tells whether a Service is seen that has an address.
+    pub async fn run(self, leads: impl Fn() -> bool, is_used: impl Fn(IpAddr) -> bool, stop: impl Future<Output = ()>) {
         let config = watch_config().labels(&format!("{LEASE_LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
         let mut sweep = interval(SWEEP_INTERVAL);
@@ -183,7 +183,7 @@ impl Claims {
         loop {
             tokio::select! {
                 () = &mut stop => return,
-                _ = sweep.tick() => self.0.sweep(leads()),
+                _ = sweep.tick() => self.0.sweep(leads(), &is_used),
                 event = events.next() => match event {
                     Some(Ok(event)) => self.0.handle(event, &mut listed),
                     Some(Err(error)) => {
@@ -277,21 +277,20 @@ impl Inner {
         }
     }
 
-    fn sweep(self: &Arc<Self>, leads: bool) {
+    fn sweep(self: &Arc<Self>, leads: bool, is_used: &dyn Fn(IpAddr) -> bool) {
         let now = Instant::now();
         let mut known = self.known();
-        let mut ended = Vec::new();
-        for (address, mine) in &mut known.mine {
+        let ended = known.mine.extract_if(|address, mine| {
             if self.ledger.is_reserved_here(*address) {
                 mine.idle = None;
-            } else if now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE {
-                ended.push(*address);
+                return false;
             }
-        }
-        for address in ended {
-            if let Some(mine) = known.mine.remove(&address) {
-                self.runtime.spawn(Arc::clone(self).remove(address, mine.version, true));
-            }
+            // The others may give away an address that is free again: otherwise a tenant who creates and deletes
+            // Services would fill their pool.
+            now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE || !is_used(*address)
+        });
+        for (address, mine) in ended {
+            self.runtime.spawn(Arc::clone(self).remove(address, mine.version, true));
         }
         if !leads {
             return;
@@ -315,12 +314,8 @@ impl Inner {
             Event::InitDone => {
                 let mut known = self.known();
                 known.mine.retain(|address, mine| mine.idle.is_none() || listed.contains(address));
-                let gone: Vec<IpAddr> =
-                    known.others.keys().filter(|address| !listed.contains(*address)).copied().collect();
-                for address in gone {
-                    known.others.remove(&address);
-                    self.ledger.release_claimed(address);
-                }
+                let gone = known.others.extract_if(|address, _| !listed.contains(address));
+                gone.for_each(|(address, _)| self.ledger.release_claimed(address));
             }
             Event::Apply(lease) => self.note_claim(&lease),
             Event::Delete(lease) => self.forget_claim(&lease),
@@ -357,6 +352,93 @@ impl Inner {
         if known.others.get(&claim.address).is_some_and(|other| other.value.version.uid == uid) {
             known.others.remove(&claim.address);
             self.ledger.release_claimed(claim.address);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// The Lease that the API server has, if any.
+    type Stored = Arc<Mutex<Option<Value>>>;
+
+    fn client(stored: &Stored) -> Client {
+        let stored = Arc::clone(stored);
+        let answer = service_fn(move |request: Request<Body>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let method = request.method().clone();
+                let sent = request.into_body().collect_bytes().await.unwrap();
+                let mut sent: Value = serde_json::from_slice(&sent).unwrap_or_default();
+                let mut stored = stored.lock().unwrap();
+                let version = |lease: &Value| lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+                let code = match (&method, &*stored) {
+                    (&Method::POST, Some(_)) => 409,
+                    (&Method::PUT, Some(old)) if version(old) != version(&sent) => 409,
+                    (&Method::POST, None) | (_, Some(_)) => 200,
+                    _ => 404,
+                };
+                if code == 200 && (method == Method::POST || method == Method::PUT) {
+                    sent["metadata"]["uid"] = "1".into();
+                    let next = version(&sent).map_or(1, |old| old.parse::<u64>().unwrap() + 1);
+                    sent["metadata"]["resourceVersion"] = next.to_string().into();
+                    *stored = Some(sent);
+                }
+                let refusal = json!({"kind": "Status", "metadata": {}, "code": code, "message": "", "reason": ""});
+                let body = stored.clone().filter(|_| code == 200).unwrap_or(refusal);
+                if method == Method::DELETE {
+                    *stored = None;
+                }
+                let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        Client::new(answer, "default")
+    }
+
+    fn replica(stored: &Stored) -> (Claims, Ledger) {
+        let ledger = Ledger::default();
+        (Claims::new(client(stored), "server", "me", ledger.clone(), ClaimMetrics::default()), ledger)
+    }
+
+    fn external() -> IpAddr {
+        IpAddr::from([10, 9, 0, 5])
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn claim_lasts_as_long_as_another_replica_may_not_have_seen_its_service() {
+        struct Case {
+            name: &'static str,
+            reserved: bool,
+            used: bool,
+            idle: Duration,
+            stays: bool,
+        }
+        let seconds = Duration::from_secs;
+        let cases = [
+            Case { name: "in flight", reserved: true, used: false, idle: seconds(0), stays: true },
+            Case { name: "its Service was just seen", reserved: false, used: true, idle: seconds(0), stays: true },
+            Case { name: "its Service was seen", reserved: false, used: true, idle: seconds(44), stays: true },
+            Case { name: "all have seen its Service", reserved: false, used: true, idle: seconds(45), stays: false },
+            Case { name: "its Service is gone", reserved: false, used: false, idle: seconds(0), stays: false },
+        ];
+        for Case { name, reserved, used, idle, stays } in cases {
+            let (claims, ledger) = replica(&Stored::default());
+            let web = Owner::new("shop", "web", "");
+            assert!(!reserved || ledger.reserve(external(), &web, || false));
+            assert_eq!(claims.claim(external(), &web), Ok(true));
+            claims.0.known().mine.get_mut(&external()).unwrap().idle = Instant::now().checked_sub(idle);
+            claims.0.sweep(false, &|_| used);
+            assert_eq!(claims.0.known().mine.contains_key(&external()), stays, "{name}");
         }
     }
 }
