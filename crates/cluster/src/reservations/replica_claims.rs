@@ -91,18 +91,6 @@ struct Other {
     duration: Duration,
 }
 
-/// Whether the policy chose this address for the Service with this namespace and name, here or in another replica. With
-/// `claims`, the API server may have to be asked.
-pub fn is_chosen_by_any_replica(
-    ledger: &Ledger,
-    claims: Option<&Claims>,
-    address: IpAddr,
-    (namespace, name): (&str, &str),
-) -> bool {
-    let is_claimed = || claims.is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-    ledger.is_chosen_for(address, namespace, name) || is_claimed()
-}
-
 impl Claims {
     /// Claims in `namespace`, for the replica `me`. The claims of other replicas are recorded in `ledger` as long as
     /// [`Self::run`] runs. Requests are sent on the runtime that this function is called on.
@@ -142,14 +130,14 @@ impl Claims {
         }
     }
 
-    /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
+    /// Whether another replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
                 let claim = lease.as_ref().and_then(ReplicaClaim::of);
-                return claim.is_some_and(|it| it.owner.id() == (namespace, service));
+                return claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service));
             }
             Ok(Err(error)) => error_message(&error),
             Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
@@ -161,12 +149,11 @@ impl Claims {
 
     /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
     pub fn release(&self, addresses: &[IpAddr]) {
-        let mut known = self.0.known();
-        for address in addresses {
-            if !self.0.ledger.is_reserved_here(*address)
-                && let Some(mine) = known.mine.remove(address)
-            {
-                self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true));
+        for address in addresses.iter().filter(|address| !self.0.ledger.is_reserved_here(**address)) {
+            let mine = self.0.known().mine.remove(address);
+            match mine {
+                Some(mine) => drop(self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true))),
+                None => self.reserve_again(*address),
             }
         }
     }
@@ -304,7 +291,7 @@ impl Inner {
         }
     }
 
-    fn handle(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
+    fn handle(self: &Arc<Self>, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
@@ -315,7 +302,7 @@ impl Inner {
                 let mut known = self.known();
                 known.mine.retain(|address, mine| mine.idle.is_none() || listed.contains(address));
                 let gone = known.others.extract_if(|address, _| !listed.contains(address));
-                gone.for_each(|(address, _)| self.ledger.release_claimed(address));
+                gone.for_each(|(address, _)| self.given_up(address));
             }
             Event::Apply(lease) => self.note_claim(&lease),
             Event::Delete(lease) => self.forget_claim(&lease),
@@ -342,7 +329,7 @@ impl Inner {
         known.others.insert(address, Observed::first(Other { version, owner, duration }, Instant::now()));
     }
 
-    fn forget_claim(&self, lease: &Lease) {
+    fn forget_claim(self: &Arc<Self>, lease: &Lease) {
         let Some(claim) = ReplicaClaim::of(lease) else { return };
         let uid = Version::of(lease).uid;
         let mut known = self.known();
@@ -351,7 +338,17 @@ impl Inner {
         }
         if known.others.get(&claim.address).is_some_and(|other| other.value.version.uid == uid) {
             known.others.remove(&claim.address);
-            self.ledger.release_claimed(claim.address);
+            self.given_up(claim.address);
+        }
+    }
+
+    /// Another replica has given up its claim. This replica claims an address that it has given to the same Service, or to
+    /// a later one of the same name, while the claim was there.
+    fn given_up(self: &Arc<Self>, address: IpAddr) {
+        self.ledger.release_claimed(address);
+        if let Some(owner) = self.ledger.owner(address) {
+            let this = Arc::clone(self);
+            self.runtime.spawn(async move { this.attempt(address, &owner).await });
         }
     }
 }
@@ -362,11 +359,14 @@ mod tests {
     use std::convert::Infallible;
 
     use axum::http::{Method, Request, Response};
+    use clusterip_core::settings::Settings;
     use kube::client::Body;
     use serde_json::{Value, json};
+    use tokio::time::sleep;
     use tower::service_fn;
 
     use super::*;
+    use crate::lookups::stored_cluster::{StoredCluster, Subject};
 
     /// The Lease that the API server has, if any.
     type Stored = Arc<Mutex<Option<Value>>>;
@@ -412,6 +412,62 @@ mod tests {
 
     fn external() -> IpAddr {
         IpAddr::from([10, 9, 0, 5])
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn external_address_of_a_service_that_is_created_again_is_reserved() {
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        enum Before {
+            Nothing,
+            OwnClaim,
+            ClaimOfAnother,
+            /// The watch has shown it.
+            KnownClaimOfAnother,
+        }
+        let settings = json!({"external": {"pools": [{"name": "edge", "cidrs": ["10.9.0.0/28"]}]}});
+        let settings = Settings::from_value(&settings).unwrap();
+        let web = Owner::new("mallory", "web", "");
+        for (name, before) in [
+            ("no claim", Before::Nothing),
+            ("the claim of this replica, which has seen the earlier Service", Before::OwnClaim),
+            ("the claim of another replica", Before::ClaimOfAnother),
+            ("the known claim of another replica", Before::KnownClaimOfAnother),
+        ] {
+            let stored = Stored::default();
+            let (claims, ledger) = replica(&stored);
+            let (holder, duration) = ("other".to_owned(), CLAIM_DURATION);
+            let of_other = ReplicaClaim { address: external(), owner: web.clone(), holder, duration };
+            let mut of_other = of_other.lease("server", Timestamp::UNIX_EPOCH);
+            (of_other.metadata.uid, of_other.metadata.resource_version) = (Some("1".to_owned()), Some("1".to_owned()));
+            match before {
+                Before::Nothing => {}
+                Before::OwnClaim => assert_eq!(claims.claim(external(), &web), Ok(true)),
+                _ => *stored.lock().unwrap() = serde_json::to_value(&of_other).ok(),
+            }
+            if before == Before::KnownClaimOfAnother {
+                claims.0.note_claim(&of_other);
+            }
+            let subject = Subject { owner: web.clone(), own: Vec::new(), dry_run: false };
+            let cluster = StoredCluster::reserving(&Arc::default(), subject, &settings, &ledger, Some(&claims));
+            assert_eq!(cluster.reserve_external(external(), &settings), Ok(true), "{name}");
+            cluster.commit(&[external()], &settings);
+            assert!(ledger.is_reserved_here(external()), "{name}");
+
+            // The other replica gives its claim up.
+            if before == Before::ClaimOfAnother || before == Before::KnownClaimOfAnother {
+                claims.0.note_claim(&of_other);
+                *stored.lock().unwrap() = None;
+                claims.0.forget_claim(&of_other);
+            }
+            let is_mine = || stored.lock().unwrap().as_ref().is_some_and(|it| it["spec"]["holderIdentity"] == "me");
+            for _ in 0..1000 {
+                if !is_mine() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
+            assert!(is_mine(), "{name}");
+            assert!(ledger.is_reserved_here(external()), "{name}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]
