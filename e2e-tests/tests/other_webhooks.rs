@@ -174,6 +174,9 @@ async fn address_is_reserved_while_its_request_is_in_flight() {
     let slow = service("slow", json!({}));
     let (made, ()) = tokio::join!(cluster.create(&namespace, &slow), async {
         let held = tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
+        // A Service that has the reserved address for a moment does not end the reservation.
+        cluster.create(&namespace, &service("by-hand", json!({"clusterIP": held}))).await.unwrap();
+        cluster.delete(&namespace, "by-hand").await;
         let first = cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
         assert_ne!(first["spec"]["clusterIP"], held);
         let full = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();

@@ -19,7 +19,7 @@ use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::{StoredCluster, Subject};
 use crate::panics;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
-use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
+use crate::reservations::replica_claims::Claims;
 use crate::watch::stores::Stores;
 
 #[derive(Clone)]
@@ -69,10 +69,12 @@ impl Evaluator {
         Self { claims: None, ..self.clone() }
     }
 
-    /// Whether the policy chose this address as the ClusterIP of the Service with this namespace and name.
+    /// Whether the policy chose this address as the ClusterIP of the Service with this namespace and name, here or in
+    /// another replica. The API server may have to be asked about the claims of the others.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+        let is_claimed = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
         self.settings().settings.external.pool_of(address).is_none()
-            && is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
+            && (self.ledger.is_chosen_for(address, namespace, name) || self.claims.as_ref().is_some_and(is_claimed))
     }
 
     pub fn settings(&self) -> Arc<LiveSettings> {

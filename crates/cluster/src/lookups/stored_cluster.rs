@@ -26,7 +26,7 @@ use super::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::api_error::error_message;
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
-use crate::reservations::replica_claims::{Claims, is_chosen_by_any_replica};
+use crate::reservations::replica_claims::Claims;
 use crate::watch::kinds::regular;
 use crate::watch::partial_object::PartialObject;
 
@@ -161,22 +161,26 @@ impl StoredCluster {
     /// Reserves an external address if it is not reserved for another Service. An address that was given to this
     /// Service before is its own.
     pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
-        let service = self.subject.owner.id();
-        if is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, service) {
-            return Ok(true);
+        let owner = &self.subject.owner;
+        if self.ledger.is_reserved_for(address, owner) {
+            if self.ledger.is_reserved_here(address) {
+                return Ok(true);
+            }
+            // Another replica has claimed it, maybe for an earlier Service of this name, whose claim ends at any time.
+            self.ledger.release(&[address], owner);
         }
-        let shares = |address| NamespaceShare::of(settings, address, self.subject.owner.namespace());
-        if !self.ledger.reserve_external(address, &self.subject.owner, &shares)? {
-            return Ok(false);
-        }
-        self.claim(address)
+        let shares = |address| NamespaceShare::of(settings, address, owner.namespace());
+        Ok(self.ledger.reserve_external(address, owner, &shares)? && self.claim(address, true)?)
     }
 
     /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
-    /// reservation is released.
-    fn claim(&self, address: IpAddr) -> Result<bool, String> {
+    /// reservation is released. If `is_own`, the claim of another replica for the same Service serves as well.
+    fn claim(&self, address: IpAddr, is_own: bool) -> Result<bool, String> {
+        let (namespace, name) = self.subject.owner.id();
         let claimed = match &self.claims {
-            Some(claims) => claims.claim(address, &self.subject.owner),
+            Some(claims) => claims
+                .claim(address, &self.subject.owner)
+                .map(|claimed| claimed || (is_own && claims.is_claimed_for(address, namespace, name))),
             None => Ok(true),
         };
         if let Err(error) = &claimed {
@@ -225,11 +229,7 @@ impl StoredCluster {
         if !self.ledger.reserve(address, &self.subject.owner, is_used) {
             return Ok(false);
         }
-        let is_claimed = self.claim(address)?;
-        // The claim of another replica may be one for this Service, which the ledger does not show yet.
-        let (namespace, name) = self.subject.owner.id();
-        let is_own = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
-        Ok(is_claimed || (is_kept && self.claims.as_ref().is_some_and(is_own)))
+        self.claim(address, is_kept)
     }
 
     /// A copy of what `find` finds by this name, unless it can't be read.

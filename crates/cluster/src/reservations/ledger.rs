@@ -244,23 +244,22 @@ impl Ledger {
     }
 
     /// Ends the reservations of a Service that was seen, for the addresses that it shows: from now on they count as used,
-    /// the ClusterIPs among ClusterIPs, the others among external addresses. An address that another Service shows stays
-    /// reserved: with one write, a tenant can name the addresses of others, and no longer name them when they are looked
-    /// for. An `IPAddress` ends the reservation of its ClusterIP, whatever Service it is for: only the API server writes
-    /// it, when it gives the address away. It takes the address back if it then refuses the Service.
+    /// the ClusterIPs among ClusterIPs, the others among external addresses. An `IPAddress` shows its ClusterIP for the
+    /// Service that it names: the API server takes the address back if it then refuses the Service. An address that
+    /// another Service shows stays reserved: with one write, a tenant can have or name the addresses of others, and no
+    /// longer have or name them when they are looked for. The Service of a seamless move gets its address after a
+    /// temporary Service had it.
     pub fn mark_seen(&self, object: &Value) {
-        let (namespace, name) = (object::namespace(object), object::name(object));
-        if object::kind(object) == "IPAddress" {
-            if let Ok(address) = name.parse() {
-                self.remove_if(address, |it| it.origin != Origin::Evaluation && !it.external);
-            }
-            return;
-        }
+        let parent = |field| object::text(object, &["spec", "parentRef", field]);
+        let (namespace, name, shown) = match object::kind(object) {
+            "IPAddress" => (parent("namespace"), parent("name"), object::name(object).parse().into_iter().collect()),
+            _ => (object::namespace(object), object::name(object), addresses(object)),
+        };
         let is_its = |it: &Reservation, external: bool| {
             let is_owner = it.owner.namespace() == namespace && ["", name].contains(&it.owner.id().1);
             it.origin != Origin::Evaluation && it.external == external && is_owner
         };
-        addresses(object).into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, false)));
+        shown.into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, false)));
         in_use(object).into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, true)));
     }
 

@@ -40,9 +40,9 @@ use crate::watch::stores::watch_config;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
-/// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
-/// the address away; its watch has failed.
-pub const GRACE: Duration = Duration::from_secs(10);
+/// How long the claim of an address in use stays after its Service was seen by this replica. Another replica may see the
+/// Service later: with objects that no watch can show, a tenant makes it wait 10 s, and then list all Services.
+const GRACE: Duration = Duration::from_secs(45);
 /// A review must end within nine tenths of the time that the API server waits.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
 /// For reading a claim back if the API server did not answer in time.
@@ -91,18 +91,6 @@ struct Other {
     duration: Duration,
 }
 
-/// Whether the policy chose this address for the Service with this namespace and name, here or in another replica. With
-/// `claims`, the API server may have to be asked.
-pub fn is_chosen_by_any_replica(
-    ledger: &Ledger,
-    claims: Option<&Claims>,
-    address: IpAddr,
-    (namespace, name): (&str, &str),
-) -> bool {
-    let is_claimed = || claims.is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-    ledger.is_chosen_for(address, namespace, name) || is_claimed()
-}
-
 impl Claims {
     /// Claims in `namespace`, for the replica `me`. The claims of other replicas are recorded in `ledger` as long as
     /// [`Self::run`] runs. Requests are sent on the runtime that this function is called on.
@@ -142,14 +130,14 @@ impl Claims {
         }
     }
 
-    /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
+    /// Whether another replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
                 let claim = lease.as_ref().and_then(ReplicaClaim::of);
-                return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
+                return claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service));
             }
             Ok(Err(error)) => error_message(&error),
             Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
@@ -161,19 +149,18 @@ impl Claims {
 
     /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
     pub fn release(&self, addresses: &[IpAddr]) {
-        let mut known = self.0.known();
-        for address in addresses {
-            if !self.0.ledger.is_reserved_here(*address)
-                && let Some(mine) = known.mine.remove(address)
-            {
-                self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true));
+        for address in addresses.iter().filter(|address| !self.0.ledger.is_reserved_here(**address)) {
+            let mine = self.0.known().mine.remove(address);
+            match mine {
+                Some(mine) => drop(self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true))),
+                None => self.reserve_again(*address),
             }
         }
     }
 
     /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
-    /// while it `leads` also those that were left behind.
-    pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
+    /// while it `leads` also those that were left behind. `is_used` tells whether a Service is seen that has an address.
+    pub async fn run(self, leads: impl Fn() -> bool, is_used: impl Fn(IpAddr) -> bool, stop: impl Future<Output = ()>) {
         let config = watch_config().labels(&format!("{LEASE_LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
         let mut sweep = interval(SWEEP_INTERVAL);
@@ -183,7 +170,7 @@ impl Claims {
         loop {
             tokio::select! {
                 () = &mut stop => return,
-                _ = sweep.tick() => self.0.sweep(leads()),
+                _ = sweep.tick() => self.0.sweep(leads(), &is_used),
                 event = events.next() => match event {
                     Some(Ok(event)) => self.0.handle(event, &mut listed),
                     Some(Err(error)) => {
@@ -277,21 +264,20 @@ impl Inner {
         }
     }
 
-    fn sweep(self: &Arc<Self>, leads: bool) {
+    fn sweep(self: &Arc<Self>, leads: bool, is_used: &dyn Fn(IpAddr) -> bool) {
         let now = Instant::now();
         let mut known = self.known();
-        let mut ended = Vec::new();
-        for (address, mine) in &mut known.mine {
+        let ended = known.mine.extract_if(|address, mine| {
             if self.ledger.is_reserved_here(*address) {
                 mine.idle = None;
-            } else if now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE {
-                ended.push(*address);
+                return false;
             }
-        }
-        for address in ended {
-            if let Some(mine) = known.mine.remove(&address) {
-                self.runtime.spawn(Arc::clone(self).remove(address, mine.version, true));
-            }
+            // The others may give away an address that is free again: otherwise a tenant who creates and deletes
+            // Services would fill their pool.
+            now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE || !is_used(*address)
+        });
+        for (address, mine) in ended {
+            self.runtime.spawn(Arc::clone(self).remove(address, mine.version, true));
         }
         if !leads {
             return;
@@ -305,7 +291,7 @@ impl Inner {
         }
     }
 
-    fn handle(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
+    fn handle(self: &Arc<Self>, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
@@ -315,12 +301,8 @@ impl Inner {
             Event::InitDone => {
                 let mut known = self.known();
                 known.mine.retain(|address, mine| mine.idle.is_none() || listed.contains(address));
-                let gone: Vec<IpAddr> =
-                    known.others.keys().filter(|address| !listed.contains(*address)).copied().collect();
-                for address in gone {
-                    known.others.remove(&address);
-                    self.ledger.release_claimed(address);
-                }
+                let gone = known.others.extract_if(|address, _| !listed.contains(address));
+                gone.for_each(|(address, _)| self.given_up(address));
             }
             Event::Apply(lease) => self.note_claim(&lease),
             Event::Delete(lease) => self.forget_claim(&lease),
@@ -347,7 +329,7 @@ impl Inner {
         known.others.insert(address, Observed::first(Other { version, owner, duration }, Instant::now()));
     }
 
-    fn forget_claim(&self, lease: &Lease) {
+    fn forget_claim(self: &Arc<Self>, lease: &Lease) {
         let Some(claim) = ReplicaClaim::of(lease) else { return };
         let uid = Version::of(lease).uid;
         let mut known = self.known();
@@ -356,7 +338,163 @@ impl Inner {
         }
         if known.others.get(&claim.address).is_some_and(|other| other.value.version.uid == uid) {
             known.others.remove(&claim.address);
-            self.ledger.release_claimed(claim.address);
+            self.given_up(claim.address);
+        }
+    }
+
+    /// Another replica has given up its claim. This replica claims an address that it has given to the same Service, or to
+    /// a later one of the same name, while the claim was there.
+    fn given_up(self: &Arc<Self>, address: IpAddr) {
+        self.ledger.release_claimed(address);
+        if let Some(owner) = self.ledger.owner(address) {
+            let this = Arc::clone(self);
+            self.runtime.spawn(async move { this.attempt(address, &owner).await });
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Method, Request, Response};
+    use clusterip_core::settings::Settings;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::lookups::stored_cluster::{StoredCluster, Subject};
+
+    /// The Lease that the API server has, if any.
+    type Stored = Arc<Mutex<Option<Value>>>;
+
+    fn client(stored: &Stored) -> Client {
+        let stored = Arc::clone(stored);
+        let answer = service_fn(move |request: Request<Body>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let method = request.method().clone();
+                let sent = request.into_body().collect_bytes().await.unwrap();
+                let mut sent: Value = serde_json::from_slice(&sent).unwrap_or_default();
+                let mut stored = stored.lock().unwrap();
+                let version = |lease: &Value| lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+                let code = match (&method, &*stored) {
+                    (&Method::POST, Some(_)) => 409,
+                    (&Method::PUT, Some(old)) if version(old) != version(&sent) => 409,
+                    (&Method::POST, None) | (_, Some(_)) => 200,
+                    _ => 404,
+                };
+                if code == 200 && (method == Method::POST || method == Method::PUT) {
+                    sent["metadata"]["uid"] = "1".into();
+                    let next = version(&sent).map_or(1, |old| old.parse::<u64>().unwrap() + 1);
+                    sent["metadata"]["resourceVersion"] = next.to_string().into();
+                    *stored = Some(sent);
+                }
+                let refusal = json!({"kind": "Status", "metadata": {}, "code": code, "message": "", "reason": ""});
+                let body = stored.clone().filter(|_| code == 200).unwrap_or(refusal);
+                if method == Method::DELETE {
+                    *stored = None;
+                }
+                let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        Client::new(answer, "default")
+    }
+
+    fn replica(stored: &Stored) -> (Claims, Ledger) {
+        let ledger = Ledger::default();
+        (Claims::new(client(stored), "server", "me", ledger.clone(), ClaimMetrics::default()), ledger)
+    }
+
+    fn external() -> IpAddr {
+        IpAddr::from([10, 9, 0, 5])
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn external_address_of_a_service_that_is_created_again_is_reserved() {
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        enum Before {
+            Nothing,
+            OwnClaim,
+            ClaimOfAnother,
+            /// The watch has shown it.
+            KnownClaimOfAnother,
+        }
+        let settings = json!({"external": {"pools": [{"name": "edge", "cidrs": ["10.9.0.0/28"]}]}});
+        let settings = Settings::from_value(&settings).unwrap();
+        let web = Owner::new("mallory", "web", "");
+        for (name, before) in [
+            ("no claim", Before::Nothing),
+            ("the claim of this replica, which has seen the earlier Service", Before::OwnClaim),
+            ("the claim of another replica", Before::ClaimOfAnother),
+            ("the known claim of another replica", Before::KnownClaimOfAnother),
+        ] {
+            let stored = Stored::default();
+            let (claims, ledger) = replica(&stored);
+            let (holder, duration) = ("other".to_owned(), CLAIM_DURATION);
+            let of_other = ReplicaClaim { address: external(), owner: web.clone(), holder, duration };
+            let mut of_other = of_other.lease("server", Timestamp::UNIX_EPOCH);
+            (of_other.metadata.uid, of_other.metadata.resource_version) = (Some("1".to_owned()), Some("1".to_owned()));
+            match before {
+                Before::Nothing => {}
+                Before::OwnClaim => assert_eq!(claims.claim(external(), &web), Ok(true)),
+                _ => *stored.lock().unwrap() = serde_json::to_value(&of_other).ok(),
+            }
+            if before == Before::KnownClaimOfAnother {
+                claims.0.note_claim(&of_other);
+            }
+            let subject = Subject { owner: web.clone(), own: Vec::new(), dry_run: false };
+            let cluster = StoredCluster::reserving(&Arc::default(), subject, &settings, &ledger, Some(&claims));
+            assert_eq!(cluster.reserve_external(external(), &settings), Ok(true), "{name}");
+            cluster.commit(&[external()], &settings);
+            assert!(ledger.is_reserved_here(external()), "{name}");
+
+            // The other replica gives its claim up.
+            if before == Before::ClaimOfAnother || before == Before::KnownClaimOfAnother {
+                claims.0.note_claim(&of_other);
+                *stored.lock().unwrap() = None;
+                claims.0.forget_claim(&of_other);
+            }
+            let is_mine = || stored.lock().unwrap().as_ref().is_some_and(|it| it["spec"]["holderIdentity"] == "me");
+            for _ in 0..1000 {
+                if !is_mine() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
+            assert!(is_mine(), "{name}");
+            assert!(ledger.is_reserved_here(external()), "{name}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn claim_lasts_as_long_as_another_replica_may_not_have_seen_its_service() {
+        struct Case {
+            name: &'static str,
+            reserved: bool,
+            used: bool,
+            idle: Duration,
+            stays: bool,
+        }
+        let seconds = Duration::from_secs;
+        let cases = [
+            Case { name: "in flight", reserved: true, used: false, idle: seconds(0), stays: true },
+            Case { name: "its Service was just seen", reserved: false, used: true, idle: seconds(0), stays: true },
+            Case { name: "its Service was seen", reserved: false, used: true, idle: seconds(44), stays: true },
+            Case { name: "all have seen its Service", reserved: false, used: true, idle: seconds(45), stays: false },
+            Case { name: "its Service is gone", reserved: false, used: false, idle: seconds(0), stays: false },
+        ];
+        for Case { name, reserved, used, idle, stays } in cases {
+            let (claims, ledger) = replica(&Stored::default());
+            let web = Owner::new("shop", "web", "");
+            assert!(!reserved || ledger.reserve(external(), &web, || false));
+            assert_eq!(claims.claim(external(), &web), Ok(true));
+            claims.0.known().mine.get_mut(&external()).unwrap().idle = Instant::now().checked_sub(idle);
+            claims.0.sweep(false, &|_| used);
+            assert_eq!(claims.0.known().mine.contains_key(&external()), stays, "{name}");
         }
     }
 }

@@ -27,6 +27,8 @@ const ENDPOINT_SLICE: [Field; 4] = [
     ("endpoints.nodeName", TEXT),
 ];
 const NODE: [Field; 2] = [("spec.podCIDR", TEXT), ("spec.podCIDRs", MANY)];
+/// The Service for which the API server has allocated the address.
+const IP_ADDRESS: [Field; 2] = [("spec.parentRef.name", TEXT), ("spec.parentRef.namespace", TEXT)];
 /// A webhook configuration, an APIService or a CustomResourceDefinition.
 const CALLER: [Field; 9] = [
     ("spec.conversion.webhook.clientConfig.service.name", TEXT),
@@ -86,8 +88,8 @@ pub fn of_kind(kind: &Kind) -> Mask {
 /// The fields of all kinds: all others can be skipped while an object is read whose kind is not known yet.
 pub(super) static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let metadata = ["annotations", "labels", "managedFields", "resourceVersion"];
-    let fields =
-        [&SERVICE_FIELDS[..], &PORTS, &CONDITIONS, &SERVICE_CIDR, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE, &CALLER];
+    let addresses = [&SERVICE_FIELDS[..], &SERVICE_CIDR, &IP_ADDRESS].concat();
+    let fields = [&addresses[..], &PORTS, &CONDITIONS, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE, &CALLER];
     mask(&metadata, &fields, &[TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate])
 });
 

@@ -5,6 +5,7 @@ use std::thread;
 use serde_json::json;
 
 use super::*;
+use crate::watch::partial_object::PartialObject;
 
 /// A ledger whose clock is set by hand, in seconds.
 fn ledger() -> (Ledger, Arc<AtomicU64>) {
@@ -167,16 +168,48 @@ fn only_the_service_of_a_reservation_ends_it_and_only_with_an_address_of_its_kin
 }
 
 #[test]
-fn ip_address_ends_the_reservation_of_its_cluster_ip_for_any_service() {
-    let (ledger, _) = ledger();
-    let owner = Owner::new("shop", "web", "uid-1");
-    assert!(ledger.reserve(ip(1), &owner, || false));
-    assert_eq!(ledger.reserve_external(ip(2), &owner, &any), Ok(true));
-    ledger.commit(&owner, &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
-    for last in [1, 2] {
-        ledger.mark_seen(&json!({"kind": "IPAddress", "metadata": {"name": ip(last)}}));
+fn ip_address_ends_the_reservation_of_its_cluster_ip_for_the_service_that_it_names() {
+    struct Case {
+        name: &'static str,
+        owner: &'static str,
+        /// The namespace and the name of the Service that the `IPAddress` names.
+        parent: (&'static str, &'static str),
+        ends: bool,
     }
-    assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"], "the API server does not allocate external addresses");
+    let cases = [
+        Case { name: "its Service", owner: "web", parent: ("shop", "web"), ends: true },
+        Case { name: "its Service has a generated name", owner: "", parent: ("shop", "web-x7k2p"), ends: true },
+        Case {
+            name: "a Service of a tenant with the same address",
+            owner: "web",
+            parent: ("mallory", "web"),
+            ends: false,
+        },
+        Case {
+            name: "the temporary Service of its move",
+            owner: "web",
+            parent: ("shop", "clusterip-new-0123456789"),
+            ends: false,
+        },
+    ];
+    for Case { name, owner, parent, ends } in cases {
+        let (ledger, _) = ledger();
+        let owner = Owner::new("shop", owner, "uid-1");
+        assert!(ledger.reserve(ip(1), &owner, || false));
+        assert_eq!(ledger.reserve_external(ip(2), &owner, &any), Ok(true));
+        ledger.commit(&owner, &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
+        for last in [1, 2] {
+            let kind = ("networking.k8s.io/v1".to_owned(), "IPAddress".to_owned());
+            let parent = json!({"group": "", "resource": "services", "namespace": parent.0, "name": parent.1});
+            let address = json!({"metadata": {"name": ip(last)}, "spec": {"parentRef": parent}});
+            // As the watch reads it.
+            let read: PartialObject = serde_json::from_value(address).unwrap();
+            ledger.mark_seen(&read.value(&kind).unwrap());
+        }
+        let left = ledger.reservations().into_iter().map(|(address, _)| address).collect::<Vec<_>>();
+        let expected = if ends { vec![ip(2)] } else { vec![ip(1), ip(2)] };
+        assert_eq!(left, expected, "{name}: the API server does not allocate external addresses");
+    }
 }
 
 #[test]

@@ -182,8 +182,12 @@ impl ServeArguments {
             reconciler.agreement = Some(replicas.subscribe());
             let (of_replicas, of_claims) = (leadership.clone(), leadership.clone());
             election.spawn(replicas.run(move || of_replicas.borrow().leads(), election.until_stop()));
-            let end = tasks.until_stop();
-            tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), end).await });
+            let (seen, end) = (stores.clone(), tasks.until_stop());
+            let is_used = move |address| {
+                let snapshot = seen.read_snapshot();
+                snapshot.has_ip_address(address) || snapshot.external_owners(address).next().is_some()
+            };
+            tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), is_used, end).await });
         }
         let reconciler = Arc::new(reconciler);
 
