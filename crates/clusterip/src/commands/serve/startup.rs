@@ -185,7 +185,7 @@ impl ServeArguments {
             let (seen, end) = (stores.clone(), tasks.until_stop());
             let is_used = move |address| {
                 let snapshot = seen.read_snapshot();
-                snapshot.has_ip_address(address) || snapshot.external_owners(address).next().is_some()
+                snapshot.is_used(address) || snapshot.external_owners(address).next().is_some()
             };
             tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), is_used, end).await });
         }
