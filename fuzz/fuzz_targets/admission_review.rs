@@ -18,11 +18,13 @@ impl Reviewer for Refuses {
 fuzz_target!(|body: &[u8]| {
     match review::answer(&Refuses, body) {
         Ok(answer) => {
-            let (asked, answer): (Value, Value) =
-                (serde_json::from_slice(body).unwrap(), serde_json::from_slice(&answer).unwrap());
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(answer["kind"], "AdmissionReview");
-            assert_eq!(answer["response"]["uid"], asked["request"]["uid"]);
             assert_eq!(answer["response"]["allowed"], false);
+            // The server skips what it does not use: it may be nested too deeply to be read here.
+            if let Ok(asked) = serde_json::from_str::<Value>(&String::from_utf8_lossy(body)) {
+                assert_eq!(answer["response"]["uid"], asked["request"]["uid"]);
+            }
         }
         Err(refusal) => assert!(!refusal.1.is_empty()),
     }
