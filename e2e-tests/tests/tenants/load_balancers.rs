@@ -20,7 +20,7 @@ use crate::support::webhook_cluster::service;
 /// How many requests of a tenant run at once.
 const PARALLEL: usize = 16;
 /// How long the server may take to ask about all Services of a test.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(360);
 /// The address of the last namespace by name.
 const OF_ZEBRA: &str = "192.0.2.32";
 
