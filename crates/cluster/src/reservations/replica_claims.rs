@@ -8,7 +8,7 @@
 //! - Clocks of other machines are not trusted: a claim counts as abandoned only after this process has seen it
 //!   unchanged for its whole duration, measured on a monotonic clock. It is taken over with its `resourceVersion`, and
 //!   removed with UID and `resourceVersion`, so a replica with an old version changes nothing.
-//! - A claim lasts [`GRACE`] longer than the reservation it was made for: a replica that has not seen the Service yet
+//! - A claim lasts `GRACE` longer than the reservation it was made for: a replica that has not seen the Service yet
 //!   still finds the claim.
 
 use std::collections::{HashMap, HashSet};
