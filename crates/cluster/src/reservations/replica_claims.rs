@@ -266,23 +266,23 @@ impl Inner {
 
     fn sweep(self: &Arc<Self>, leads: bool, is_used: &dyn Fn(IpAddr) -> bool) {
         let now = Instant::now();
-        let mut known = self.known();
-        let ended = known.mine.extract_if(|address, mine| {
+        let mut idle = Vec::new();
+        for (address, mine) in &mut self.known().mine {
             if self.ledger.is_reserved_here(*address) {
                 mine.idle = None;
-                return false;
+            } else {
+                idle.push((*address, now.saturating_duration_since(*mine.idle.get_or_insert(now))));
             }
-            // The others may give away an address that is free again: otherwise a tenant who creates and deletes
-            // Services would fill their pool.
-            now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE || !is_used(*address)
-        });
-        for (address, mine) in ended {
-            self.runtime.spawn(Arc::clone(self).remove(address, mine.version, true));
         }
+        // The others may give away an address that is free again: otherwise a tenant who creates and deletes Services
+        // would fill their pool. Reviews wait for the claims, so the cluster is asked without their lock.
+        idle.retain(|(address, since)| *since >= GRACE || !is_used(*address));
+        let ended: Vec<IpAddr> = idle.into_iter().map(|(address, _)| address).collect();
+        Claims(Arc::clone(self)).release(&ended);
         if !leads {
             return;
         }
-        for (address, other) in &mut known.others {
+        for (address, other) in &mut self.known().others {
             if other.is_unchanged_for(other.value.duration + GRACE, now) {
                 self.runtime.spawn(Arc::clone(self).remove(*address, other.value.version.clone(), false));
                 // If the claim is still there, it is tried again after the grace period.
