@@ -40,7 +40,15 @@ pub enum Protocol {
     Sctp,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many nodes this thread has weighed.
+    pub(crate) static WEIGHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 fn weight(key: &[u8], node: &str) -> u64 {
+    #[cfg(test)]
+    WEIGHED.set(WEIGHED.get() + 1);
     let mut hasher = SipHasher24::new();
     hasher.write(&(key.len() as u64).to_le_bytes());
     hasher.write(key);
