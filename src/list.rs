@@ -99,7 +99,8 @@ fn in_words(mismatch: TypeMismatch) -> String {
 type Visit<'v> = dyn FnMut(&str, &str, &Located<'_>) -> Result<(), String> + 'v;
 
 /// Calls `visit` at each item of a list until it fails. The item has a field of `metadata` and those of the masks. A list
-/// without `items`, or with `items: null`, is empty. With a namespace, most items of other namespaces are skipped.
+/// without `items`, or with `items: null`, is empty. With a namespace, items that name another one are not
+/// visited.
 fn each(
     json: &[u8],
     metadata: &str,
@@ -188,7 +189,9 @@ impl Rest<'_> {
         let Ok((item, length)) = mask.read_first(self.0) else { return false };
         let own = item.get("metadata").and_then(|metadata| metadata.get("namespace")).and_then(Value::as_str);
         let is_elsewhere = own.is_some_and(|own| own != namespace);
-        self.0 = &self.0[if is_elsewhere { length } else { 0 }..];
+        if is_elsewhere {
+            self.0 = &self.0[length..];
+        }
         is_elsewhere
     }
 

@@ -88,8 +88,9 @@ pub fn of_kind(kind: &Kind) -> Mask {
 /// The fields of all kinds: all others can be skipped while an object is read whose kind is not known yet.
 pub(super) static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let metadata = ["annotations", "labels", "managedFields", "resourceVersion"];
-    let addresses = [&SERVICE_FIELDS[..], &SERVICE_CIDR, &IP_ADDRESS].concat();
-    let fields = [&addresses[..], &PORTS, &CONDITIONS, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE, &CALLER];
+    let of_services = [&SERVICE_FIELDS[..], &PORTS, &ENDPOINT_SLICE, &SERVICE_CIDR, &IP_ADDRESS];
+    let of_others = [&NODE[..], &CONDITIONS, &RUNTIME_CLASS, &CALLER];
+    let fields = [&of_services[..], &of_others].concat();
     mask(&metadata, &fields, &[TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate])
 });
 
