@@ -81,9 +81,9 @@ async fn three_replicas_never_give_an_address_away_twice() {
     clocks_that_are_wrong(plane, &replicas).await;
     leases_that_are_not_claims(plane, &replicas).await;
     asked_again_elsewhere(&replicas).await;
-    // Claims are deleted when their Services are seen, or when they expire. Only the claim of a Service that was never
-    // created may remain.
-    eventually("the claims to be removed", async || {
+    // Claims are deleted 45 s after their Services are seen, or when they expire. Only the claim of a Service that was
+    // never created may remain.
+    eventually_within(2 * MAX_WAIT, "the claims to be removed", async || {
         let claims = replicas.leases("claim").await;
         let may_come = |claim: &Value| claim["metadata"]["annotations"]["clusterip-policy/service"] == "default/again";
         claims.iter().all(may_come).then_some(())
