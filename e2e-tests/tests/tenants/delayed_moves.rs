@@ -6,7 +6,7 @@ use axum::http::Method;
 use futures::future::join_all;
 use serde_json::json;
 
-use super::support::{BUSY, DELAY, MALLORY, NOT_RECORDED, Scene};
+use super::support::{MALLORY, NOT_RECORDED, Scene};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{annotated, service};
@@ -16,7 +16,7 @@ use crate::support::webhook_cluster::{annotated, service};
 async fn forged_moves_delay_no_other_move() {
     let scene = Scene::start().await;
     let neighbour = scene.plane.namespace("neighbour").await;
-    let usual = scene.median_time_to_move(&neighbour, "before").await;
+    let usual = scene.pace(&neighbour, "before").await;
     let mallory = scene.tenant(MALLORY).await;
     for nth in 0..20 {
         let journal = json!({"phase": "released", "way": "externalName", "from": [format!("172.21.0.{}", 200 + nth)],
@@ -24,8 +24,8 @@ async fn forged_moves_delay_no_other_move() {
         mallory.forges(&format!("stuck-{nth}"), &journal, json!({})).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let took = scene.median_time_to_move(&neighbour, "after").await;
-    assert!(took <= usual * BUSY + DELAY, "moves of a neighbour take {took:?}, before {usual:?}");
+    let pace = scene.pace(&neighbour, "after").await;
+    pace.is_at_most_delayed(usual);
     scene.wait_for_event(&mallory.namespace, "stuck-7", NOT_RECORDED).await;
 }
 
@@ -35,7 +35,7 @@ async fn hundred_failing_moves_delay_other_namespaces_by_at_most_a_second() {
     const MANY: usize = 100;
     let scene = Scene::start().await;
     let neighbour = scene.plane.namespace("neighbour").await;
-    let usual = scene.median_time_to_move(&neighbour, "before").await;
+    let usual = scene.pace(&neighbour, "before").await;
     let mallory = scene.tenant(MALLORY).await;
     // A rule of the cluster that refuses the second half of a move in this namespace.
     let refuses = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -61,6 +61,6 @@ async fn hundred_failing_moves_delay_other_namespaces_by_at_most_a_second() {
         .await;
     let windows = json!({"clusterip-policy/os": "windows"});
     join_all(names.iter().map(async |name| drop(mallory.annotates(name, windows.clone()).await.unwrap()))).await;
-    let took = scene.median_time_to_move(&neighbour, "after").await;
-    assert!(took <= usual * BUSY + DELAY, "moves of a neighbour take {took:?}, before {usual:?}");
+    let pace = scene.pace(&neighbour, "after").await;
+    pace.is_at_most_delayed(usual);
 }

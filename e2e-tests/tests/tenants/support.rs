@@ -52,11 +52,35 @@ const BOUND: Duration = Duration::from_secs(5);
 /// The maximum delay that a tenant may cause to moves of another namespace.
 pub const DELAY: Duration = Duration::from_secs(1);
 
-/// How many times slower a machine that runs other tests may become between two measurements.
-pub const BUSY: u32 = 5;
+/// How many times slower a machine that runs other tests may become between two measurements, beyond what a bare request
+/// shows.
+const BUSY: f64 = 5.0;
 
 /// The time after which a move counts as lost.
 pub const LOST: Duration = Duration::from_secs(20);
+
+/// How long moves took, and how long bare requests to the API server took in the same seconds. The second is the speed of
+/// a machine that also runs other tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub moves: Duration,
+    pub request: Duration,
+}
+
+impl Pace {
+    /// This many moves, one after the other.
+    pub fn times(self, moves: u32) -> Self {
+        Self { moves: self.moves * moves, ..self }
+    }
+
+    /// Checks that moves which a tenant may delay take at most [`DELAY`] longer than usual.
+    pub fn is_at_most_delayed(self, usual: Pace) {
+        let slower = (self.request.as_secs_f64() / usual.request.as_secs_f64()).max(1.0);
+        let limit = usual.moves.mul_f64(BUSY * slower) + DELAY;
+        assert!(self.moves <= limit, "moves of a neighbour: {self:?}, before: {usual:?}, limit {limit:?}");
+        assert!(self.moves < LOST, "moves of a neighbour: {self:?}");
+    }
+}
 
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
 pub struct Scene {
@@ -173,22 +197,35 @@ impl Scene {
     }
 
     /// The median of the times of five moves, one after the other, of Services with this prefix.
-    pub async fn median_time_to_move(&self, namespace: &str, names: &str) -> Duration {
-        let mut took = Vec::new();
+    pub async fn pace(&self, namespace: &str, names: &str) -> Pace {
+        let (mut moves, mut request) = (Vec::new(), Duration::ZERO);
         for nth in 0..5 {
-            took.push(self.time_to_move(namespace, &format!("{names}-{nth}")).await);
+            moves.push(self.time_to_move(namespace, &format!("{names}-{nth}")).await);
+            request = request.max(self.time_of_a_request(namespace).await);
             // After a lost move, more measurements are not needed.
-            if took.iter().any(|took| *took >= LOST) {
-                return LOST;
+            if moves.last() >= Some(&LOST) {
+                return Pace { moves: LOST, request };
             }
         }
-        took.sort();
-        took[took.len() / 2]
+        moves.sort();
+        Pace { moves: moves[moves.len() / 2], request }
+    }
+
+    /// The mean time of ten writes that neither a webhook nor the server sees.
+    pub async fn time_of_a_request(&self, namespace: &str) -> Duration {
+        const REQUESTS: u32 = 10;
+        let (admin, path) = (self.admin(), format!("/api/v1/namespaces/{namespace}/configmaps"));
+        let begin = Instant::now();
+        for _ in 0..REQUESTS {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "pace-"}});
+            request(&admin, Method::POST, &path, &object).await.unwrap();
+        }
+        begin.elapsed() / REQUESTS
     }
 
     /// Changes the settings of the server so that the pool `blue` is also for this namespace, and returns how long after
     /// that its Services are in this pool.
-    pub async fn time_to_move_to_blue(&self, namespace: &str, names: impl Iterator<Item = String>) -> Duration {
+    pub async fn pace_to_blue(&self, namespace: &str, names: impl Iterator<Item = String>) -> Pace {
         let (admin, server) = (self.admin(), self.server.as_ref().unwrap());
         let in_use = || server.log().iter().filter(|line| line.contains("settings in use")).count();
         let before = in_use();
@@ -204,7 +241,8 @@ impl Scene {
             })
             .await;
         }
-        begin.elapsed()
+        let moves = begin.elapsed();
+        Pace { moves, request: self.time_of_a_request(namespace).await }
     }
 
     /// The Events of a namespace.
