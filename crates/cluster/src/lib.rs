@@ -11,6 +11,7 @@ pub mod external;
 pub mod fair_queue;
 pub mod host_metrics;
 pub mod http;
+pub mod in_order;
 pub mod lease_writes;
 pub mod list_pages;
 pub mod live_settings;

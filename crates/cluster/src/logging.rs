@@ -144,7 +144,7 @@ impl<W: Write> Write for HarmlessWriter<W> {
         let text = text.strip_suffix('\n').unwrap_or(&text);
         let mut shown = match self.format {
             LogFormat::Text => harmless(text),
-            LogFormat::Json => harmless_json(text),
+            LogFormat::Json => harmless_json(text.to_owned()),
         };
         shown.push('\n');
         self.sink.write_all(shown.as_bytes())?;

@@ -6,8 +6,7 @@
 use std::net::IpAddr;
 
 use clusterip_cluster::lookups::snapshot::addresses;
-use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::policy::own_requests::ServiceRequest;
+use clusterip_cluster::object::{name, namespace};
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::decision::Report;
@@ -70,7 +69,7 @@ pub fn skip_reason(settings: &Settings, service: &Value) -> Option<Skip> {
     unmanaged.then_some(Skip::Unmanaged)
 }
 
-/// A request to create the Service now, without an address.
+/// The Service as it would be created now, without an address.
 pub fn as_if_created(service: &Value) -> Value {
     let mut object = service.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -89,8 +88,7 @@ pub fn as_if_created(service: &Value) -> Value {
         let informs = |key: &str| key == RECORD_ANNOTATION || key == REASON_ANNOTATION;
         annotations.retain(|key, _| !informs(key) && !FOREIGN_ANNOTATIONS.contains(&key.as_str()));
     }
-    let uid = text(service, &["metadata", "uid"]);
-    ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
+    object
 }
 
 /// A message of the policy about a Service, without the name of the Service at its beginning.
@@ -211,6 +209,6 @@ mod tests {
         let mut bare = service.clone();
         bare["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"});
         bare["spec"] = json!({"selector": {"app": "web"}});
-        assert_eq!(as_if_created(&service)["object"], bare);
+        assert_eq!(as_if_created(&service), bare);
     }
 }

@@ -47,6 +47,12 @@ impl SnapshotKinds {
         }
     }
 
+    pub fn append(&mut self, other: Self) {
+        self.seen.extend(other.seen);
+        self.listed.extend(other.listed);
+        self.has_address |= other.has_address;
+    }
+
     pub fn check_not_empty(&self) -> anyhow::Result<()> {
         ensure!(!self.seen.is_empty(), "no Kubernetes objects: {REMEDY}");
         Ok(())

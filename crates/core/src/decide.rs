@@ -49,6 +49,21 @@ pub fn decide_value(request: &Value, settings: &Settings, in_use: InUse<'_>, clu
     }
 }
 
+/// As [`decide`], for a request to create a Service, or to update the `old` one.
+pub fn decide_service(
+    uid: &str,
+    object: &Value,
+    old: Option<&Value>,
+    settings: &Settings,
+    in_use: InUse<'_>,
+    cluster: &dyn Cluster,
+) -> Decision {
+    match Request::of_service(uid, object, old) {
+        Ok(request) => decide(&request, settings, in_use, cluster),
+        Err(mismatch) => Decision::unreadable(&mismatch),
+    }
+}
+
 /// Answers `{"request": AdmissionRequest, "settings": …}`. A payload that can't be read is denied with status 400 and the
 /// reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {

@@ -27,5 +27,5 @@ pub mod services;
 pub mod settings;
 pub mod workload;
 
-pub use decide::{InUse, SettingsResponse, decide, decide_value, validate, validate_settings};
+pub use decide::{InUse, SettingsResponse, decide, decide_service, decide_value, validate, validate_settings};
 pub use decision::{Decision, Denial, Verdict};

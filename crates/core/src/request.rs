@@ -94,6 +94,23 @@ impl Request {
         })
     }
 
+    /// A request to create a Service or, with the `old` one, to update it. The error names the field as [`Self::read`] does.
+    pub fn of_service(uid: &str, object: &Value, old: Option<&Value>) -> Result<Self, TypeMismatch> {
+        let mut object_read = Service::read(object, "request.object")?;
+        let old = old.map(|old| Service::read(old, "request.oldObject")).transpose()?;
+        if let Some(stored) = &old {
+            object_read.complete(stored);
+        }
+        let namespace = Located::new(object, "request.object").at("metadata")?.text_of("namespace")?;
+        Ok(Self {
+            uid: uid.to_owned(),
+            operation: if old.is_some() { Operation::Update } else { Operation::Create },
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: object_read.name.clone(),
+            about: About::Service(Box::new(Change { object: object_read, old })),
+        })
+    }
+
     pub fn of_new_node(node: Node) -> Self {
         let (name, about) = (node.name.clone(), About::Node(Change { object: node, old: None }));
         Self { uid: String::new(), operation: Operation::Create, namespace: String::new(), name, about }

@@ -7,12 +7,11 @@ use std::sync::{Arc, RwLock};
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION};
 use clusterip_core::settings::{ExternalSettings, Settings};
-use clusterip_core::{Decision, InUse, decide_value};
+use clusterip_core::{Decision, InUse, decide_service};
 use serde_json::{Map, Value, json};
 
 use crate::lookups::snapshot::{Snapshot, StoredService};
 use crate::lookups::stored_cluster::StoredCluster;
-use crate::policy::own_requests::ServiceRequest;
 
 /// The settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
 pub struct ExternalPolicy(Settings);
@@ -41,9 +40,8 @@ impl ExternalPolicy {
     }
 
     fn decide(&self, snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Decision {
-        let request = ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true };
         let in_use = InUse { blocks: None, external: Some(&|_| None) };
-        decide_value(&request.to_value(), &self.0, in_use, &StoredCluster::new(snapshot, object))
+        decide_service("external", object, None, &self.0, in_use, &StoredCluster::new(snapshot, object))
     }
 }
 

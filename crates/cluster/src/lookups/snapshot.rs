@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use clusterip_core::address::Span;
 use clusterip_core::json::TypeMismatch;
@@ -150,6 +150,25 @@ impl Stored {
     }
 }
 
+/// An object that is read, and yet to be added to a snapshot.
+pub struct ReadObject {
+    kind: Kind,
+    namespace: String,
+    name: String,
+    stored: Stored,
+}
+
+impl ReadObject {
+    pub fn new(object: &Value) -> Self {
+        Self {
+            kind: (object::api_version(object).to_owned(), object::kind(object).to_owned()),
+            namespace: object::namespace(object).to_owned(),
+            name: object::name(object).to_owned(),
+            stored: Stored::read(object),
+        }
+    }
+}
+
 /// The result of adding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Insertion {
@@ -174,33 +193,37 @@ impl Snapshot {
     }
 
     pub fn insert(&mut self, object: &Value) -> Insertion {
-        self.put(object, Stored::read(object))
+        self.add(ReadObject::new(object))
     }
 
     /// As [`Self::insert`], for a snapshot that other threads read. The object is read before the snapshot is locked.
     pub fn insert_in(snapshot: &RwLock<Self>, object: &Value) -> Insertion {
-        let read = Stored::read(object);
-        snapshot.write().unwrap_or_else(PoisonError::into_inner).put(object, read)
+        let read = ReadObject::new(object);
+        Self::write(snapshot).add(read)
     }
 
-    fn put(&mut self, object: &Value, after: Stored) -> Insertion {
-        let (api_version, kind) = (object::api_version(object), object::kind(object));
-        let (namespace, name) = (object::namespace(object), object::name(object));
+    /// Locks a shared snapshot for writing, also after a thread has panicked while it wrote.
+    pub fn write(shared: &RwLock<Self>) -> RwLockWriteGuard<'_, Self> {
+        shared.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add(&mut self, read: ReadObject) -> Insertion {
+        let ReadObject { kind: (api_version, kind), namespace, name, stored: after } = read;
         if after == Stored::IpAddress {
             let is_new = name.parse().is_ok_and(|address| self.ip_addresses.insert(address));
             return if is_new { Insertion::Changed { before: None, after } } else { Insertion::Same };
         }
-        let stored_kind = self.stored_kind(api_version, kind);
-        let namespace = stored_kind.scope(namespace);
-        if self.get(stored_kind, namespace, name) == Some(&after) {
+        let stored_kind = self.stored_kind(&api_version, &kind);
+        let namespace = stored_kind.scope(&namespace);
+        if self.get(stored_kind, namespace, &name) == Some(&after) {
             return Insertion::Same;
         }
-        let before = self.remove(api_version, kind, namespace, name);
+        let before = self.remove(&api_version, &kind, namespace, &name);
         if let Stored::Service(service) = &after {
             self.add_addresses(service.key(), &Addresses::of(service));
         }
         let of_namespace = self.namespaces.entry(namespace.into()).or_default();
-        let is_kept = of_namespace.insert(stored_kind, name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
+        let is_kept = of_namespace.insert(stored_kind, &name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
         self.revise(stored_kind, namespace);
         if is_kept { Insertion::Changed { before, after } } else { Insertion::LeftOut(before) }
     }

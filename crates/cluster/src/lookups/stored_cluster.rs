@@ -73,7 +73,7 @@ impl StoredCluster {
     pub fn new(snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Self {
         let owner = Owner::new(object::namespace(object), object::name(object), "");
         let subject = Subject { owner, own: Vec::new(), dry_run: true };
-        Self::reserving(snapshot, subject, &Settings::default(), &Ledger::default(), None)
+        Self::with(snapshot, subject, Vec::new(), Ledger::default(), None)
     }
 
     /// As [`Self::new`], and no address counts as used.
@@ -98,11 +98,21 @@ impl StoredCluster {
         let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
         let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
         let kept = own.map(|reservation| reservation.address).collect();
+        Self::with(snapshot, subject, kept, ledger.clone(), claims.cloned())
+    }
+
+    fn with(
+        snapshot: &Arc<RwLock<Snapshot>>,
+        subject: Subject,
+        kept: Vec<IpAddr>,
+        ledger: Ledger,
+        claims: Option<Claims>,
+    ) -> Self {
         Self {
             snapshot: Arc::clone(snapshot),
             subject,
-            ledger: ledger.clone(),
-            claims: claims.cloned(),
+            ledger,
+            claims,
             client: None,
             kept,
             all_are_free: false,

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::in_order::in_order;
 use crate::object;
 
 #[derive(Deserialize)]
@@ -13,15 +14,24 @@ struct List<'t> {
     items: Vec<&'t RawValue>,
 }
 
-/// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Returns whether the text
-/// is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
+/// Reads the objects of a list as `kubectl get -o json` prints it, on other threads, and calls `visit` with what `read`
+/// makes of each, in their order. Returns whether the text is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
 /// parser reads the text again and reports where a mistake is.
-pub fn visit(text: &str, namespace: &str, visit: &mut dyn FnMut(Value)) -> bool {
+pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + Sync, mut visit: impl FnMut(R)) -> bool {
     if !text.trim_start().starts_with('{') {
         return false;
     }
     let Ok(List { kind, items }) = serde_json::from_str(text) else { return false };
-    kind == "List" && items.into_iter().all(|item| object(item, namespace).map(&mut *visit).is_some())
+    let mut is_list = kind == "List";
+    in_order(
+        &items,
+        |item| object(item, namespace).map(&read),
+        |_, item| match item {
+            Some(item) => visit(item),
+            None => is_list = false,
+        },
+    );
+    is_list
 }
 
 /// An item of a list; `None` if it is no object with a type and a name.
@@ -83,9 +93,8 @@ mod tests {
         ];
         for Case { name, text, expected } in cases {
             let mut seen = Vec::new();
-            let is_list = visit(&text, "default", &mut |item| {
-                seen.push(format!("{}/{}", object::namespace(&item), object::name(&item)));
-            });
+            let shown = |item| format!("{}/{}", object::namespace(&item), object::name(&item));
+            let is_list = visit(&text, "default", shown, |item| seen.push(item));
             assert_eq!(is_list.then(|| seen.join(", ")).as_deref(), expected, "{name}");
         }
     }

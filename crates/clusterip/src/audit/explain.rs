@@ -6,7 +6,6 @@ use std::sync::Arc;
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::Withholding;
@@ -15,7 +14,7 @@ use clusterip_core::decision::Report;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::is_set_by_hand;
 use clusterip_core::settings::Settings;
-use clusterip_core::{Decision, InUse, Verdict, decide_value};
+use clusterip_core::{Decision, InUse, Verdict, decide_service};
 use clusterip_failover::claims::Owner;
 use clusterip_moves::temporary::is_being_deleted;
 use ipnet::IpNet;
@@ -67,12 +66,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     let by_hand = is_set_by_hand(service).filter(|_| !own.is_empty());
     let skip = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
-    let request = match skip {
-        Some(Skip::Unmanaged) => {
-            ServiceRequest { uid: "", username: "clusterip", object: service, old: None, dry_run: true }.to_value()
-        }
-        _ => as_if_created(service),
-    };
+    let created = if skip == Some(Skip::Unmanaged) { service.clone() } else { as_if_created(service) };
     let ledger = Ledger::default();
     for (address, owner) in &input.cluster.in_flight {
         ledger.reserve_claimed(*address, owner, RESERVATION_TIME);
@@ -81,7 +75,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     let subject = Subject { owner, own: own.clone(), dry_run: true };
     let cluster = StoredCluster::reserving(&input.cluster.snapshot, subject, settings, &ledger, None);
     cluster.asked.replace(Some(Vec::new()));
-    let decision = input.settings.worded(decide_value(&request, settings, InUse::default(), &cluster));
+    let decision = input.settings.worded(decide_service("", &created, None, settings, InUse::default(), &cluster));
     let asked = cluster.asked.take().unwrap_or_default();
     let placement = Placement::of(settings, service, &decision, &cluster);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.

@@ -2,22 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::num::NonZero;
-use std::panic::resume_unwind;
 use std::sync::{Arc, RwLock};
-use std::thread::{available_parallelism, scope};
 
+use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::object::text;
-use clusterip_cluster::panics;
 use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Family, Order, WithheldSpan, Withholding, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
-use clusterip_core::{InUse, decide_value};
+use clusterip_core::{InUse, decide_service};
 use clusterip_moves::temporary::{is_being_deleted, looks_temporary};
 use ipnet::IpNet;
 use serde::Serialize;
@@ -65,21 +62,14 @@ pub(super) fn place_all(
         let now = || Arc::new(place(&settings.settings, snapshot, &service.value()));
         cached.map_or_else(now, |(_, cached)| Arc::clone(&cached.placement))
     };
-    let threads = available_parallelism().map_or(1, NonZero::get);
-    let placements: Vec<Arc<Result<Placement, Skip>>> = scope(|scope| {
-        let chunks = services.chunks(services.len().div_ceil(threads).max(1));
-        let place_all = |chunk: &[_]| chunk.iter().map(place_one).collect::<Vec<_>>();
-        let placed: Vec<_> = chunks.map(|chunk| scope.spawn(panics::joined(move || place_all(chunk)))).collect();
-        // A panic of the core ends the audit.
-        let joined = placed.into_iter().map(|chunk| chunk.join().unwrap_or_else(|cause| resume_unwind(cause)));
-        joined.flatten().collect()
+    let mut all = Vec::with_capacity(services.len());
+    // A panic of the core ends the audit.
+    in_order(&services, place_one, |(service, revision), placement| {
+        let placed = PlacedService { service: Arc::clone(service), placement };
+        cache.services.insert(placed.service.key().clone(), (*revision, placed.clone()));
+        all.push(placed);
     });
-    let placed = services.into_iter().zip(placements).map(|((service, revision), placement)| {
-        let placed = PlacedService { service, placement };
-        cache.services.insert(placed.service.key().clone(), (revision, placed.clone()));
-        placed
-    });
-    placed.collect()
+    all
 }
 
 /// Finds out where a Service belongs, even if its pool is full.
@@ -92,7 +82,7 @@ pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, servi
         return Err(skip);
     }
     let cluster = StoredCluster::with_free_addresses(snapshot, service);
-    let decision = decide_value(&as_if_created(service), settings, InUse::default(), &cluster);
+    let decision = decide_service("", &as_if_created(service), None, settings, InUse::default(), &cluster);
     Ok(Placement::of(settings, service, &decision, &cluster))
 }
 
@@ -132,6 +122,9 @@ pub(super) fn of_service(
         Err(Skip::HalfMoved) => return vec![half_moved(placed, refused)],
     };
     let mut findings: Vec<Finding> = misplaced(settings, placed, (called, refused), placement).into_iter().collect();
+    if findings.is_empty() && placement.denial().is_none() && placement.mixed.is_empty() {
+        return findings;
+    }
     if is_being_deleted(&placed.service.value()) {
         let remedy = "nothing moves it, because it is being deleted: find out why its finalizers stay";
         findings.iter_mut().for_each(|found| found.remedy = remedy.to_owned());

@@ -1,6 +1,5 @@
 //! Reads a cluster at one moment. To save memory, each object is reduced to the needed fields as soon as it arrives.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
@@ -10,7 +9,7 @@ use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
 use clusterip_cluster::lookups::api_server_lists;
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::snapshot::{ReadObject, Snapshot};
 use clusterip_cluster::manifests::{self, ManifestText, json_list};
 use clusterip_cluster::object;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
@@ -142,36 +141,34 @@ pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     objects_in(text, |object| is_settings_object(object) || is_service_cidr(object))
 }
 
-pub(crate) fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let found = RefCell::new(Vec::new());
-    let add = |(): &mut (), object| {
-        found.borrow_mut().extend(Some(object).filter(&is_part));
-        Ok(())
-    };
-    let _ = collected(text, || found.borrow_mut().clear(), add);
-    found.into_inner()
+pub(crate) fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool + Sync) -> Vec<Value> {
+    let part = |object| Ok(Some(object).filter(&is_part));
+    let parts = collected(text, Vec::new, part, |found: &mut Vec<Value>, part| found.extend(part));
+    parts.unwrap_or_default()
 }
 
-/// Adds each object of a snapshot to what `new` returns.
-fn collected<T>(
+/// Adds what `read` makes of each object of a snapshot to what `new` returns.
+fn collected<T, R: Send>(
     source: &ManifestText,
     new: impl Fn() -> T,
-    add: impl Fn(&mut T, Value) -> Result<(), serde_json::Error>,
+    read: impl Fn(Value) -> Result<R, serde_json::Error> + Sync,
+    add: impl Fn(&mut T, R),
 ) -> anyhow::Result<T> {
     let (mut all, mut is_right) = (new(), true);
-    let is_list = json_list::visit(&source.text, "default", &mut |object| is_right &= add(&mut all, object).is_ok());
+    let is_list = json_list::visit(&source.text, "default", &read, |part| match part {
+        Ok(part) => add(&mut all, part),
+        Err(_) => is_right = false,
+    });
     if is_list && is_right {
         return Ok(all);
     }
     // The YAML parser knows where a mistake is.
     let (mut all, mut wrong) = (new(), None);
-    let read = manifests::stream(source, "default", &mut |manifest| {
-        if wrong.is_none() {
-            let added = add(&mut all, manifest.object.value());
-            wrong = added.err().map(|error| anyhow::anyhow!("{}: {error}", manifest.origin));
-        }
+    let streamed = manifests::stream(source, "default", &mut |manifest| match read(manifest.object.value()) {
+        Ok(part) => add(&mut all, part),
+        Err(error) => drop(wrong.get_or_insert_with(|| anyhow::anyhow!("{}: {error}", manifest.origin))),
     });
-    read.and(wrong.map_or(Ok(all), Err)).context("snapshot")
+    streamed.and(wrong.map_or(Ok(all), Err)).context("snapshot")
 }
 
 /// Reads a file of `clusterip snapshot` or `kubectl get -A -o yaml`. What it lacks is in the notes.
@@ -182,8 +179,8 @@ pub(crate) fn of_text(
 ) -> anyhow::Result<AuditedCluster> {
     let asked: Vec<Kind> = kinds::asked(settings).collect();
     let new = || Contents { cluster: empty(), kinds: SnapshotKinds::default(), namespaces: namespaces.clone() };
-    let Contents { mut cluster, kinds, namespaces } =
-        collected(text, new, |contents, object| contents.add(object, &asked))?;
+    let read = |object| Part::read(object, &asked);
+    let Contents { mut cluster, kinds, namespaces } = collected(text, new, read, Contents::add)?;
     let has_leases = namespaces.agents.is_some() && kinds.was_listed("coordination.k8s.io/v1", "Lease");
     if has_leases && cluster.holders.is_err() {
         cluster.holders = Ok(HolderSnapshot::new(None));
@@ -205,26 +202,57 @@ struct Contents {
     namespaces: LeaseNamespaces,
 }
 
+/// What an audit takes from an object of a snapshot.
+struct Part {
+    kinds: SnapshotKinds,
+    namespaces: Option<LeaseNamespaces>,
+    of: PartOf,
+}
+
+enum PartOf {
+    Lease(Box<Lease>),
+    ServicePool(Value),
+    Caller(Kind, Value),
+    Object(ReadObject),
+    Other,
+}
+
+impl Part {
+    fn read(object: Value, asked: &[Kind]) -> Result<Self, serde_json::Error> {
+        let mut kinds = SnapshotKinds::default();
+        kinds.add(&object);
+        let namespaces = snapshot_kinds::lease_namespaces(&object);
+        let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
+        let of = if (kind.0.as_str(), kind.1.as_str()) == ("coordination.k8s.io/v1", "Lease") {
+            // Leases of other programs need not be readable.
+            serde_json::from_value(object).map_or(PartOf::Other, PartOf::Lease)
+        } else if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
+            PartOf::ServicePool(object)
+        } else if kinds::callers().any(|caller| caller == kind) {
+            PartOf::Caller(kind, object)
+        } else if asked.contains(&kind) {
+            let object: PartialObject = serde_json::from_value(object)?;
+            object.value(&kind).map_or(PartOf::Other, |object| PartOf::Object(ReadObject::new(&object)))
+        } else {
+            PartOf::Other
+        };
+        Ok(Self { kinds, namespaces, of })
+    }
+}
+
 impl Contents {
-    fn add(&mut self, object: Value, asked: &[Kind]) -> Result<(), serde_json::Error> {
-        self.kinds.add(&object);
-        if let Some(named) = snapshot_kinds::lease_namespaces(&object) {
+    fn add(&mut self, Part { kinds, namespaces, of }: Part) {
+        self.kinds.append(kinds);
+        if let Some(named) = namespaces {
             self.namespaces = self.namespaces.or(&named);
         }
-        let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
-        if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
-            // Leases of other programs need not be readable.
-            if let Ok(lease) = serde_json::from_value(object) {
-                self.cluster.add_lease(&lease, &self.namespaces);
-            }
-        } else if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
-            self.cluster.add_reservations(&object);
-        } else if kinds::callers().any(|caller| caller == kind) {
-            add_caller(&self.cluster.called, &kind, &object);
-        } else if asked.contains(&kind) {
-            self.cluster.take(&kind, serde_json::from_value(object)?);
+        match of {
+            PartOf::Lease(lease) => self.cluster.add_lease(&lease, &self.namespaces),
+            PartOf::ServicePool(pool) => self.cluster.add_reservations(&pool),
+            PartOf::Caller(kind, object) => add_caller(&self.cluster.called, &kind, &object),
+            PartOf::Object(object) => drop(Snapshot::write(&self.cluster.snapshot).add(object)),
+            PartOf::Other => {}
         }
-        Ok(())
     }
 }
 

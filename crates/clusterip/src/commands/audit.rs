@@ -339,7 +339,7 @@ async fn print_changes(command: &AuditArguments) -> anyhow::Result<ExitCode> {
         };
         // In JSON each report is on a line of its own, for programs that read line by line.
         let text = match command.output {
-            Output::Json => harmless_json(&serde_json::to_string(&audit)?) + "\n",
+            Output::Json => harmless_json(serde_json::to_string(&audit)?) + "\n",
             _ => command.render(&audit, About::default())?,
         };
         status = command.status(&audit);

@@ -190,7 +190,7 @@ impl EvaluateArguments {
         }
         let response = AdmissionResponse::new(&request, answer?)?;
         let text = match self.output {
-            Output::Json => harmless_json(&serde_json::to_string(&response)?) + "\n",
+            Output::Json => harmless_json(serde_json::to_string(&response)?) + "\n",
             Output::Decoded => report::json(&decoded(&response)?)?,
             Output::Text => text(&exchanges, &response)?,
         };

@@ -134,7 +134,10 @@ impl PlanArguments {
         let mut given = GivenSettings::read(self.settings.as_deref())?;
         let has_context = self.namespace.is_none() && self.uses_cluster();
         let of_context = has_context.then(|| self.connection.namespace()).flatten();
-        let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        let Input { mut sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        if self.output != Output::Yaml {
+            sources.clear();
+        }
         let of_manifests = self.settings_objects(&manifests)?;
         // The user chose the settings, which then need not be those of the cluster.
         let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();

@@ -34,9 +34,9 @@ impl ApiServerRules {
         if !namespace.is_empty() && !self.namespaces.contains(namespace) {
             self.namespaces.insert(namespace.to_owned());
         }
-        if is_namespace(object) {
+        if is_namespace(object::api_version(object), object::kind(object)) {
             self.knows_namespaces = true;
-            self.add_namespace(object);
+            self.add_namespace(object::name(object));
         }
         match (object::api_version(object), object::kind(object)) {
             ("v1", "Service") => {
@@ -58,11 +58,9 @@ impl ApiServerRules {
         }
     }
 
-    /// Adds a Namespace of the cluster or of the manifests. Other objects are ignored.
-    pub fn add_namespace(&mut self, object: &Value) {
-        if is_namespace(object) {
-            self.namespaces.insert(object::name(object).to_owned());
-        }
+    /// Adds a Namespace of the cluster or of the manifests.
+    pub fn add_namespace(&mut self, name: &str) {
+        self.namespaces.insert(name.to_owned());
     }
 
     /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
@@ -127,8 +125,8 @@ fn allocates(range: &IpNet, address: IpAddr) -> bool {
     range.contains(&address) && address != range.network() && !is_broadcast
 }
 
-pub fn is_namespace(object: &Value) -> bool {
-    (object::api_version(object), object::kind(object)) == ("v1", "Namespace")
+pub fn is_namespace(api_version: &str, kind: &str) -> bool {
+    (api_version, kind) == ("v1", "Namespace")
 }
 
 /// The errors for a name and a namespace that are not DNS labels. A name that is yet to be generated is not checked.

@@ -5,16 +5,14 @@ pub(crate) mod nodes;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, RwLock};
-use std::thread;
 
 use clusterip_cluster::external::admission_state::concerns;
-use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::in_order::in_order;
+use clusterip_cluster::lookups::snapshot::{ReadObject, Snapshot, addresses};
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, stored};
 use clusterip_core::request::Request;
@@ -25,7 +23,7 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, misspelled_fields};
+use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, is_namespace, misspelled_fields};
 use self::nodes::RangeUsage;
 use crate::audit::services::MisplacedService;
 use crate::external::plan_state::PlanState;
@@ -105,14 +103,19 @@ impl Planner {
         is_selected: impl Fn(&Manifest) -> bool,
         mut progress: impl FnMut(),
     ) -> Plan {
-        each_object(manifests, |manifest, object| {
-            self.api_server.add_namespace(object);
+        let read = |manifest: &Manifest| {
+            let object = manifest.object.value();
+            (ServiceKey::of(&object), ReadObject::new(&object))
+        };
+        in_order(manifests, read, |manifest, (key, object)| {
+            let mut snapshot = Snapshot::write(&self.snapshot);
+            if is_namespace(&manifest.api_version, &manifest.kind) {
+                self.api_server.add_namespace(&key.name);
+            }
             // A Service that exists keeps its address, whatever its manifest says about it.
-            let exists = |id: ServiceKey| {
-                self.existing.contains_key(&id) || Snapshot::read(&self.snapshot).service(&id).is_some()
-            };
-            if !manifest.is_service() || !exists(ServiceKey::of(object)) {
-                Snapshot::insert_in(&self.snapshot, object);
+            let exists = || self.existing.contains_key(&key) || snapshot.service(&key).is_some();
+            if !manifest.is_service() || !exists() {
+                snapshot.add(object);
             }
         });
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
@@ -121,11 +124,16 @@ impl Planner {
             let object = manifest.object.value();
             self.external.add_pending(index, &planned_key(&object, index).to_string(), &object);
         }
-        let mut rows = Vec::new();
-        for (index, manifest) in services().filter(|(_, manifest)| is_selected(manifest)) {
-            rows.push(self.plan_service(index, manifest));
-            progress();
-        }
+        let selected: Vec<_> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
+        let mut rows = Vec::with_capacity(selected.len());
+        in_order(
+            &selected,
+            |(_, manifest)| manifest.object.value(),
+            |(index, manifest), object| {
+                rows.push(self.plan_service(*index, object, &manifest.origin));
+                progress();
+            },
+        );
         let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         let nodes = (!self.settings.nodes.pools.is_empty()).then(|| self.plan_nodes(manifests, &mut progress));
         let (nodes, blocks) = nodes.unzip();
@@ -135,8 +143,7 @@ impl Planner {
     }
 
     /// Plans the Service of a manifest in the present state of the plan, and adds it to that state.
-    fn plan_service(&mut self, index: usize, manifest: &Manifest) -> Row {
-        let mut object = manifest.object.value();
+    fn plan_service(&mut self, index: usize, mut object: Value, origin: &Origin) -> Row {
         let id = ServiceKey::of(&object);
         let existing = self.existing.get(&id).filter(|_| !id.name.is_empty());
         let old = existing.and_then(|_| Some(Snapshot::read(&self.snapshot).service(&id)?.value()));
@@ -165,12 +172,12 @@ impl Planner {
         }
         self.external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
         if let Some(mut placed) = placed {
-            self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
+            self.api_server.add_planned(&key, &placed, &origin.to_string());
             if id.name.is_empty() {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
+                self.existing.entry(id).or_insert_with(|| Some(origin.clone()));
             }
             Snapshot::insert_in(&self.snapshot, &placed);
         }
@@ -178,9 +185,7 @@ impl Planner {
     }
 
     fn decide(&self, index: usize, object: &Value, old: Option<&Value>) -> Decision {
-        let uid = format!("plan-{index}");
-        let request = ServiceRequest { uid: &uid, username: "clusterip-plan", object, old, dry_run: true };
-        let request = match Request::read(&request.to_value()) {
+        let request = match Request::of_service(&format!("plan-{index}"), object, old) {
             Ok(request) => request,
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };
@@ -204,26 +209,6 @@ fn keep_addresses(object: &mut Value, old: &Value) {
             spec.insert(field.to_owned(), value.clone());
         }
     }
-}
-
-/// Calls `visit` with each manifest and its object, in their order. Meanwhile another thread parses the next objects.
-fn each_object(manifests: &[Manifest], mut visit: impl FnMut(&Manifest, &Value)) {
-    /// How many objects a thread parses before it hands them over, and how many such groups may wait.
-    const GROUP: usize = 32;
-    const WAITING_GROUPS: usize = 8;
-    thread::scope(|scope| {
-        let (sender, receiver) = sync_channel::<Vec<Value>>(WAITING_GROUPS);
-        scope.spawn(move || {
-            for group in manifests.chunks(GROUP) {
-                if sender.send(group.iter().map(|manifest| manifest.object.value()).collect()).is_err() {
-                    break;
-                }
-            }
-        });
-        for (manifest, object) in manifests.iter().zip(receiver.into_iter().flatten()) {
-            visit(manifest, &object);
-        }
-    });
 }
 
 fn planned_key(service: &Value, index: usize) -> ServiceKey {

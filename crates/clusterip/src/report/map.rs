@@ -45,7 +45,7 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
         audit,
         // JSON that can't end the HTML element around it: in JSON, `<` occurs only in strings. Anyone who may create a
         // workload chooses text in it, such as labels and evidence.
-        json: harmless_json(&serde_json::to_string(audit).context("the map can't be written")?).replace('<', "\\u003c"),
+        json: harmless_json(serde_json::to_string(audit).context("the map can't be written")?).replace('<', "\\u003c"),
     };
     // A pipeline that prints the page may run commands after `##`. Style and script have none.
     Ok(page.render().context("the map can't be written")?.replace("##", "#&#35;"))

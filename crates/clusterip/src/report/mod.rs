@@ -14,5 +14,5 @@ use serde::Serialize;
 
 /// The value as indented JSON with a final line break.
 pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
-    Ok(harmless_json(&serde_json::to_string_pretty(value)?) + "\n")
+    Ok(harmless_json(serde_json::to_string_pretty(value)?) + "\n")
 }

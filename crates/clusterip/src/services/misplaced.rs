@@ -267,7 +267,9 @@ pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) 
 fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, EvaluationError> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run };
-    evaluator.evaluate(&as_if_created(service), &subject)
+    let (uid, object) = (text(service, &["metadata", "uid"]), &as_if_created(service));
+    let request = ServiceRequest { uid, username: "clusterip", object, old: None, dry_run: false };
+    evaluator.evaluate(&request.to_value(), &subject)
 }
 
 /// The settings of an evaluation, and the pool that the Service belongs to, without a pool if it belongs outside of all

@@ -126,6 +126,7 @@ pub(super) fn check_namespace(
     there: &[Value],
     manifests: &[Manifest],
 ) -> anyhow::Result<()> {
+    let is_namespace = |object: &Value| is_namespace(object::api_version(object), object::kind(object));
     let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
         || manifests.iter().any(|manifest| manifest.kind == "Namespace" && is_it(&manifest.object.value()));

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::manifests::Manifest;
@@ -17,15 +18,18 @@ pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manif
     warn_of_dns_address(settings, there, manifests);
     let asked: Vec<Kind> = kinds::asked(&settings.settings).collect();
     let mut misspelled: Vec<String> = Vec::new();
-    for manifest in manifests {
+    let names = |manifest: &Manifest| match asked
+        .iter()
+        .any(|(api, kind)| (api, kind) == (&manifest.api_version, &manifest.kind))
+    {
+        true if manifest.api_version == "v1" && matches!(manifest.kind.as_str(), "Namespace" | "Node") => Vec::new(),
+        true => misspelled_fields(manifest),
+        false => misspelled_kind(&asked, manifest).into_iter().collect(),
+    };
+    in_order(manifests, names, |manifest, names| {
         warn_of_retired_api(manifest);
-        let kind = (manifest.api_version.clone(), manifest.kind.clone());
-        match asked.contains(&kind) {
-            true if kind.0 == "v1" && matches!(kind.1.as_str(), "Namespace" | "Node") => {}
-            true => misspelled.extend(misspelled_fields(manifest)),
-            false => misspelled.extend(misspelled_kind(&asked, manifest)),
-        }
-    }
+        misspelled.extend(names);
+    });
     misspelled.iter().take(MOST_MISSPELLED).for_each(|text| warn(text));
     if let more @ 1.. = misspelled.len().saturating_sub(MOST_MISSPELLED) {
         warn(&format!("{more} more names may be misspelled"));
@@ -137,7 +141,10 @@ fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
 /// Whether two names differ by the case of letters, or by one character that is missing, added, another one, or has
 /// changed places with the next one.
 fn is_almost(known: &str, name: &str) -> bool {
-    known != name && damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase()) <= 1
+    // Most pairs of names need no further comparison.
+    let is_of_other_length = known.chars().count().abs_diff(name.chars().count()) > 1;
+    let differ = || damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
+    !is_of_other_length && known != name && differ() <= 1
 }
 
 #[cfg(test)]

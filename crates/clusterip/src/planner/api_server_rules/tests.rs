@@ -165,8 +165,7 @@ fn service_with_an_invalid_name_or_in_a_missing_namespace_is_refused() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "used", "name": "a"}});
     rules.add_existing(&namespace("shop"));
     rules.add_existing(&pod);
-    rules.add_namespace(&namespace("planned"));
-    rules.add_namespace(&pod);
+    rules.add_namespace("planned");
     for Case { namespace, name, expected } in cases {
         for kind in ["ClusterIP", "ExternalName"] {
             let metadata = json!({"namespace": namespace, "name": name});
