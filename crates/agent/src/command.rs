@@ -188,9 +188,7 @@ impl Agent {
     }
 }
 
-/// Starts to watch what an agent needs, and to follow its settings. Pool objects are compiled with the Service ranges, as
-/// a server does: otherwise an agent would use an edited pool that the server refuses because of them, and release the
-/// addresses of the version in use.
+/// Starts to watch what an agent needs, and to follow its settings.
 pub async fn follow(
     source: SettingsSource,
     stores: &Stores,
@@ -198,10 +196,7 @@ pub async fn follow(
     client: &Client,
     duties: &Duties,
 ) -> anyhow::Result<Follower> {
-    if duties.pools {
-        stores.ask_for_service_cidrs().await;
-    }
-    let follower = start_following(source, stores.service_cidrs(), metrics, client, duties).await?;
+    let follower = start_following(source, stores, metrics, client, duties).await?;
     stores.watch_kinds(kinds::of_agent(duties.pools));
     Ok(follower)
 }

@@ -214,18 +214,28 @@ async fn address_of_a_pool_is_no_external_address_of_others() {
     assert_calls(seen);
 }
 
-/// If an edit made a pool unusable, the server writes the version that stays in use into the status.
+/// If an edit made a pool unusable, the status has the version that stays in use. That of a ready pool does not count: it
+/// is the version before an edit that the server has not read yet.
 #[tokio::test]
 async fn version_in_use_keeps_its_fence() {
     let plane = fenced().await;
     let (namespace, client) = tenant(plane, "in-use").await;
     let (owner, of_owner) = tenant(plane, "in-use-owner").await;
+    let condition = |type_: &str, status: &str| {
+        json!({"type": type_, "status": status, "reason": "Any", "message": "",
+               "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    plane.apply(&fenced_pool("ServicePool", "in-use-edited", &["172.99.28.0/24"], &owner).to_string()).await;
+    let ready = json!({"status": {"conditions": [condition("Ready", "True")], "inUse": {"cidrs": ["172.21.28.0/24"]}}});
+    let (pool, ready) = ("servicepool/in-use-edited", ready.to_string());
+    plane.kubectl(&["patch", pool, "--subresource=status", "--type=merge", "--patch", &ready]).await.ok();
     for (kind, old, new) in [
         ("ServicePool", ["172.21.26.0/24"], ["172.99.26.0/24"]),
         ("ExternalPool", ["198.19.6.0-198.19.6.255"], ["172.99.27.0/24"]),
     ] {
         plane.apply(&fenced_pool(kind, "in-use", &new, &owner).to_string()).await;
-        let mut status = json!({"status": {"inUse": {"name": "in-use", "cidrs": old}}});
+        let conditions = [condition("Stalled", "True"), condition("Ready", "False")];
+        let mut status = json!({"status": {"conditions": conditions, "inUse": {"name": "in-use", "cidrs": old}}});
         if kind == "ServicePool" {
             let reservation = json!({"address": "172.21.26.20", "namespace": owner, "name": "web"});
             status["status"]["inUse"]["reservations"] = json!([reservation]);
@@ -247,6 +257,8 @@ async fn version_in_use_keeps_its_fence() {
     let rows = [
         (external("172.99.26.7"), "refused", "allowed"),
         (external("172.99.27.7"), "refused", "allowed"),
+        (external("172.99.28.7"), "refused", "allowed"),
+        (service_at("web", "172.21.28.7"), "allowed", "allowed"),
         (service_at("web", "172.21.26.7"), "refused", "allowed"),
         (service_at("web", "172.21.26.20"), "refused", "allowed"),
         (service_at("other", "172.21.26.20"), "refused", "refused"),

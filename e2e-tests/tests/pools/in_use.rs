@@ -58,7 +58,12 @@ async fn version_in_use_survives_a_restart_of_the_server() {
     const GOOD: &str = "172.21.20.0/24";
     let mut cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
     let namespace = cluster.plane.namespace("kept").await;
-    cluster.apply(&[policy(&cluster.plane, json!({"order": "Lowest"})), pool_of("kept", GOOD, &namespace)]).await;
+    /// The range of a pool that is edited while no server runs.
+    const ALSO_GOOD: &str = "172.21.21.0/24";
+    let late = cluster.plane.namespace("late").await;
+    let good = [pool_of("kept", GOOD, &namespace), pool_of("late", ALSO_GOOD, &late)];
+    cluster.apply(&[&good[..], &[policy(&cluster.plane, json!({"order": "Lowest"}))]].concat()).await;
+    cluster.until_reason("ServicePool", "late", "InUse", "").await;
     cluster.until_reason("ClusterIPPolicy", "default", "InUse", "").await;
     cluster.until_reason("ServicePool", "kept", "InUse", "").await;
     cluster.serves(&namespace, &json!({}), GOOD).await;
@@ -76,9 +81,11 @@ async fn version_in_use_survives_a_restart_of_the_server() {
     assert_eq!(used[1]["order"], "Lowest");
 
     assert_eq!(cluster.server.terminate().await, 0);
+    cluster.apply(&[pool_of("late", "10.99.1.0/24", &late)]).await;
     cluster.server = server(&cluster.plane).start().await;
     cluster.server.logged(" leading").await;
     cluster.serves(&namespace, &json!({}), GOOD).await;
+    cluster.serves(&late, &json!({}), ALSO_GOOD).await;
     // The order of the settings in use.
     for last in [1, 2] {
         let created = cluster.create(&namespace, &service(&format!("web-{last}"), json!({}))).await.unwrap();
@@ -89,4 +96,6 @@ async fn version_in_use_survives_a_restart_of_the_server() {
     for ((kind, name, reason, message), used) in objects.into_iter().zip(used) {
         assert_eq!(cluster.until_reason(kind, name, reason, message).await["status"]["inUse"], used);
     }
+    let late = cluster.until_reason("ServicePool", "late", pool.2, pool.3).await;
+    assert_eq!(late["status"]["inUse"]["cidrs"], json!([ALSO_GOOD]));
 }

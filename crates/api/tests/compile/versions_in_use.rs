@@ -3,15 +3,20 @@
 use clusterip_api::{Compilation, InUse, LabelledRanges, ObjectKey, Objects, compile, in_use_before};
 use serde_json::{Value, json};
 
-use crate::support::{edited, pool, ready, states};
+use crate::support::{pool, ready, states};
 
 #[test]
 fn version_in_use_is_kept_in_memory_until_the_status_has_it() {
-    let good = Objects { objects: vec![pool("a", json!({"cidrs": ["10.96.1.0/24"]}))], ..Objects::default() };
-    let bad = Objects { objects: vec![pool("a", json!({"cidrs": ["10.96.1.7/24"]}))], ..Objects::default() };
+    let with = |cidr: &str| Objects { objects: vec![pool("a", json!({"cidrs": [cidr]}))], ..Objects::default() };
+    let (good, mut bad) = (with("10.96.1.0/24"), with("10.96.1.7/24"));
     let first = compile(&good, &InUse::new());
     assert_eq!(compile(&bad, &first.in_use).document, first.document);
-    assert_eq!(compile(&bad, &InUse::new()).document, json!({"services": {"pools": []}}));
+    assert_eq!(compile(&bad, &in_use_before(&bad)).document, json!({"services": {"pools": []}}));
+
+    // The edit came while no process ran: the status is that of the version before.
+    bad.objects[0]["metadata"]["generation"] = json!(2);
+    bad.objects[0]["status"] = after_restart(&good, &first).objects[0]["status"].clone();
+    assert_eq!(compile(&bad, &in_use_before(&bad)).document, first.document);
 }
 
 /// The same objects as a process that starts now reads them: with the status that this compilation gives them.
@@ -19,11 +24,11 @@ fn after_restart(objects: &Objects, compilation: &Compilation) -> Objects {
     let with_status = |object: &Value| {
         let key = ObjectKey::of(object).unwrap();
         let in_use = compilation.in_use.get(&key);
-        let mut object = match (compilation.states[&key].reason.as_str(), in_use) {
-            ("InUse", _) => ready(object.clone()),
-            (_, Some(in_use)) => edited(object.clone(), in_use.clone()),
-            (_, None) => object.clone(),
+        let mut object = match compilation.states[&key].reason.as_str() {
+            "InUse" => ready(object.clone()),
+            _ => object.clone(),
         };
+        object["status"]["inUse"] = in_use.cloned().unwrap_or_default();
         object["status"]["ranges"] = in_use.map_or_else(|| json!([]), |in_use| in_use["cidrs"].clone());
         object
     };

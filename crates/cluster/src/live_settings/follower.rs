@@ -223,12 +223,20 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
 /// under them. The error names all missing permissions.
 pub async fn start_following(
     source: SettingsSource,
-    ranges: watch::Receiver<ServiceRanges>,
+    stores: &Stores,
     metrics: &ClusterMetrics,
     client: &Client,
     duties: &Duties,
 ) -> anyhow::Result<Follower> {
-    let follower = match Follower::start(source, ranges, metrics.clone()).await {
+    let start = async {
+        // An agent compiles pool objects with the Service ranges, too: otherwise it would use an edited pool that the
+        // server refuses because of them, and release the addresses of the version in use.
+        if duties.pools || !duties.agent {
+            stores.ask_for_service_cidrs().await?;
+        }
+        Follower::start(source, stores.service_cidrs(), metrics.clone()).await
+    };
+    let follower = match start.await {
         Ok(follower) => follower,
         Err(error) => {
             if error.is::<RequestFailure>() {
@@ -258,6 +266,62 @@ pub async fn report_missing_permissions(
             error.to_string().lines().for_each(|line| tracing::error!("{line}"));
         } else {
             tracing::warn!(%error, "can't determine whether the settings in use require more permissions");
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// The pool was edited into a Service range, so its version in use is the one in its status.
+    #[tokio::test]
+    async fn start_without_service_ranges_fails_and_forgets_no_version_in_use() {
+        const GOOD: &str = "10.0.9.0/24";
+        let edited = json!({"metadata": {"name": "edge", "generation": 2}, "spec": {"cidrs": ["10.96.0.0/24"]},
+            "status": {"observedGeneration": 2, "inUse": {"name": "edge", "cidrs": [GOOD], "priority": 0},
+                       "conditions": [{"type": "Ready", "status": "False"}]}});
+        let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}});
+        let list = |items: &[&Value]| json!({"metadata": {}, "items": items});
+        let (of_pools, of_ranges) = (list(&[&edited]), list(&[&range]));
+        let fails = Arc::new(AtomicBool::new(true));
+        let is_failing = Arc::clone(&fails);
+        let client = service_fn(move |request: Request<Body>| {
+            let (status, answer) = match request.uri().path().rsplit('/').next().unwrap() {
+                "servicecidrs" if is_failing.load(Ordering::SeqCst) => {
+                    (429, json!({"status": "Failure", "code": 429, "message": "too many requests"}))
+                }
+                "servicecidrs" => (200, of_ranges.clone()),
+                "externalpools" => (200, of_pools.clone()),
+                "selfsubjectaccessreviews" => (201, json!({"spec": {}, "status": {"allowed": true}})),
+                _ => (200, json!({"metadata": {}, "items": []})),
+            };
+            let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        let (client, metrics) = (Client::new(client, "default"), ClusterMetrics::default());
+        for agent in [false, true] {
+            let duties = Duties { agent, pools: true, ..Duties::default() };
+            let stores = Stores::new(client.clone(), metrics.clone(), |_| (), |_| ());
+            let start = async || {
+                let source = SettingsSource::Pools { client: client.clone() };
+                let follower = start_following(source, &stores, &metrics, &client, &duties).await?;
+                anyhow::Ok(follower.subscribe().borrow().document["external"]["pools"].clone())
+            };
+            fails.store(true, Ordering::SeqCst);
+            let error = start().await.unwrap_err().to_string();
+            assert_eq!(error, "listing networking.k8s.io/v1/ServiceCIDR failed: too many requests");
+            fails.store(false, Ordering::SeqCst);
+            assert_eq!(start().await.unwrap(), json!([{"name": "edge", "cidrs": [GOOD]}]), "an agent: {agent}");
         }
     }
 }

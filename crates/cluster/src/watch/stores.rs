@@ -155,13 +155,14 @@ impl Stores {
         Self(Arc::new(inner))
     }
 
-    /// Settings are checked against them. If the list fails, the watch delivers them later.
-    pub async fn ask_for_service_cidrs(&self) {
+    /// Settings are checked against them, so nothing may start after an error: an edit of a pool that was refused because
+    /// of the ranges would come into force, and the last good version would be forgotten.
+    pub async fn ask_for_service_cidrs(&self) -> anyhow::Result<()> {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
         let mut objects = Vec::new();
-        if api_server_lists::list(&self.0.client, &kind, &mut objects).await.is_ok() {
-            self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
-        }
+        api_server_lists::list(&self.0.client, &kind, &mut objects).await?;
+        self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
+        Ok(())
     }
 
     /// Starts to watch all kinds that decisions with these settings read and that moves depend on, except those that

@@ -395,7 +395,7 @@ impl<'c> WatchedCluster<'c> {
         let (changed, changes) = watch::channel(());
         let changed = move |_: &Change<'_>| changed.send_replace(());
         let stores = Stores::new(connection.client.clone(), metrics, |_| (), changed);
-        stores.ask_for_service_cidrs().await;
+        stores.ask_for_service_cidrs().await?;
         let settings = read_settings(command, &connection, &stores, None).await?;
         let settings = settings.context("the settings are unknown")?;
         // If these objects can't be listed, the audit has a note about it. So this permission is not required.

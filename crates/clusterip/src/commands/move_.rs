@@ -230,7 +230,7 @@ impl MoveArguments {
         let watched = ledger.clone();
         let of_cluster = metrics.cluster.clone();
         let stores = Stores::new(client.clone(), of_cluster, move |service| watched.mark_seen(service), |_| ());
-        stores.ask_for_service_cidrs().await;
+        stores.ask_for_service_cidrs().await?;
         let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&deployed.namespace)).await?;

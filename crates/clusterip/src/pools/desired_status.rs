@@ -60,7 +60,8 @@ pub(super) fn of<'b>(
         }
         let mut status = json!({"observedGeneration": state.generation});
         let used = compilation.in_use.get(key);
-        if let Some(used) = used.filter(|_| !is_ready) {
+        // Also of a ready object: a server that starts after an edit knows the version before the edit only from here.
+        if let Some(used) = used {
             status["inUse"] = used.clone();
         }
         if key.kind == Kind::ServicePool
@@ -162,6 +163,9 @@ fn reservations(holders: &[(IpAddr, ReservationHolder)], before: Option<&Value>,
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_api::{InUse, Objects, compile, in_use_before};
+    use clusterip_core::settings::Settings;
+
     use super::*;
 
     #[test]
@@ -188,6 +192,33 @@ mod tests {
             let found = checked_at(&json!({"addresses": {"used": 1}}), before.as_ref(), &now);
             assert_eq!(found, Time(expected.parse().unwrap()), "{name}");
         }
+    }
+
+    #[test]
+    fn edit_while_no_server_runs_leaves_the_last_good_version_in_use() {
+        let objects = |cidr: &str, status: &Value| Objects {
+            objects: vec![json!({
+                "apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ExternalPool", "status": status,
+                "metadata": {"name": "edge", "generation": if status.is_null() { 1 } else { 2 }},
+                "spec": {"cidrs": [cidr]},
+            })],
+            cluster_ranges: vec!["10.96.0.0/16".to_owned()],
+            ..Objects::default()
+        };
+        let before = compile(&objects("10.0.9.0/24", &Value::Null), &InUse::new());
+        let settings = LiveSettings {
+            document: Value::Null,
+            settings: Settings::default(),
+            hash: String::new(),
+            version: String::new(),
+            warnings: Vec::new(),
+            are_objects: true,
+        };
+        let now = Time("2026-01-01T00:00:00Z".parse().unwrap());
+        let written = of(&before, &PoolCounts::default(), &settings, |_| None, &now);
+        let edited = objects("10.96.1.0/24", written.values().next().unwrap());
+        let after = compile(&edited, &in_use_before(&edited));
+        assert_eq!((after.document, after.in_use), (before.document, before.in_use));
     }
 
     #[test]

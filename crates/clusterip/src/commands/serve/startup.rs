@@ -95,12 +95,11 @@ impl ServeArguments {
                 collected.add(change);
             },
         );
-        stores.ask_for_service_cidrs().await;
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
         let duties = self.duties(&namespace);
         let origin = SettingsOrigin::from(&source);
         let about = About { cluster: None, settings: Some(source.to_string()), made: None };
-        let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
+        let follower = start_following(source, &stores, &metrics.cluster, &client, &duties).await?;
         let follower = follower.watching(&stores);
         let (settings, compilation) = (follower.subscribe(), follower.subscribe_compilation());
         let is_claiming = self.claims == ClaimStore::Lease;
