@@ -1,6 +1,7 @@
 //! The event loop of an agent: it passes events to `AgentState` and carries out its plans.
 
 use std::future::Future;
+use std::iter::from_fn;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -135,18 +136,23 @@ impl EventLoop {
                 self.own_heartbeat_seen = now;
                 events = self.events();
             }
+            let (mut answered, mut arrived) = (None, None);
             tokio::select! {
                 biased;
                 Ok(()) = self.term.changed() => {}
                 Ok(()) = self.observed.changed() => {}
                 changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
-                Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
-                    self.state.written(&write, outcome, Instant::now());
-                }
-                Some(arrived) = events.next() => {
-                    arrived.into_iter().for_each(|event| self.handle_event(event, Instant::now()));
-                }
+                answer = writing.next(), if !writing.is_empty() => answered = answer,
+                chunk = events.next() => arrived = chunk,
                 () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
+            }
+            // A plan takes longer than an answer or an event, and thousands of answers must not delay the events.
+            let more = from_fn(|| writing.next().now_or_never().flatten());
+            for (write, outcome) in answered.into_iter().chain(more) {
+                self.state.written(&write, outcome, Instant::now());
+            }
+            for event in arrived.or_else(|| events.next().now_or_never().flatten()).into_iter().flatten() {
+                self.handle_event(event, Instant::now());
             }
         }
     }
@@ -261,3 +267,7 @@ fn log_lost(addresses: &[IpAddr]) {
         tracing::error!(%address, "another program changed the claim of this address: releasing it");
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -42,6 +42,18 @@ fn silent_from(peer: &Observed<Peer>) -> Instant {
     peer.end(if peer.value.owner == Owner::Missing { MISSING_GRACE } else { HEARTBEAT.lease })
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many heartbeats this thread has visited to find the living ones.
+    pub(crate) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+fn lives(peer: &Observed<Peer>, now: Instant) -> bool {
+    #[cfg(test)]
+    VISITED.set(VISITED.get() + 1);
+    matches!(peer.value.owner, Owner::Agent(_)) && now < silent_from(peer)
+}
+
 /// A heartbeat that may be ended or removed, in the version that was observed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StaleHeartbeat {
@@ -115,8 +127,11 @@ impl Peers {
     }
 
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
-        let lives = move |peer: &Observed<Peer>| matches!(peer.value.owner, Owner::Agent(_)) && now < silent_from(peer);
-        self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
+        self.by_node.iter().filter(move |(_, peer)| lives(peer, now)).map(|(node, _)| node.as_str())
+    }
+
+    pub(crate) fn is_live(&self, node: &str, now: Instant) -> bool {
+        self.by_node.get(node).is_some_and(|peer| lives(peer, now))
     }
 
     pub(crate) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {

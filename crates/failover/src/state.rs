@@ -325,8 +325,9 @@ enum Availability {
 impl AgentState {
     /// Puts missing heartbeats back, and ends silent ones, first those of nodes for whose addresses others wait.
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
+        let live: Vec<&str> = self.peers.live(deadline.now).collect();
         for (node, since) in self.peers.missing(deadline.now) {
-            if self.may_write_heartbeat(node, since, ENDING_TURN, deadline) {
+            if self.may_write_heartbeat(node, since + ENDING_TURN * self.turn(node, &live), deadline) {
                 let (subject, lease) = (Subject::Node(node.to_owned()), Box::new(put_back(node, clock)));
                 writes.push(LeaseWrite { subject, kind: WriteKind::PutBack, lease });
             }
@@ -335,7 +336,7 @@ impl AgentState {
         let mut silent: Vec<StaleHeartbeat> = self.peers.silent(deadline.now).collect();
         silent.sort_by_key(|heartbeat| (!claiming.contains(heartbeat.node.as_str()), heartbeat.since));
         for StaleHeartbeat { node, lease, since } in silent {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
+            if self.may_write_heartbeat(&node, since + ENDING_TURN * self.turn(&node, &live), deadline) {
                 let lease = Box::new(given_back(&node, &lease, clock));
                 writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::End, lease });
             }
@@ -455,7 +456,7 @@ impl AgentState {
 
     fn has_others(&self, address: IpAddr, now: Instant) -> bool {
         let Some(assigned) = self.assignments.get(&address) else { return false };
-        self.peers.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
+        assigned.nodes.iter().any(|node| *node != self.node && self.peers.is_live(node, now))
     }
 
     /// Until when the address is left to other nodes; `None` if it is not, or if no other node may hold it.
@@ -484,17 +485,15 @@ impl AgentState {
         }
     }
 
-    /// Whether it is the turn of this agent, of one `pause` since `since`, to write the heartbeat of another node.
-    fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, deadline: &mut NextDeadline) -> bool {
-        node != self.node
-            && self.may_write(&Subject::Node(node.to_owned()), deadline)
-            && deadline.is_due(since + pause * self.turn(node, deadline.now))
+    fn may_write_heartbeat(&self, node: &str, due: Instant, deadline: &mut NextDeadline) -> bool {
+        node != self.node && self.may_write(&Subject::Node(node.to_owned()), deadline) && deadline.is_due(due)
     }
 
-    /// The number of agents that come before this one for a task that any agent may do.
-    fn turn(&self, name: &str, now: Instant) -> u32 {
-        // The token of an agent can create thousands of Leases, so no more nodes are compared than count.
-        let before = self.peers.live(now).filter(|other| is_before(name, other, &self.node));
+    /// The number of the living agents that come before this one for a task that any agent may do.
+    fn turn(&self, name: &str, live: &[&str]) -> u32 {
+        // The token of an agent can create thousands of Leases, so no more nodes are compared than count, and heartbeats
+        // that are not alive are passed over once in a plan.
+        let before = live.iter().filter(|other| is_before(name, other, &self.node));
         u32::try_from(before.take(TURNS as usize).count()).unwrap_or(TURNS)
     }
 
@@ -524,30 +523,32 @@ impl AgentState {
 
     /// Removes Leases that have no holder and are no longer needed.
     fn remove_leases(&mut self, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
-        let Some(term) = self.term.clone() else { return };
-        let unassigned: Vec<IpAddr> =
-            self.claims.keys().filter(|address| !self.assignments.contains_key(*address)).copied().collect();
-        for address in unassigned {
-            let history = self.histories.entry(address).or_default();
-            let since = *history.unassigned_since.get_or_insert(deadline.now);
-            let gave_back = history.gave_back;
-            let Some(Claimed { lease: Ok(lease), holder }) = self.claims.get(&address) else { continue };
-            let due = if gave_back && holder.is_none() {
+        let Some(term) = &self.term else { return };
+        for address in self.claims.keys().filter(|address| !self.assignments.contains_key(*address)) {
+            self.histories.entry(*address).or_default().unassigned_since.get_or_insert(deadline.now);
+        }
+        let live: Vec<&str> = self.peers.live(deadline.now).collect();
+        for (address, claimed) in &self.claims {
+            let history = self.histories.get(address);
+            let since = history.and_then(|history| history.unassigned_since);
+            let (Some(since), Claimed { lease: Ok(lease), holder }) = (since, claimed) else { continue };
+            let due = if holder.is_none() && history.is_some_and(|history| history.gave_back) {
                 since
-            } else if self.availability(address, &term, deadline.now) == Availability::Free {
+            } else if self.availability(*address, term, deadline.now) == Availability::Free {
                 let name = lease.metadata.name.as_deref().unwrap_or_default();
-                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, deadline.now)
+                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, &live)
             } else {
                 continue;
             };
-            if deadline.is_due(due) && self.may_write(&Subject::Address(address), deadline) {
-                let subject = Subject::Address(address);
+            let subject = Subject::Address(*address);
+            if deadline.is_due(due) && self.may_write(&subject, deadline) {
                 writes.push(LeaseWrite { subject, kind: WriteKind::Remove, lease: lease.clone() });
             }
         }
         let nodes = self.claiming_nodes();
         for StaleHeartbeat { node, lease, since } in self.peers.forgotten(deadline.now) {
-            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, deadline) {
+            let due = since + REMOVING_TURN * self.turn(&node, &live);
+            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, due, deadline) {
                 writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::Remove, lease });
             }
         }

@@ -6,14 +6,17 @@
 //! - The status of such a Service contains exactly those of its addresses that a living agent holds. As long as the
 //!   watch of the agents' Leases is silent, no address is taken away.
 //! - The status of a Service that the settings no longer serve loses its recorded addresses, and only then the record is
-//!   removed. If the settings have no pool any more, the record stays. That of any other Service is not changed.
+//!   removed. That of any other Service is not changed.
+//! - If the settings have no pool any more, the record stays, and the status loses the addresses that it had from this
+//!   product, whatever the record has become: of a Service that this process has served, and of one with the class of
+//!   this product. Another program may have taken over any other.
 //! - A status is written only if the Service still has the type, class and record that the addresses are from.
 //! - A Service whose move is unfinished keeps its record.
 //! - The controller asks the policy, as admission does, and writes the answer only to the version that it asked about.
 //! - An Event reports when another node holds an address, and when no node has held it for a while, unless no process
 //!   leads.
-//! - No namespace delays others. A look at the Services writes only what has changed, for a limited time. The
-//!   namespaces take turns. Questions to the policy and Events run beside it.
+//! - No namespace delays others. A look at the Services takes at most a fifth of the time. The namespaces take turns, and
+//!   writes of statuses, questions to the policy and Events run beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,29 +24,27 @@ use std::pin::pin;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::backoff::{RetryBackoff, pause_after};
+use clusterip_cluster::api_error::error_chain;
+use clusterip_cluster::backoff::RetryBackoff;
 use clusterip_cluster::external::assignment_builder::{Owners, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::recorded;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, Stored, StoredService};
 use clusterip_cluster::metrics::length;
-use clusterip_cluster::object::service_path;
 use clusterip_cluster::panics;
 use clusterip_cluster::watch::kinds::own_name;
 use clusterip_cluster::watch::stores::{Change, watch_config};
 use clusterip_core::address::parse_address;
-use clusterip_core::annotations::{RECORD_ANNOTATION, is_moving, recorded_addresses};
-use clusterip_core::external::stored;
+use clusterip_core::annotations::{is_moving, recorded_addresses};
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::lookups::NamespaceMeta;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::ExternalSettings;
+use clusterip_core::settings::{ExternalPool, ExternalSettings};
 use clusterip_failover::holders::Observer;
 use clusterip_failover::leases::keep_used_fields;
 use clusterip_failover::timing::WATCH_SILENCE;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::WatchStreamExt;
@@ -53,25 +54,20 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::assigner::{Asked, Assigner, patch};
+use super::assigner::{Asked, Assigner};
 use super::external_metrics::{AssignmentResult, ExternalMetrics};
 use super::holder_reports::{Assigned, HolderReports};
+use super::status_writes::{REWRITE_PAUSE, Status, StatusWrites};
 use super::waiting::{Question, Report, Waiting};
 use crate::leader::Gate;
 use crate::leader::event_recorder::EventContent;
 use crate::services::mover::records::UnfinishedMoves;
-use crate::text::joined;
 use crate::usage;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(300);
-/// How long the writes of statuses may begin until the Services are looked at again.
-const WRITE_TIME: Duration = Duration::from_millis(500);
-/// How long after a look that did not write all statuses the next one begins.
-const REWRITE_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause before a status is written again that the API server refuses. The first one is [`REWRITE_PAUSE`].
-const MAX_REWRITE_PAUSE: Duration = Duration::from_secs(60);
-const WRITES: usize = 8;
+/// How many events about Leases that have arrived already are handled at once.
+const EVENTS: usize = 128;
 /// How long the record of a Service stays that has the marker of a move which this process does not know: another
 /// process moves it, or a tenant has written the marker where no policy prevents that.
 const MOVE_TIME: Duration = Duration::from_secs(300);
@@ -95,6 +91,8 @@ struct Term {
     /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
     complete: bool,
+    /// When the next events of that watch are handled.
+    next_events: Instant,
     /// The node that holds each address, when the Services were last looked at while the watch was not silent.
     holders: Arc<BTreeMap<IpAddr, String>>,
     /// The addresses of the pools that Services had or claimed then.
@@ -103,7 +101,8 @@ struct Term {
     next_look: Option<Instant>,
     earliest_look: Option<Instant>,
     waiting: Waiting<Version>,
-    refused: BTreeMap<ServiceKey, Refused>,
+    writes: StatusWrites,
+    served: Served,
     /// The Services whose records stay because of a move, and since when.
     moving: BTreeMap<ServiceKey, Instant>,
     holder_reports: HolderReports,
@@ -130,46 +129,35 @@ struct Look {
     /// The addresses of the pools that Services have or claim.
     in_use: BTreeSet<IpAddr>,
     statuses: Vec<Status>,
+    served: Served,
     lacking: BTreeMap<ServiceKey, Version>,
 }
 
-/// What the status of a Service is to contain.
-struct Status {
-    service: Arc<StoredService>,
-    ingress: Value,
-}
-
-impl PartialEq for Status {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.service, &other.service) && self.ingress == other.ingress
-    }
-}
-
-struct Refused {
-    status: Status,
-    failures: u32,
-    /// When the status is written again, unless the Service or its addresses change before.
-    until: Instant,
-}
+/// The addresses that Services have from this product, by the UIDs of the Services.
+type Served = BTreeMap<String, BTreeSet<IpAddr>>;
 
 impl Controller {
     pub async fn run(mut self) {
+        let (mut served, mut writes) = Default::default();
         while let Some(settings) = self.gate.opened().await {
-            let settings = self.term(settings).await;
-            self.empty_statuses(&settings.settings.external).await;
+            if !has_pools(&settings) {
+                self.empty_statuses(&settings.settings.external, &mut served, &mut writes).await;
+                continue;
+            }
+            (served, writes) = self.term(settings).await;
             // Only the leader reports these metrics.
             self.metrics.pools(&[]);
             self.metrics.waiting.set(0);
         }
     }
 
-    /// Works until the gate closes, and returns the last settings.
-    async fn term(&mut self, mut settings: Arc<LiveSettings>) -> Arc<LiveSettings> {
+    /// Works as long as this process leads and there are pools.
+    async fn term(&mut self, mut settings: Arc<LiveSettings>) -> (Served, StatusWrites) {
         let leases: Api<Lease> = Api::namespaced(self.assigner.client.clone(), &self.namespace);
         let labels = watch_config().labels(&Observer::labels());
         let events = || {
             let events = watcher(leases.clone(), labels.clone());
-            events.modify(keep_used_fields).backoff(RetryBackoff::default()).boxed()
+            events.modify(keep_used_fields).backoff(RetryBackoff::default()).ready_chunks(EVENTS).boxed()
         };
         let mut leases = events();
         let mut term = Term::new(Instant::now());
@@ -188,19 +176,24 @@ impl Controller {
             let due = [term.next_look, term.observer.next_change(now), term.holder_reports.next()];
             let due = due.into_iter().chain([term.waiting.next_due(now)]).flatten().min();
             let due = due.map(|due| due.max(term.earliest_look.unwrap_or(due)));
+            let next_events = term.next_events;
             tokio::select! {
                 changed = self.gate.changed() => match changed {
-                    Some(changed) => {
+                    Some(changed) if has_pools(&changed) => {
                         settings = changed;
                         term.look_soon();
                     }
-                    None => return settings,
+                    _ => return (term.served, term.writes),
                 },
-                Some(event) = leases.next() => {
-                    if term.handle_lease_event(event, Instant::now()) {
+                Some(events) = async { sleep_until(next_events).await; leases.next().await } => {
+                    let begin = Instant::now();
+                    if term.handle_lease_events(events, begin) {
                         term.look_soon();
                     }
+                    // With the token of an agent, an attacker can change thousands of claims all the time.
+                    term.next_events = Instant::now() + 4 * begin.elapsed();
                 }
+                Some(_) = term.writes.answered(&self.assigner.client) => term.look_soon(),
                 // Holders renew their heartbeats, so the watch is broken, or all of them have died.
                 () = sleep_until(term.restart), if !term.holders.is_empty() => {
                     tracing::warn!("the watch of the Leases of agents delivers nothing: restarting the watch");
@@ -211,28 +204,48 @@ impl Controller {
                 Some(Ok((question, asked))) = questions.join_next() => self.answered(&mut term, question, asked),
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     term.next_look = None;
+                    let begin = Instant::now();
                     if term.complete {
                         self.look(&settings, &mut term).await;
                     }
-                    term.earliest_look = Some(Instant::now() + GATHER_TIME);
+                    // A tenant can change a Service all the time.
+                    term.earliest_look = Some(Instant::now() + GATHER_TIME.max(4 * begin.elapsed()));
                 }
             }
         }
     }
 
-    /// If there is no work any more, and as long as this process leads: removes the recorded addresses from the
-    /// statuses of the Services that these settings served, because no agent holds them.
-    async fn empty_statuses(&self, served: &ExternalSettings) {
-        let mut refused = BTreeMap::new();
-        while self.gate.is_idle() {
+    /// Empties the statuses that are left, because no agent holds an address, until the settings have changed or this
+    /// process does not lead.
+    async fn empty_statuses(&mut self, external: &ExternalSettings, served: &mut Served, writes: &mut StatusWrites) {
+        self.assigner.evaluator.stores().completed().await;
+        // A status that shows an address must not be written afterwards.
+        let client = &self.assigner.client;
+        writes.set(Vec::new(), client);
+        while writes.answered(client).await.is_some() {}
+        loop {
             let services = self.assigner.evaluator.stores().read_snapshot().external_services();
-            let services = services.into_iter().filter(|service| service.is_served(served));
-            let shown: Vec<Status> = services.filter_map(|service| without_record(&service)).collect();
-            if shown.is_empty() {
-                return;
+            let left: Vec<_> = services.iter().filter_map(|service| left_status(service, external, served)).collect();
+            let is_done = left.is_empty();
+            writes.set(left, client);
+            let mut again = pin!(async {
+                sleep(REWRITE_PAUSE).await;
+                if is_done {
+                    self.changed.notified().await;
+                }
+            });
+            loop {
+                tokio::select! {
+                    _ = self.gate.changed() => return,
+                    Some((service, is_written)) = writes.answered(client) => {
+                        if is_written {
+                            // Another program may take it over.
+                            served.remove(service.uid());
+                        }
+                    }
+                    () = &mut again => break,
+                }
             }
-            self.write_statuses(shown, &mut refused).await;
-            sleep(REWRITE_PAUSE).await;
         }
     }
 
@@ -243,7 +256,7 @@ impl Controller {
         let snapshot = Arc::clone(self.assigner.evaluator.stores().snapshot());
         let (of_look, holders) = (Arc::clone(settings), Arc::clone(&term.holders));
         let look = panics::catch_blocking(move || Look::at(&snapshot, &of_look, &holders)).await;
-        let Ok(Look { owners, in_use, statuses, mut lacking }) =
+        let Ok(Look { owners, in_use, statuses, served, mut lacking }) =
             look.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"))
         else {
             return;
@@ -251,7 +264,8 @@ impl Controller {
         let used: Vec<IpAddr> = owners.keys().copied().collect();
         let held = used.iter().copied().filter(|address| term.holders.contains_key(address)).collect();
         self.metrics.pools(&usage::of_external(external, &used, Some(&held)));
-        term.next_look = self.write_statuses(statuses, &mut term.refused).await;
+        term.next_look = term.writes.set(statuses, &self.assigner.client);
+        term.served = served;
         self.report_holders(&owners, term);
         let freed = term.in_use.difference(&in_use).filter_map(|address| external.pool_of(*address));
         term.waiting.freed(&freed.map(|pool| &*pool.name).collect::<Vec<_>>());
@@ -261,41 +275,6 @@ impl Controller {
         }
         term.waiting.set(lacking, Instant::now());
         self.metrics.waiting.set(length(term.waiting.count()));
-    }
-
-    /// Writes these statuses, as long as there is time. Returns when to look again, if any is left.
-    async fn write_statuses(
-        &self,
-        statuses: Vec<Status>,
-        refused: &mut BTreeMap<ServiceKey, Refused>,
-    ) -> Option<Instant> {
-        let wanted: BTreeSet<&ServiceKey> = statuses.iter().map(|status| status.service.key()).collect();
-        refused.retain(|id, _| wanted.contains(id));
-        let now = Instant::now();
-        let is_due = |status: &Status| {
-            let known = refused.get(status.service.key());
-            known.is_none_or(|known| known.until <= now || known.status != *status)
-        };
-        let due: Vec<Status> = statuses.into_iter().filter(is_due).collect();
-        let mut left = due.len();
-        let writes = stream::iter(in_turns(due)).take_until(sleep(WRITE_TIME));
-        let mut writes = pin!(writes.map(|status| self.write_status(status)).buffer_unordered(WRITES));
-        while let Some((status, written)) = writes.next().await {
-            let id = status.service.key().clone();
-            match written {
-                Ok(()) => drop(refused.remove(&id)),
-                Err(kube::Error::Api(_)) => {
-                    let before = refused.get(&id).filter(|known| known.status == status);
-                    let failures = before.map_or(1, |before| before.failures.saturating_add(1));
-                    let until = Instant::now() + pause_after(failures, REWRITE_PAUSE, MAX_REWRITE_PAUSE);
-                    refused.insert(id, Refused { status, failures, until });
-                }
-                Err(_) => continue,
-            }
-            left -= 1;
-        }
-        let again = (left > 0).then(|| Instant::now() + REWRITE_PAUSE);
-        refused.values().map(|refused| refused.until).chain(again).min()
     }
 
     fn report_holders(&self, owners: &Owners, term: &mut Term) {
@@ -337,21 +316,6 @@ impl Controller {
             self.assigner.report_unavailable(&id, &uid, reason);
         }
     }
-
-    async fn write_status(&self, status: Status) -> (Status, kube::Result<()>) {
-        let ServiceKey { namespace, name } = status.service.key();
-        let path = format!("{}/status", service_path(namespace, name));
-        let addresses = joined(stored::shown(Some(&status.ingress)), ",");
-        let written = patch(&self.assigner.client, &path, &status.patch()).await;
-        match &written {
-            Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),
-            Err(error) => {
-                let error = error_message(error);
-                tracing::warn!(namespace, name, addresses, error, "the status can't be written");
-            }
-        }
-        (status, written)
-    }
 }
 
 impl Look {
@@ -374,13 +338,17 @@ impl Look {
             let is_held = |address: &IpAddr| own(address) && holders.contains_key(address);
             if !service.is_served(external) {
                 // As long as the status shows the address, kube-proxy serves it, and no other Service may get it.
-                match without_record(&service) {
+                let recorded: BTreeSet<IpAddr> = recorded_addresses(service.record()).into_iter().collect();
+                match without(&service, &recorded) {
                     Some(status) => look.statuses.push(status),
-                    None if !service.record().is_empty() => lacking.push(service),
+                    None if !service.record().is_empty() => lacking.push(Arc::clone(&service)),
                     None => {}
                 }
+                look.served.insert(service.uid().to_owned(), recorded);
                 continue;
             }
+            let shown = service.shown().into_iter().filter(|address| external.pool_of(*address).is_some());
+            look.served.insert(service.uid().to_owned(), shown.chain(has.iter().copied()).collect());
             if has.is_empty() && !service.is_deleting() {
                 lacking.push(Arc::clone(&service));
             }
@@ -400,29 +368,26 @@ impl Look {
     }
 }
 
-impl Status {
-    /// Writes the status only if what it was decided from is still the same. A tenant can delay the write, and change
-    /// the Service meanwhile, so that the address belongs to another Service.
-    fn patch(&self) -> Value {
-        let object = self.service.value();
-        let test = |path: &str| Some(json!({"op": "test", "path": path, "value": object.pointer(path)?}));
-        let record = format!("/metadata/annotations/{}", RECORD_ANNOTATION.replace('/', "~1"));
-        let decided_from =
-            ["/metadata/uid", "/spec/type", "/spec/loadBalancerClass", &record, "/status/loadBalancer/ingress"];
-        let write = json!({"op": "add", "path": "/status/loadBalancer", "value": {"ingress": self.ingress}});
-        decided_from.into_iter().filter_map(test).chain([write]).collect()
-    }
+fn has_pools(settings: &LiveSettings) -> bool {
+    !settings.settings.external.pools.is_empty()
 }
 
-/// The status of a Service without the addresses of its record; `None` if it shows none of them.
-fn without_record(service: &Arc<StoredService>) -> Option<Status> {
-    let recorded = recorded_addresses(service.record());
-    let is_recorded = |entry: &Value| {
+/// The status of a Service without the addresses that it has from the time when there were pools; `None` if it shows none
+/// of them. A tenant can change the record without pools, so it counts beside what this process has `served`.
+fn left_status(service: &Arc<StoredService>, external: &ExternalSettings, served: &Served) -> Option<Status> {
+    let ours = ExternalSettings { default: false, pools: vec![ExternalPool::default()], ..external.clone() };
+    let recorded = recorded_addresses(service.record()).into_iter().filter(|_| service.is_served(&ours));
+    let before = served.get(service.uid()).into_iter().flatten().copied();
+    without(service, &recorded.chain(before).collect())
+}
+
+/// The status of a Service without these addresses; `None` if it shows none of them.
+fn without(service: &Arc<StoredService>, addresses: &BTreeSet<IpAddr>) -> Option<Status> {
+    let is_among = |entry: &Value| {
         let address = entry.get("ip").and_then(Value::as_str).and_then(parse_address);
-        address.is_some_and(|address| recorded.contains(&address))
+        address.is_some_and(|address| addresses.contains(&address))
     };
-    let (gone, ingress): (Vec<Value>, Vec<Value>) =
-        service.ingress()?.as_array()?.iter().cloned().partition(is_recorded);
+    let (gone, ingress): (Vec<Value>, Vec<Value>) = service.ingress()?.as_array()?.iter().cloned().partition(is_among);
     (!gone.is_empty()).then(|| Status { service: Arc::clone(service), ingress: ingress.into() })
 }
 
@@ -441,16 +406,6 @@ fn shows(service: &StoredService, held: &[IpAddr]) -> bool {
     written == texts.iter().map(String::as_str).collect()
 }
 
-fn in_turns(mut statuses: Vec<Status>) -> Vec<Status> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    statuses.sort_by_cached_key(|status| {
-        let count = counts.entry(status.service.key().namespace.clone()).or_default();
-        *count += 1;
-        *count
-    });
-    statuses
-}
-
 impl Term {
     fn new(now: Instant) -> Self {
         Self {
@@ -459,12 +414,14 @@ impl Term {
             restart: now + WATCH_SILENCE,
             listing: Vec::new(),
             complete: false,
+            next_events: now,
             holders: Arc::default(),
             in_use: BTreeSet::new(),
             next_look: None,
             earliest_look: None,
             waiting: Waiting::default(),
-            refused: BTreeMap::new(),
+            writes: StatusWrites::default(),
+            served: Served::new(),
             moving: BTreeMap::new(),
             holder_reports: HolderReports::default(),
         }
@@ -507,8 +464,15 @@ impl Term {
         self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
     }
 
-    /// Handles an event. Returns whether to look: after the first complete list, and when a holder has changed.
-    fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) -> bool {
+    /// Handles events. Returns whether to look: after the first complete list, and when a holder has changed.
+    fn handle_lease_events(&mut self, events: Vec<Result<Event<Lease>, watcher::Error>>, now: Instant) -> bool {
+        let was_complete = self.complete;
+        events.into_iter().for_each(|event| self.handle_lease_event(event, now));
+        // Services that changed before the first list of Leases was complete have not been looked at.
+        self.complete && (!was_complete || self.observer.holders(now) != *self.holders)
+    }
+
+    fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {
         match &event {
             // A list begins without an answer of the API server.
             Ok(Event::Init) | Err(_) => {}
@@ -516,7 +480,6 @@ impl Term {
             Ok(Event::InitApply(_)) => self.restart = now + WATCH_SILENCE,
             Ok(_) => (self.delivered, self.restart) = (now, now + WATCH_SILENCE),
         }
-        let was_complete = self.complete;
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(lease)) => self.listing.push(lease),
@@ -528,11 +491,8 @@ impl Term {
             Ok(Event::Delete(lease)) => self.observer.delete(&lease, now),
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the Leases of agents can't be watched, trying again");
-                return false;
             }
         }
-        // Services that changed before the first list of Leases was complete have not been looked at.
-        self.complete && (!was_complete || self.observer.holders(now) != *self.holders)
     }
 }
 

@@ -75,12 +75,6 @@ impl Gate {
         }
     }
 
-    /// Whether this process leads, but the settings have no work.
-    pub(crate) fn is_idle(&self) -> bool {
-        let is_known = self.settings.has_changed().is_ok() && self.leadership.has_changed().is_ok();
-        is_known && self.leadership.borrow().leads() && !(self.has_work)(&self.settings.borrow())
-    }
-
     /// Waits until the gate closes, whatever the settings become meanwhile.
     pub(crate) async fn closed(&mut self) {
         while self.changed().await.is_some() {}

@@ -11,7 +11,8 @@ use crate::assignments::{Assignment, order};
 use crate::claims::{EXTERNAL, holder_lease};
 use crate::heartbeat_state::put_back;
 use crate::leases::{Identity, Role};
-use crate::timing::HEARTBEAT;
+use crate::peers::VISITED;
+use crate::timing::{HEARTBEAT, HEARTBEAT_RETENTION};
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
 
@@ -458,4 +459,35 @@ fn work_of_a_plan_grows_little_with_the_agents_that_may_remove_left_claims() {
     };
     let (few, many) = (plan(3), plan(200));
     assert!(many < 6 * few, "{few} nodes are weighed with 3 agents, and {many} with 200");
+}
+
+/// With the token of an agent, an attacker creates thousands of heartbeats of nodes that do not exist.
+#[test]
+fn work_of_a_plan_grows_little_with_the_heartbeats_that_are_not_alive() {
+    for (name, are_silent, claims) in [("silent heartbeats", true, 0), ("ended ones, and left claims", false, 2000)] {
+        let begin = Instant::now();
+        let mut state = AgentState::new("a", begin);
+        let until = begin + HEARTBEAT_RETENTION + HEARTBEAT.deadline;
+        state.set_term(Some(Term { identity: identity("a"), until }));
+        let heartbeats = (0..2000).map(|number| {
+            let mut lease = put_back(&format!("node-{number}"), Timestamp::UNIX_EPOCH);
+            lease.spec.as_mut().unwrap().holder_identity.take_if(|_| !are_silent);
+            stored(lease, 1)
+        });
+        state.replace_all(&heartbeats.collect::<Vec<_>>(), begin);
+        for number in 0..claims {
+            let address = IpAddr::from(std::net::Ipv4Addr::from(0x0a10_0000 + number));
+            let holder = identity(&format!("node-{number}"));
+            state.apply(&stored(holder_lease(address, Some(&holder), None, Timestamp::UNIX_EPOCH), 2), begin);
+        }
+        assert!(state.plan(begin, Timestamp::UNIX_EPOCH).writes.is_empty(), "{name}");
+        let later = begin + HEARTBEAT_RETENTION;
+        for node in ["a", "b", "c"] {
+            state.apply(&heartbeat(node, 1), later);
+        }
+        let before = VISITED.get();
+        assert_eq!(state.plan(later, Timestamp::UNIX_EPOCH).writes.len(), MAX_WRITES, "{name}");
+        let visited = VISITED.get() - before;
+        assert!(visited < 10 * 2003, "{name}: a plan visits {visited} heartbeats");
+    }
 }

@@ -200,7 +200,7 @@ impl ServeArguments {
                 moves: reconciler.mover.unfinished.clone(),
             },
             namespace: agents_namespace.clone(),
-            gate: gate(|live| !live.settings.external.pools.is_empty()),
+            gate: gate(|_| true),
             changed: external_changed,
             metrics: metrics.external.clone(),
         };

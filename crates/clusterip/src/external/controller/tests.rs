@@ -1,6 +1,6 @@
 //! Tests of `controller`.
 
-use clusterip_core::annotations::{LEASE_LABEL, MOVING_ANNOTATION};
+use clusterip_core::annotations::{LEASE_LABEL, MOVING_ANNOTATION, RECORD_ANNOTATION};
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::{EXTERNAL, HolderClaim};
 use clusterip_failover::heartbeat_state::put_back;
@@ -116,6 +116,51 @@ fn service_that_is_served_no_longer_loses_its_status_before_its_record() {
 }
 
 #[test]
+fn status_of_a_service_is_emptied_when_there_are_no_pools() {
+    let shows_it = json!([{"ip": ADDRESS, "ipMode": "VIP"}]);
+    let without_record = json!({"metadata": {"annotations": null}});
+    let classless = json!({"spec": {"loadBalancerClass": null}});
+    let other_record = json!({"metadata": {"annotations": {RECORD_ANNOTATION: "10.0.9.11"}}});
+    struct Case {
+        name: &'static str,
+        /// The Service when this process last looked; `None` if it has not.
+        before: Option<Value>,
+        change: Value,
+        is_emptied: bool,
+    }
+    let before = || Some(balancer());
+    let cases = [
+        Case { name: "served before", before: before(), change: json!({}), is_emptied: true },
+        Case { name: "its record was removed", before: before(), change: without_record.clone(), is_emptied: true },
+        Case { name: "its record was replaced", before: before(), change: other_record, is_emptied: true },
+        Case {
+            name: "another Service, without a record",
+            before: Some(changed(json!({"metadata": {"uid": "2"}}))),
+            change: without_record.clone(),
+            is_emptied: false,
+        },
+        Case {
+            name: "another program has given it this address",
+            before: Some(changed(
+                json!({"metadata": {"annotations": {RECORD_ANNOTATION: "10.0.9.11"}}, "status": null}),
+            )),
+            change: without_record,
+            is_emptied: false,
+        },
+        Case { name: "served by an earlier process", before: None, change: json!({}), is_emptied: true },
+        Case { name: "perhaps taken over by another program", before: None, change: classless, is_emptied: false },
+    ];
+    for Case { name, before, change, is_emptied } in cases {
+        let served = before.map(|before| look(&before, OURS, &[(ADDRESS, "n1")]).served).unwrap_or_default();
+        let service = changed(change);
+        let external = &live(OURS).settings.external;
+        let left = left_status(&Arc::new(StoredService::read(&service)), external, &served);
+        let written = left.map_or(shows_it.clone(), |left| patched(service, &left.patch()).unwrap());
+        assert_eq!(written, if is_emptied { json!([]) } else { shows_it.clone() }, "{name}");
+    }
+}
+
+#[test]
 fn record_stays_during_a_move() {
     let marker = json!({MOVING_ANNOTATION: "{}"});
     let alias = json!({"spec": {"type": "ExternalName"}, "metadata": {"annotations": marker}, "status": null});
@@ -138,27 +183,55 @@ fn record_stays_during_a_move() {
     assert!(lacks(&unmarked, &unknown, Duration::ZERO));
 }
 
+fn heartbeat(agent: &Identity) -> Lease {
+    let mut heartbeat = put_back("n1", Timestamp::UNIX_EPOCH);
+    heartbeat.spec.as_mut().unwrap().holder_identity = Some(agent.to_string());
+    heartbeat
+}
+
+fn claim(address: IpAddr, agent: &Identity) -> Lease {
+    serde_json::from_value(json!({
+        "metadata": {"name": HolderClaim::lease_name(address), "labels": {LEASE_LABEL: EXTERNAL},
+                     "annotations": {"clusterip-policy/address": address.to_string()}},
+        "spec": {"holderIdentity": agent.to_string()},
+    }))
+    .unwrap()
+}
+
+/// With the token of an agent, an attacker creates thousands of claims, and changes Leases all the time.
+#[test]
+fn events_that_arrive_together_are_compared_once() {
+    let agent = Identity::with("n1", Role::Agent, 1);
+    let now = Instant::now();
+    let mut term = Term::new(now);
+    let claims = (0..5000).map(|number| claim(std::net::Ipv4Addr::from(0x0a10_0000 + number).into(), &agent));
+    let listed = claims.chain([heartbeat(&agent)]).map(|lease| Ok(Event::InitApply(lease)));
+    term.handle_lease_events(listed.chain([Ok(Event::InitDone)]).collect(), now);
+    term.observe_holders(now);
+    let begin = Instant::now();
+    assert_eq!(term.observer.holders(now).len(), 5000);
+    let one_comparison = begin.elapsed();
+    let events = (0..EVENTS).map(|_| Ok(Event::Apply(heartbeat(&agent)))).collect();
+    let begin = Instant::now();
+    assert!(!term.handle_lease_events(events, now), "no holder has changed");
+    let took = begin.elapsed();
+    assert!(took < 20 * one_comparison, "{EVENTS} events took {took:?}, a comparison takes {one_comparison:?}");
+}
+
 #[test]
 fn silent_watch_takes_no_address_away() {
     let address: IpAddr = ADDRESS.parse().unwrap();
     let agent = Identity::with("n1", Role::Agent, 1);
-    let mut heartbeat = put_back("n1", Timestamp::UNIX_EPOCH);
-    heartbeat.spec.as_mut().unwrap().holder_identity = Some(agent.to_string());
-    let claim: Lease = serde_json::from_value(json!({
-        "metadata": {"name": HolderClaim::lease_name(address), "labels": {LEASE_LABEL: EXTERNAL},
-                     "annotations": {"clusterip-policy/address": ADDRESS}},
-        "spec": {"holderIdentity": agent.to_string()},
-    }))
-    .unwrap();
+    let (heartbeat, claim) = (heartbeat(&agent), claim(address, &agent));
     let begin = Instant::now();
     let after = |seconds| begin + Duration::from_secs(seconds);
     let mut term = Term::new(begin);
     let list = |term: &mut Term, now| {
-        term.handle_lease_event(Ok(Event::Init), now);
-        for lease in [&heartbeat, &claim] {
-            term.handle_lease_event(Ok(Event::InitApply(lease.clone())), now);
-        }
-        term.handle_lease_event(Ok(Event::InitDone), now)
+        let listed = [&heartbeat, &claim].map(|lease| Ok(Event::InitApply(lease.clone())));
+        term.handle_lease_events(
+            [Ok(Event::Init)].into_iter().chain(listed).chain([Ok(Event::InitDone)]).collect(),
+            now,
+        )
     };
     assert!(list(&mut term, begin), "the first list");
     let holds = |term: &mut Term, now| {
@@ -167,9 +240,9 @@ fn silent_watch_takes_no_address_away() {
     };
     assert!(holds(&mut term, after(1)));
     assert!(holds(&mut term, after(100)), "the watch is silent");
-    term.handle_lease_event(Ok(Event::Init), after(100));
+    term.handle_lease_events(vec![Ok(Event::Init)], after(100));
     assert!(holds(&mut term, after(100)), "the new list has not been answered");
-    term.handle_lease_event(Ok(Event::InitApply(heartbeat.clone())), after(100));
+    term.handle_lease_events(vec![Ok(Event::InitApply(heartbeat.clone()))], after(100));
     assert!(holds(&mut term, after(100)), "the new list is not complete");
     assert!(list(&mut term, after(100)), "the agent is dead");
     assert!(!holds(&mut term, after(101)));
