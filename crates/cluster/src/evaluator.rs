@@ -168,6 +168,12 @@ impl Evaluation {
     pub fn commit(self, used: &[IpAddr]) {
         self.cluster.commit(&[used, &self.external].concat(), &self.settings.settings);
     }
+
+    /// As [`Self::commit`], before the controller itself writes the external addresses into the Service.
+    pub fn commit_written(self, ledger: &Ledger) {
+        ledger.written_by_controller(&self.external);
+        self.commit(&[]);
+    }
 }
 
 #[cfg(test)]

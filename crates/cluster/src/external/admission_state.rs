@@ -2,6 +2,8 @@
 //! guarantee that no two requests get the same address.
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use clusterip_core::external::claim::claims;
 use clusterip_core::external::stored::{claimed, recorded};
@@ -14,6 +16,8 @@ use crate::lookups::stored_cluster::StoredCluster;
 
 /// How many times a decision about external addresses is made, if another request is faster each time.
 const TRIES: usize = 32;
+/// The pause before the next try. The other request may be about the same Service, which then needs the same address.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a request may be about external addresses. If so, the decision needs the held addresses.
 pub fn concerns(settings: &ExternalSettings, request: &Request) -> bool {
@@ -46,6 +50,7 @@ pub(crate) fn decide(
             return Ok((decision, new));
         }
         cluster.release();
+        thread::sleep(PAUSE);
     }
     Err(format!("other requests took them first, {TRIES} times in a row; try again"))
 }

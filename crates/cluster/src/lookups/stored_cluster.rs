@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::api_error::error_message;
 use crate::object;
-use crate::reservations::ledger::{Ledger, NamespaceShare};
+use crate::reservations::ledger::{Ledger, NamespaceShare, RESERVATION_TIME};
 use crate::reservations::replica_claims::Claims;
 use crate::watch::kinds::regular;
 use crate::watch::partial_object::PartialObject;
@@ -133,13 +133,14 @@ impl StoredCluster {
 
     /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none.
     pub(crate) fn external_holder(&self, address: IpAddr) -> Option<String> {
-        // A reservation ends after its Service is seen, so the ledger comes first.
+        // A reservation may end after its Service is seen, so the ledger comes first.
         let in_flight = self.ledger.owner(address);
         let stored = self.snapshot().external_owners(address).next().map(ToString::to_string);
         stored.or_else(|| {
             let owner = in_flight?;
             let (namespace, name) = owner.id();
-            Some(format!("{namespace}/{name}"))
+            let seconds = RESERVATION_TIME.as_secs();
+            Some(format!("{namespace}/{name} (its request may still be in progress, for up to {seconds} s)"))
         })
     }
 
@@ -172,15 +173,20 @@ impl StoredCluster {
     /// Service before is its own.
     pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
         let owner = &self.subject.owner;
-        if self.ledger.is_reserved_for(address, owner) {
-            if self.ledger.is_reserved_here(address) {
-                return Ok(true);
-            }
-            // Another replica has claimed it, maybe for an earlier Service of this name, whose claim ends at any time.
-            self.ledger.release(&[address], owner);
+        if self.ledger.renew_external(address, owner) {
+            return Ok(true);
         }
-        let shares = |address| NamespaceShare::of(settings, address, owner.namespace());
-        Ok(self.ledger.reserve_external(address, owner, &shares)? && self.claim(address, true)?)
+        if self.ledger.is_reserved_for(address, owner) {
+            // Another replica has claimed it, maybe for an earlier Service of this name, whose claim ends at any time.
+            self.ledger.release_claimed(address);
+        }
+        let reserved = {
+            let (snapshot, namespace) = (self.snapshot(), owner.namespace());
+            let is_shown = |address| snapshot.external_owners(address).any(|shown| shown.namespace == namespace);
+            let share = NamespaceShare::of(settings, address, namespace);
+            self.ledger.reserve_external(address, owner, &share, is_shown)?
+        };
+        Ok(reserved && self.claim(address, true)?)
     }
 
     /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
@@ -453,5 +459,35 @@ mod tests {
                 assert_eq!(ledger.reservations().len(), 1, "{name}: the reservation stays");
             }
         }
+    }
+
+    #[test]
+    fn external_address_is_given_only_with_a_reservation_of_its_own() {
+        let document = json!({"external": {"pools": [{"name": "edge", "cidrs": ["10.9.0.0/28"]}]}});
+        let settings = Settings::from_value(&document).unwrap();
+        let (snapshot, ledger): (Arc<RwLock<Snapshot>>, _) = (Arc::default(), Ledger::default());
+        let address: IpAddr = "10.9.0.5".parse().unwrap();
+        let of = |name| {
+            let subject = Subject { owner: Owner::new("shop", name, "uid"), own: Vec::new(), dry_run: false };
+            StoredCluster::reserving(&snapshot, subject, &settings, &ledger, None)
+        };
+        let (first, second) = (of("web"), of("web"));
+        assert_eq!(first.reserve_external(address, &settings), Ok(true));
+        assert_eq!(second.reserve_external(address, &settings), Ok(false), "the first may still release it");
+        drop(first);
+        assert_eq!(second.reserve_external(address, &settings), Ok(true));
+        second.commit(&[address], &settings);
+        let third = of("web");
+        assert_eq!(third.reserve_external(address, &settings), Ok(true), "given to this Service");
+        drop(third);
+        let other = of("db");
+        assert_eq!(other.reserve_external(address, &settings), Ok(false));
+        let in_progress = "shop/web (its request may still be in progress, for up to 65 s)";
+        assert_eq!(other.external_holder(address).as_deref(), Some(in_progress));
+        snapshot.write().unwrap().insert(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"externalIPs": [address]},
+        }));
+        assert_eq!(other.external_holder(address).as_deref(), Some("shop/web"));
     }
 }

@@ -22,8 +22,8 @@ use crate::object;
 /// take up to a minute in other webhooks and in the API server; then the watch has to deliver the Service.
 pub const RESERVATION_TIME: Duration = Duration::from_secs(65);
 
-/// Of ClusterIPs of one family, and of external ones. A client that tries again and again must not use up a pool, but
-/// neither of two parallel requests may lose the address that it was given.
+/// Of ClusterIPs of one family. A client that tries again and again must not use up a pool, but neither of two parallel
+/// requests may lose the address that it was given.
 const MAX_PER_SERVICE: usize = 2;
 
 /// The Service of a young reservation is probably about to be seen.
@@ -105,6 +105,8 @@ enum Origin {
     Evaluation,
     /// The policy, in an answer.
     Policy,
+    /// The controller, which writes an external address into a Service itself.
+    Controller,
     /// The author of a request, who chose the address.
     Author,
     /// Another replica, as its claim says.
@@ -138,25 +140,59 @@ impl Ledger {
     }
 
     /// As [`Self::reserve`], for an external address. The caller has checked that the address is not used. An error if
-    /// the namespace has too many reservations that can't be released. The API server does not notice that an external
-    /// address is given twice, so a young reservation of one is never released.
-    pub fn reserve_external(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, String> {
+    /// the namespace has too many reservations of addresses that its Services do not show (`is_shown`). The API server
+    /// does not notice that an external address is given twice, so none of these reservations is released for another.
+    pub fn reserve_external(
+        &self,
+        address: IpAddr,
+        owner: &Owner,
+        share: &NamespaceShare<'_>,
+        is_shown: impl Fn(IpAddr) -> bool,
+    ) -> Result<bool, String> {
         let now = (self.clock)();
         let mut ledger = self.lock();
-        let (namespace, share) = (owner.namespace(), shares(address));
-        let kept = |(address, it): (&IpAddr, &Reservation)| {
-            it.counts(*address, namespace, &share, now) && !it.is_releasable(now)
+        let namespace = owner.namespace();
+        let counts = |(address, it): &(&IpAddr, &Reservation)| {
+            it.counts(**address, namespace, share, now) && !is_shown(**address)
         };
-        let reserved = ledger.iter().filter(|entry| kept(*entry)).count();
+        let reserved = ledger.iter().filter(counts).count();
         if reserved >= share.burst {
             return Err(format!(
-                "namespace {namespace} has {reserved} external addresses of this pool in flight, of at most {}; wait \
-                 until its Services are created",
-                share.burst
+                "namespace {namespace} has {reserved} external addresses of this pool in flight, of at most {}; an \
+                 address without a Service is in flight for {} s after its last request: try again then",
+                share.burst,
+                RESERVATION_TIME.as_secs()
             ));
         }
         let reservation = Reservation { external: true, ..Reservation::new(owner, now, Origin::Evaluation) };
         Ok(insert_if_free(&mut ledger, address, reservation))
+    }
+
+    /// Reserves an external address that an earlier answer gave to the same Service again, for as long as a new one. The
+    /// reservation of an evaluation that is still running does not serve, because that evaluation may release it.
+    pub fn renew_external(&self, address: IpAddr, owner: &Owner) -> bool {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        let given = ledger.get_mut(&address).filter(|it| it.is_given() && it.external && it.is_active(now));
+        given.filter(|it| it.owner == *owner).map(|it| (it.since, it.origin) = (now, Origin::Policy)).is_some()
+    }
+
+    /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As
+    /// no request was given them, their reservations end when the Service is seen.
+    pub fn written_by_controller(&self, addresses: &[IpAddr]) {
+        let mut ledger = self.lock();
+        let of_evaluation = |it: &&mut Reservation| it.origin == Origin::Evaluation;
+        for address in addresses {
+            ledger.get_mut(address).filter(of_evaluation).into_iter().for_each(|it| it.origin = Origin::Controller);
+        }
+    }
+
+    /// The external addresses that answers of this process gave, and when.
+    pub fn given_external(&self) -> Vec<(IpAddr, Owner, Instant)> {
+        let now = (self.clock)();
+        let ledger = self.lock();
+        let given = ledger.iter().filter(|(_, it)| it.is_given() && it.external && it.is_active(now));
+        given.map(|(address, it)| (*address, it.owner.clone(), it.since)).collect()
     }
 
     /// By this process rather than by another replica.
@@ -189,9 +225,9 @@ impl Ledger {
     /// as long as new ones, also if another request of the Service reserved them. The others are released.
     ///
     /// A namespace that now has more reservations than its share of a pool loses the oldest of them; their addresses
-    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`NamespaceShare::burst`], and
-    /// young reservations of external addresses not even then. The reservations of running evaluations and of other
-    /// replicas count, but they are never released. The same holds for those in `used`.
+    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`NamespaceShare::burst`]. The
+    /// reservations of external addresses, of running evaluations and of other replicas count, but they are never
+    /// released. The same holds for those in `used`.
     pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         for address in reserved.iter().filter(|address| !used.contains(address)) {
@@ -208,7 +244,7 @@ impl Ledger {
                 }
                 reservation.since = now;
             }
-            released.extend(release_oldest(&mut ledger, owner, *address, now));
+            released.extend(release_oldest(&mut ledger, owner, *address));
             if ledger.contains_key(address) {
                 released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
             }
@@ -226,7 +262,7 @@ impl Ledger {
         if !insert_if_free(&mut ledger, address, Reservation::new(owner, now, Origin::Author)) {
             return Vec::new();
         }
-        let mut released = release_oldest(&mut ledger, owner, address, now);
+        let mut released = release_oldest(&mut ledger, owner, address);
         released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
         released
     }
@@ -243,12 +279,15 @@ impl Ledger {
         addresses.iter().for_each(|address| self.remove_if(*address, |it| it.owner.id() == owner.id()));
     }
 
-    /// Ends the reservations of a Service that was seen, for the addresses that it shows: from now on they count as used,
-    /// the ClusterIPs among ClusterIPs, the others among external addresses. An `IPAddress` shows its ClusterIP for the
-    /// Service that it names: the API server takes the address back if it then refuses the Service. An address that
-    /// another Service shows stays reserved: with one write, a tenant can have or name the addresses of others, and no
-    /// longer have or name them when they are looked for. The Service of a seamless move gets its address after a
-    /// temporary Service had it.
+    /// Ends the reservations of a Service that was seen, for the ClusterIPs that it shows: from now on they count as used.
+    /// An `IPAddress` shows its ClusterIP for the Service that it names: the API server takes the address back if it then
+    /// refuses the Service. An address that another Service shows stays reserved: with one write, a tenant can have or
+    /// name the addresses of others, and no longer have or name them when they are looked for. The Service of a seamless
+    /// move gets its address after a temporary Service had it.
+    ///
+    /// The reservation of an external address stays, unless the controller wrote it: a second create of the same Service
+    /// may still be in progress, and succeed after this Service is deleted. Only a name that the API server has generated
+    /// is noted.
     pub fn mark_seen(&self, object: &Value) {
         let parent = |field| object::text(object, &["spec", "parentRef", field]);
         let (namespace, name, shown) = match object::kind(object) {
@@ -260,7 +299,12 @@ impl Ledger {
             it.origin != Origin::Evaluation && it.external == external && is_owner
         };
         shown.into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, false)));
-        in_use(object).into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, true)));
+        for address in in_use(object) {
+            self.remove_if(address, |it| it.origin == Origin::Controller && is_its(it, true));
+            if let Some(reservation) = self.lock().get_mut(&address).filter(|it| is_its(it, true)) {
+                reservation.owner = Owner::new(namespace, name, "");
+            }
+        }
     }
 
     pub fn owner(&self, address: IpAddr) -> Option<Owner> {
@@ -303,7 +347,7 @@ impl Reservation {
 
     /// Whether it belongs to an answer of this process, and so may be released for others.
     fn is_given(&self) -> bool {
-        matches!(self.origin, Origin::Policy | Origin::Author)
+        matches!(self.origin, Origin::Policy | Origin::Controller | Origin::Author)
     }
 
     /// Whether the Service has had time to be seen, so that the reservation may be released.
@@ -333,25 +377,19 @@ fn insert_if_free(ledger: &mut Reservations, address: IpAddr, reservation: Reser
     true
 }
 
-/// The addresses of such reservations that belong to answers of this process, the oldest first.
+/// The ClusterIPs of such reservations that belong to answers of this process, the oldest first.
 fn oldest(ledger: &Reservations, is_it: impl Fn(IpAddr, &Reservation) -> bool) -> Vec<IpAddr> {
-    let given = ledger.iter().filter(|(address, it)| it.is_given() && is_it(**address, it));
+    let given = ledger.iter().filter(|(address, it)| it.is_given() && !it.external && is_it(**address, it));
     let mut found: Vec<(Instant, IpAddr)> = given.map(|(address, it)| (it.since, *address)).collect();
     found.sort_unstable();
     found.into_iter().map(|(_, address)| address).collect()
 }
 
-/// Keeps the newest reservations of an owner, among those for addresses of the same family as `address`; external
-/// addresses and ClusterIPs count separately. Reservations of running evaluations don't count. Young reservations of
-/// external addresses stay: a review that names the Service of another tenant must not take away the address that was
-/// just given to that Service. Returns the released addresses.
-fn release_oldest(ledger: &mut Reservations, owner: &Owner, address: IpAddr, now: Instant) -> Vec<IpAddr> {
-    let Some(external) = ledger.get(&address).map(|it| it.external) else { return Vec::new() };
-    let mut own = oldest(ledger, |other, it| {
-        other.is_ipv4() == address.is_ipv4() && it.external == external && it.owner == *owner
-    });
+/// Keeps the newest reservations of an owner, among those for ClusterIPs of the same family as `address`. Reservations of
+/// running evaluations don't count. Returns the released addresses.
+fn release_oldest(ledger: &mut Reservations, owner: &Owner, address: IpAddr) -> Vec<IpAddr> {
+    let mut own = oldest(ledger, |other, it| other.is_ipv4() == address.is_ipv4() && it.owner == *owner);
     own.truncate(own.len().saturating_sub(MAX_PER_SERVICE));
-    own.retain(|address| !external || ledger.get(address).is_none_or(|it| it.is_releasable(now)));
     own.iter().for_each(|address| drop(ledger.remove(address)));
     own
 }
@@ -372,7 +410,7 @@ fn enforce_share(
     }
     let mut released = oldest(ledger, |address, it| !kept.contains(&address) && counts(address, it));
     released.retain(|address| {
-        let may_go = |it: &Reservation| it.is_releasable(now) || (left > share.burst && !it.external);
+        let may_go = |it: &Reservation| left > share.burst || it.is_releasable(now);
         let goes = left > share.max && ledger.get(address).is_some_and(may_go);
         if goes {
             ledger.remove(address);

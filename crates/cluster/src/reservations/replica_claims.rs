@@ -8,8 +8,8 @@
 //! - Clocks of other machines are not trusted: a claim counts as abandoned only after this process has seen it
 //!   unchanged for its whole duration, measured on a monotonic clock. It is taken over with its `resourceVersion`, and
 //!   removed with UID and `resourceVersion`, so a replica with an old version changes nothing.
-//! - A claim lasts `GRACE` longer than the reservation it was made for: a replica that has not seen the Service yet
-//!   still finds the claim.
+//! - The claim of an address in use lasts `GRACE` longer than its reservation: a replica that has not seen the Service
+//!   yet still finds the claim.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -38,10 +38,15 @@ use crate::lease_writes;
 use crate::repeated_failures;
 use crate::watch::stores::watch_config;
 
-/// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
-const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
-/// How long the claim of an address in use stays after its Service was seen by this replica. Another replica may see the
-/// Service later: with objects that no watch can show, a tenant makes it wait 10 s, and then list all Services.
+/// How long a claim lasts: its replica keeps it for the reservation of the ledger, which counts from the end of the
+/// evaluation, and for [`GRACE`].
+const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + GRACE.as_secs() + MARGIN.as_secs());
+/// The claim of a reservation that was renewed this long after the claim is renewed, too.
+const MARGIN: Duration = Duration::from_secs(5);
+/// How many missing claims of external addresses are tried again at once.
+const MAX_RETRIES: usize = 16;
+/// How long the claim of an address in use stays after its reservation. Another replica may see the Service later: with
+/// objects that no watch can show, a tenant makes it wait 10 s, and then list all Services.
 const GRACE: Duration = Duration::from_secs(45);
 /// A review must end within nine tenths of the time that the API server waits.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
@@ -78,8 +83,11 @@ struct Known {
     others: HashMap<IpAddr, Observed<Other>>,
 }
 
+#[derive(Clone)]
 struct Mine {
     version: Version,
+    /// Since when the claim has this version.
+    since: Instant,
     /// Since when the address is not reserved any more.
     idle: Option<Instant>,
 }
@@ -149,8 +157,14 @@ impl Claims {
 
     /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
     pub fn release(&self, addresses: &[IpAddr]) {
-        for address in addresses.iter().filter(|address| !self.0.ledger.is_reserved_here(**address)) {
-            let mine = self.0.known().mine.remove(address);
+        for address in addresses {
+            let mut known = self.0.known();
+            // Asked under the lock, so that no other request of this replica claims the address in between.
+            if self.0.ledger.is_reserved_here(*address) {
+                continue;
+            }
+            let mine = known.mine.remove(address);
+            drop(known);
             match mine {
                 Some(mine) => drop(self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true))),
                 None => self.reserve_again(*address),
@@ -196,22 +210,18 @@ impl Inner {
         let claim = ReplicaClaim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
-        let before = {
+        let (mine, left_behind) = {
             let mut known = self.known();
-            match (known.mine.remove(&address), known.others.get(&address)) {
-                (Some(mine), _) => Some((mine.version, ClaimResult::Claimed)),
+            let mine = known.mine.remove(&address);
+            let other = known.others.get(&address).filter(|_| mine.is_none());
+            if other.is_some_and(|other| !other.is_unchanged_for(other.value.duration, Instant::now())) {
                 // Another replica may still be about to use the address.
-                (None, Some(other)) if !other.is_unchanged_for(other.value.duration, Instant::now()) => {
-                    return Ok(None);
-                }
-                (None, Some(other)) => Some((other.value.version.clone(), ClaimResult::TakenOver)),
-                (None, None) => None,
+                return Ok(None);
             }
+            (mine, other.map(|other| other.value.version.clone()))
         };
-        let result = before.as_ref().map_or(ClaimResult::Claimed, |(_, result)| *result);
-        let was_mine = before.as_ref().filter(|(_, result)| *result == ClaimResult::Claimed);
-        let was_mine = was_mine.map(|(version, _)| version.clone());
-        if let Some((version, _)) = before {
+        let result = if left_behind.is_some() { ClaimResult::TakenOver } else { ClaimResult::Claimed };
+        if let Some(version) = left_behind.or_else(|| mine.as_ref().map(|mine| mine.version.clone())) {
             version.replace_with(&mut lease);
         }
         let (wanted, name) = (lease.spec.clone(), ReplicaClaim::lease_name(address));
@@ -224,9 +234,9 @@ impl Inner {
         };
         // The API server may have carried out the request all the same.
         let failed = |request, reason: String| {
-            if let Some(version) = was_mine {
+            if let Some(mine) = mine {
                 // The previous claim still belongs to this replica, which must remove it.
-                self.known().mine.entry(address).or_insert(Mine { version, idle: None });
+                self.known().mine.entry(address).or_insert(Mine { idle: None, ..mine });
             }
             format!("{address} can't be claimed: Lease {}/{name} can't be {request}: {reason}", self.namespace)
         };
@@ -245,7 +255,7 @@ impl Inner {
     fn claimed(&self, address: IpAddr, lease: &Lease, result: ClaimResult) -> ClaimResult {
         let mut known = self.known();
         known.others.remove(&address);
-        known.mine.insert(address, Mine { version: Version::of(lease), idle: None });
+        known.mine.insert(address, Mine { version: Version::of(lease), since: Instant::now(), idle: None });
         result
     }
 
@@ -258,7 +268,8 @@ impl Inner {
             Err(error) => {
                 tracing::debug!(%address, error = error_message(&error), "removing the claim failed, trying again");
                 if mine {
-                    self.known().mine.entry(address).or_insert(Mine { version, idle: Some(Instant::now()) });
+                    let since = Instant::now();
+                    self.known().mine.entry(address).or_insert(Mine { version, since, idle: Some(since) });
                 }
             }
         }
@@ -279,6 +290,7 @@ impl Inner {
         idle.retain(|(address, since)| *since >= GRACE || !is_used(*address));
         let ended: Vec<IpAddr> = idle.into_iter().map(|(address, _)| address).collect();
         Claims(Arc::clone(self)).release(&ended);
+        self.claim_again(now);
         if !leads {
             return;
         }
@@ -315,8 +327,11 @@ impl Inner {
         let mut known = self.known();
         if claim.holder == self.me {
             // The claim may come from a request that timed out here but was carried out all the same.
-            let idle = known.mine.get(&address).and_then(|mine| mine.idle);
-            known.mine.insert(address, Mine { version, idle });
+            let new = Mine { version, since: Instant::now(), idle: None };
+            let mine = known.mine.entry(address).or_insert_with(|| new.clone());
+            if mine.version != new.version {
+                *mine = Mine { idle: mine.idle, ..new };
+            }
             known.others.remove(&address);
             return;
         }
@@ -347,9 +362,26 @@ impl Inner {
     fn given_up(self: &Arc<Self>, address: IpAddr) {
         self.ledger.release_claimed(address);
         if let Some(owner) = self.ledger.owner(address) {
-            let this = Arc::clone(self);
-            self.runtime.spawn(async move { this.attempt(address, &owner).await });
+            self.spawn_attempt(address, owner);
         }
+    }
+
+    /// Claims the external addresses that this replica has given and that no valid claim protects, because an attempt
+    /// failed, and those whose reservation was renewed after the claim.
+    fn claim_again(self: &Arc<Self>, now: Instant) {
+        let mut given = self.ledger.given_external();
+        let Known { mine, others } = &*self.known();
+        given.retain(|(address, _, since)| match (mine.get(address), others.get(address)) {
+            (Some(mine), _) => mine.since + MARGIN < Instant::from_std(*since),
+            (None, Some(other)) => other.is_unchanged_for(other.value.duration, now),
+            (None, None) => true,
+        });
+        given.into_iter().take(MAX_RETRIES).for_each(|(address, owner, _)| self.spawn_attempt(address, owner));
+    }
+
+    fn spawn_attempt(self: &Arc<Self>, address: IpAddr, owner: Owner) {
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move { this.attempt(address, &owner).await });
     }
 }
 
@@ -367,6 +399,7 @@ mod tests {
 
     use super::*;
     use crate::lookups::stored_cluster::{StoredCluster, Subject};
+    use crate::reservations::ledger::NamespaceShare;
 
     /// The Lease that the API server has, if any.
     type Stored = Arc<Mutex<Option<Value>>>;
@@ -495,6 +528,56 @@ mod tests {
             claims.0.known().mine.get_mut(&external()).unwrap().idle = Instant::now().checked_sub(idle);
             claims.0.sweep(false, &|_| used);
             assert_eq!(claims.0.known().mine.contains_key(&external()), stays, "{name}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn claim_of_a_given_external_address_is_made_again_until_it_lasts_longer_than_the_reservation() {
+        #[derive(PartialEq)]
+        enum Claim {
+            Missing,
+            Old,
+            New,
+            OfAnother,
+        }
+        let share = |_| NamespaceShare { max: 9, burst: 9, counts: Box::new(|_| true) };
+        for (name, claim, is_given, expected) in [
+            ("an attempt failed", Claim::Missing, true, Some("1")),
+            ("not given yet", Claim::Missing, false, None),
+            ("renewed long after its claim", Claim::Old, true, Some("2")),
+            ("given just after its claim", Claim::New, true, Some("1")),
+            ("another replica still has a claim for the Service", Claim::OfAnother, true, None),
+        ] {
+            let stored = Stored::default();
+            let (claims, ledger) = replica(&stored);
+            let web = Owner::new("shop", "web", "");
+            match claim {
+                Claim::Missing => {}
+                Claim::Old | Claim::New => assert_eq!(claims.claim(external(), &web), Ok(true)),
+                Claim::OfAnother => {
+                    let (holder, duration) = ("other".to_owned(), CLAIM_DURATION);
+                    let other = ReplicaClaim { address: external(), owner: web.clone(), holder, duration };
+                    claims.0.note_claim(&other.lease("server", Timestamp::UNIX_EPOCH));
+                    ledger.release_claimed(external());
+                }
+            }
+            if claim == Claim::Old {
+                let before = Instant::now().checked_sub(MARGIN + Duration::from_secs(1)).unwrap();
+                claims.0.known().mine.get_mut(&external()).unwrap().since = before;
+            }
+            assert_eq!(ledger.reserve_external(external(), &web, &share(external()), |_| false), Ok(true), "{name}");
+            if is_given {
+                ledger.commit(&web, &[external()], &[external()], &share);
+            }
+            claims.0.sweep(false, &|_| false);
+            let version = || stored.lock().unwrap().as_ref().map(|it| it["metadata"]["resourceVersion"].clone());
+            for _ in 0..1000 {
+                if version() != expected.map(Value::from) {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
+            sleep(Duration::from_millis(50)).await;
+            assert_eq!(version(), expected.map(Value::from), "{name}");
         }
     }
 }

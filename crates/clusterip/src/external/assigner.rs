@@ -114,7 +114,7 @@ impl Assigner {
         let body = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
         // Commit before the watch can deliver the Service with these addresses. Otherwise they stay reserved, and if
         // the Service is deleted soon, they do so for a long time without an owner.
-        evaluation.commit(&[]);
+        evaluation.commit_written(self.evaluator.ledger());
         match patch(&self.client, &path, &body).await {
             Ok(()) => {}
             Err(kube::Error::Api(status)) if status.code == 409 => {

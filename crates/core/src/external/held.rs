@@ -10,8 +10,9 @@ use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::services::{Service, first_mismatch};
 use crate::settings::{ExternalPool, ExternalSettings};
 
-/// The answer of a host that assigns external addresses: the holder of an address of a pool, as `namespace/name`; `None`
-/// if the address is free. If an address has several holders, the first one counts.
+/// The answer of a host that assigns external addresses: the holder of an address of a pool, as `namespace/name`, which a
+/// blank and a remark for messages may follow; `None` if the address is free. If an address has several holders, the
+/// first one counts.
 ///
 /// The host must know each address of the external pools that a Service has or claims, see [`super::stored::in_use`],
 /// and each address in flight. It remembers the addresses that it gets back.
@@ -77,7 +78,10 @@ impl<'a> Claimant<'a> {
     /// The other Service that has `address`; `None` if there is none.
     pub(super) fn other_holder(&self, address: IpAddr) -> Result<Option<String>, LookupError> {
         let (namespace, name) = self.subject;
-        let is_other = |by: &String| by.split_once('/') != Some((namespace, name)) || name.is_empty();
+        let is_other = |by: &String| {
+            let service = by.split(' ').next().and_then(|service| service.split_once('/'));
+            service != Some((namespace, name)) || name.is_empty()
+        };
         let holder = match (self.host, self.listed.get()) {
             (Some(holder_of), _) => holder_of(address),
             (None, Some(listed)) => listed.get(&address.to_string()).cloned(),

@@ -89,6 +89,12 @@ fn new_service_gets_one_address_of_each_family() {
             held: Some(&[("10.0.9.14", "shop/web")]),
             expected: given(&plain, "edge", "10.0.9.14").with(&[]),
         },
+        Case {
+            name: "the first address is held by the Service itself, with a remark",
+            request: created(plain.clone()),
+            held: Some(&[("10.0.9.14", "shop/web (in progress)")]),
+            expected: given(&plain, "edge", "10.0.9.14").with(&[]),
+        },
         Case { name: "without a class", request: created(classless), held: NONE_HELD, expected: nothing() },
         Case { name: "class of another controller", request: created(foreign), held: NONE_HELD, expected: nothing() },
     ]);

@@ -33,6 +33,11 @@ fn four(address: IpAddr) -> NamespaceShare<'static> {
     share_of(4, move |other| is_even(other) == is_even(address))
 }
 
+/// Reserves an external address for an evaluation, while no Service shows any.
+fn reserve_external(ledger: &Ledger, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, String> {
+    ledger.reserve_external(address, owner, &shares(address), |_| false)
+}
+
 /// Reserves an address for an evaluation, and commits it.
 fn reserve_and_commit(ledger: &Ledger, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
     assert!(ledger.reserve(address, owner, || false));
@@ -114,7 +119,7 @@ fn reservation_ends_when_address_is_seen_or_after_timeout() {
 }
 
 #[test]
-fn only_the_service_of_a_reservation_ends_it_and_only_with_an_address_of_its_kind() {
+fn only_the_service_of_a_reservation_ends_it_and_only_that_of_a_cluster_ip() {
     struct Case {
         name: &'static str,
         /// The namespace and the name; the name is empty if it is not generated yet.
@@ -148,8 +153,9 @@ fn only_the_service_of_a_reservation_ends_it_and_only_with_an_address_of_its_kin
         case("another namespace names it in externalIPs", web, false, other, names(), none(), false),
         case("another namespace names it in an annotation", web, false, other, none(), asks(), false),
         case("its Service names it as an external address", web, false, web, names(), asks(), false),
-        case("its Service shows the external address", web, true, web, names(), none(), true),
-        case("its Service asks for the external address", web, true, web, none(), asks(), true),
+        case("its Service shows the external address", web, true, web, names(), none(), false),
+        case("its Service asks for the external address", web, true, web, none(), asks(), false),
+        case("a Service with a generated name shows it", ("shop", ""), true, web, names(), none(), false),
         case("another Service asks for the external address", web, true, other, names(), asks(), false),
         case("its Service has the external address as ClusterIP", web, true, web, has(), none(), false),
     ];
@@ -157,7 +163,7 @@ fn only_the_service_of_a_reservation_ends_it_and_only_with_an_address_of_its_kin
         let (ledger, _) = ledger();
         let owner = Owner::new(owner.0, owner.1, "uid-1");
         match external {
-            true => assert_eq!(ledger.reserve_external(ip(1), &owner, &any), Ok(true)),
+            true => assert_eq!(reserve_external(&ledger, ip(1), &owner, &any), Ok(true)),
             false => assert!(ledger.reserve(ip(1), &owner, || false)),
         }
         ledger.commit(&owner, &[ip(1)], &[ip(1)], &any);
@@ -196,7 +202,7 @@ fn ip_address_ends_the_reservation_of_its_cluster_ip_for_the_service_that_it_nam
         let (ledger, _) = ledger();
         let owner = Owner::new("shop", owner, "uid-1");
         assert!(ledger.reserve(ip(1), &owner, || false));
-        assert_eq!(ledger.reserve_external(ip(2), &owner, &any), Ok(true));
+        assert_eq!(reserve_external(&ledger, ip(2), &owner, &any), Ok(true));
         ledger.commit(&owner, &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
         for last in [1, 2] {
             let kind = ("networking.k8s.io/v1".to_owned(), "IPAddress".to_owned());
@@ -218,7 +224,7 @@ fn each_new_reservation_removes_those_that_have_ended() {
     let add: [fn(&Ledger, IpAddr); 4] = [
         |ledger, address| drop(reserve_and_commit(ledger, address, &web(), &any)),
         |ledger, address| {
-            assert_eq!(ledger.reserve_external(address, &web(), &any), Ok(true));
+            assert_eq!(reserve_external(ledger, address, &web(), &any), Ok(true));
             ledger.commit(&web(), &[address], &[address], &any);
         },
         |ledger, address| ledger.reserve_claimed(address, &web(), RESERVATION_TIME),
@@ -232,12 +238,69 @@ fn each_new_reservation_removes_those_that_have_ended() {
 }
 
 #[test]
-fn one_service_reserves_two_addresses_per_family_and_two_external() {
-    struct Case {
-        last: u8,
-        seconds_later: u64,
-        expected: usize,
+fn external_address_stays_reserved_for_a_create_in_progress_after_another_create_of_the_service() {
+    let (ledger, seconds) = ledger();
+    let (web, db) = (Owner::new("shop", "web", ""), Owner::new("bank", "db", ""));
+    assert_eq!(reserve_external(&ledger, ip(1), &web, &any), Ok(true));
+    ledger.commit(&web, &[ip(1)], &[ip(1)], &any);
+    seconds.store(10, Ordering::Relaxed);
+    assert!(ledger.renew_external(ip(1), &web), "a second create");
+    let metadata = json!({"namespace": "shop", "name": "web"});
+    ledger.mark_seen(&json!({"metadata": metadata, "spec": {"externalIPs": [ip(1)]}}));
+    // The Service is deleted. The second create is still in progress.
+    seconds.store(74, Ordering::Relaxed);
+    assert!(!ledger.renew_external(ip(1), &db));
+    assert_eq!(reserve_external(&ledger, ip(1), &db, &any), Ok(false));
+    assert_eq!(ledger.given_external().len(), 1);
+    seconds.store(75, Ordering::Relaxed);
+    assert!(!ledger.renew_external(ip(1), &web), "ended");
+    assert_eq!(reserve_external(&ledger, ip(1), &db, &any), Ok(true));
+}
+
+#[test]
+fn reservation_of_the_controller_ends_when_its_service_is_seen_unless_an_answer_renewed_it() {
+    for (name, renewed) in [("only the controller", false), ("also an answer", true)] {
+        let (ledger, _) = ledger();
+        assert_eq!(reserve_external(&ledger, ip(1), &web(), &any), Ok(true));
+        ledger.written_by_controller(&[ip(1)]);
+        ledger.commit(&web(), &[ip(1)], &[ip(1)], &any);
+        assert_eq!(reserve_external(&ledger, ip(1), &Owner::new("bank", "db", ""), &any), Ok(false), "{name}");
+        assert!(!renewed || ledger.renew_external(ip(1), &web()), "{name}");
+        ledger.written_by_controller(&[ip(1)]);
+        let metadata = json!({"namespace": "shop", "name": "web"});
+        ledger.mark_seen(&json!({"metadata": metadata, "spec": {"externalIPs": [ip(1)]}}));
+        assert_eq!(ledger.reservations().is_empty(), !renewed, "{name}");
     }
+}
+
+#[test]
+fn external_address_that_a_running_evaluation_reserves_serves_no_other() {
+    let (ledger, _) = ledger();
+    assert_eq!(reserve_external(&ledger, ip(1), &web(), &any), Ok(true));
+    assert!(!ledger.renew_external(ip(1), &web()), "the evaluation may release it");
+    assert!(ledger.given_external().is_empty());
+    ledger.commit(&web(), &[ip(1)], &[ip(1)], &any);
+    assert!(ledger.renew_external(ip(1), &web()));
+    ledger.reserve_claimed(ip(2), &web(), RESERVATION_TIME);
+    assert!(!ledger.renew_external(ip(2), &web()), "of another replica");
+}
+
+#[test]
+fn external_address_stays_reserved_for_a_service_whose_name_was_generated() {
+    let (ledger, _) = ledger();
+    let unnamed = Owner::new("shop", "", "uid-7");
+    assert_eq!(reserve_external(&ledger, ip(1), &unnamed, &any), Ok(true));
+    let seen = json!({"metadata": {"namespace": "shop", "name": "web-x7k2p"}, "spec": {"externalIPs": [ip(1)]}});
+    ledger.mark_seen(&seen);
+    assert_eq!(shown(&ledger), ["10.0.0.1 shop/"], "while an evaluation runs, the seen object is not its Service");
+    ledger.commit(&unnamed, &[ip(1)], &[ip(1)], &any);
+    ledger.mark_seen(&seen);
+    assert_eq!(shown(&ledger), ["10.0.0.1 shop/web-x7k2p"]);
+    assert!(ledger.renew_external(ip(1), &Owner::new("shop", "web-x7k2p", "")), "an update may give it back");
+}
+
+#[test]
+fn one_service_reserves_two_cluster_ips_per_family() {
     let (ledger, seconds) = ledger();
     let second_family: IpAddr = "fd00::1".parse().unwrap();
     for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
@@ -245,22 +308,14 @@ fn one_service_reserves_two_addresses_per_family_and_two_external() {
         assert!(ledger.reserve(address, &web(), || false));
         ledger.commit(&web(), &[address], &[address], &any);
     }
-    // A young reservation of an external address stays, as a third one.
-    let cases = [
-        Case { last: 12, seconds_later: 1, expected: 1 },
-        Case { last: 11, seconds_later: 1, expected: 2 },
-        Case { last: 10, seconds_later: 1, expected: 3 },
-        Case { last: 13, seconds_later: 5, expected: 2 },
-    ];
-    for Case { last, seconds_later, expected } in cases {
-        seconds.fetch_add(seconds_later, Ordering::Relaxed);
-        assert_eq!(ledger.reserve_external(ip(last), &web(), &any), Ok(true));
-        assert_eq!(ledger.reserve_external(ip(last), &web(), &any), Ok(false), "reserved");
-        ledger.commit(&web(), &[ip(last)], &[ip(last)], &any);
-        let external = shown(&ledger).iter().filter(|reservation| reservation.starts_with("10.0.0.1")).count();
-        assert_eq!(external, expected, "{last}");
+    // No reservation of an external address is released for another one.
+    for last in [12, 11, 10, 13] {
+        seconds.fetch_add(5, Ordering::Relaxed);
+        assert_eq!(reserve_external(&ledger, ip(last), &web(), &any), Ok(true));
+        assert_eq!(reserve_external(&ledger, ip(last), &web(), &any), Ok(false), "reserved");
+        assert_eq!(ledger.commit(&web(), &[ip(last)], &[ip(last)], &any), Vec::<IpAddr>::new());
     }
-    let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.13", "fd00::1"];
+    let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "fd00::1"];
     let latest = latest.map(|address| format!("{address} shop/web"));
     assert_eq!(shown(&ledger), latest);
     // Requests without a name are for as many Services as there are requests.
@@ -351,26 +406,29 @@ fn young_reservations_are_released_only_beyond_the_burst() {
 }
 
 #[test]
-fn young_external_reservations_are_never_released() {
+fn external_reservations_are_never_released_and_those_without_a_service_are_limited() {
     let (ledger, seconds) = ledger();
     let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
-    let reserve = |last: u8| {
-        let reserved = ledger.reserve_external(ip(last), &owner(last), &four)?;
+    let reserve = |last: u8, shown: &[u8]| {
+        let is_shown = |address| shown.iter().any(|last| ip(*last) == address);
+        let reserved = ledger.reserve_external(ip(last), &owner(last), &four(ip(last)), is_shown)?;
         let released = ledger.commit(&owner(last), &[ip(last)], &[ip(last)], &four);
         Ok::<_, String>((reserved, released.len()))
     };
     for last in [2, 4, 6, 8, 10, 12, 14, 16] {
-        assert_eq!(reserve(last), Ok((true, 0)), "{last}");
+        assert_eq!(reserve(last, &[]), Ok((true, 0)), "{last}");
     }
-    let exceeded = Err("namespace shop has 8 external addresses of this pool in flight, of at most 8; wait until its \
-                        Services are created"
+    let exceeded = Err("namespace shop has 8 external addresses of this pool in flight, of at most 8; an address \
+                        without a Service is in flight for 65 s after its last request: try again then"
         .to_owned());
-    assert_eq!(reserve(18), exceeded);
-    assert_eq!(ledger.reserve_external(ip(18), &Owner::new("bank", "web", ""), &four), Ok(true));
-    seconds.store(4, Ordering::Relaxed);
-    assert_eq!(reserve(20), exceeded);
-    seconds.store(5, Ordering::Relaxed);
-    assert_eq!(reserve(20), Ok((true, 5)));
+    assert_eq!(reserve(18, &[]), exceeded);
+    assert_eq!(reserve_external(&ledger, ip(18), &Owner::new("bank", "web", ""), &four), Ok(true));
+    seconds.store(64, Ordering::Relaxed);
+    assert_eq!(reserve(20, &[]), exceeded);
+    assert_eq!(reserve(20, &[2, 4]), Ok((true, 0)), "its Services show two of the addresses");
+    assert_eq!(reserve(22, &[2]), exceeded, "one of these Services is deleted");
+    seconds.store(65, Ordering::Relaxed);
+    assert_eq!(reserve(22, &[]), Ok((true, 0)));
 }
 
 #[test]
