@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clusterip_core::address::Family;
+use clusterip_core::json::TypeMismatch;
 use clusterip_core::request::Request;
 use clusterip_core::services::Picker;
 use clusterip_core::{Decision, InUse};
@@ -17,6 +18,7 @@ use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::{StoredCluster, Subject};
+use crate::object::text;
 use crate::panics;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
 use crate::reservations::replica_claims::Claims;
@@ -104,7 +106,22 @@ impl Evaluator {
     /// annotations of a Namespace are needed that the watch has not shown yet. A panic of the core is
     /// counted and logged. After an error, nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
-        guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject))
+        // A subject that must not reserve a ClusterIP may still get external addresses.
+        let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
+        let evaluate = || self.evaluate_unguarded(Request::read(request), dry_run, subject);
+        guarded(&self.metrics, &subject.owner, evaluate)
+    }
+
+    /// As [`Self::evaluate`], for a request to create a Service, or to update the `old` one.
+    pub fn evaluate_service(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        subject: &Subject,
+    ) -> Result<Evaluation, EvaluationError> {
+        let uid = text(object, &["metadata", "uid"]);
+        let evaluate = || self.evaluate_unguarded(Request::of_service(uid, object, old), subject.dry_run, subject);
+        guarded(&self.metrics, &subject.owner, evaluate)
     }
 
     /// Reserves a free address of each of these families that no pool contains, as the policy gives them to a Service that
@@ -122,15 +139,18 @@ impl Evaluator {
         Some(picked)
     }
 
-    fn evaluate_unguarded(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
+    fn evaluate_unguarded(
+        &self,
+        request: Result<Request, TypeMismatch>,
+        dry_run: bool,
+        subject: &Subject,
+    ) -> Result<Evaluation, EvaluationError> {
         let live = self.settings();
         let settings = &live.settings;
-        // A subject that must not reserve a ClusterIP may still get external addresses.
-        let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let (snapshot, claims) = (self.stores.snapshot(), self.claims.as_ref());
         let cluster = StoredCluster::reserving(snapshot, subject.clone(), settings, &self.ledger, claims);
         let cluster = cluster.asking(self.stores.client());
-        let (decision, external) = match Request::read(request) {
+        let (decision, external) = match request {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
             Ok(request) if admission_state::concerns(&settings.external, &request) => {
                 admission_state::decide(&request, settings, &cluster, dry_run).map_err(EvaluationError::NotReserved)?

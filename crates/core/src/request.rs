@@ -111,9 +111,10 @@ impl Request {
         })
     }
 
-    pub fn of_new_node(node: Node) -> Self {
-        let (name, about) = (node.name.clone(), About::Node(Change { object: node, old: None }));
-        Self { uid: String::new(), operation: Operation::Create, namespace: String::new(), name, about }
+    pub fn of_node(change: Change<Node>) -> Self {
+        let operation = if change.old.is_some() { Operation::Update } else { Operation::Create };
+        let (name, about) = (change.object.name.clone(), About::Node(change));
+        Self { uid: String::new(), operation, namespace: String::new(), name, about }
     }
 
     /// The key that an address is hashed from: namespace and name, or namespace and UID if the name has yet to be

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 use clusterip_cluster::yaml;
 use serde_json::{Value, json};
@@ -211,8 +210,10 @@ fn looked_up() -> BTreeSet<(String, Resource)> {
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
     });
-    let uid = "00000000-0000-4000-8000-000000000001";
-    let request = ServiceRequest { uid, username: "alice", object: &service, old: None, dry_run: false }.to_value();
+    let request = json!({
+        "uid": "00000000-0000-4000-8000-000000000001", "operation": "CREATE", "namespace": "shop", "name": "web",
+        "kind": {"group": "", "version": "v1", "kind": "Service"}, "userInfo": {"username": "alice"}, "object": service,
+    });
     for lookups in ["cluster", "namespace"] {
         let settings = json!({"services": {"evidence": {"lookups": lookups}}});
         module.validate(&request, &settings, cluster.clone()).unwrap();

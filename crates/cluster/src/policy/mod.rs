@@ -1,7 +1,6 @@
 //! Admission requests and responses, and the look-ups of Kubewarden.
 
 pub mod host_calls;
-pub mod own_requests;
 pub mod recorded_session;
 pub mod request_file;
 pub mod response;

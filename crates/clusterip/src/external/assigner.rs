@@ -6,7 +6,6 @@ use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::service_path;
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::service_key::ServiceKey;
@@ -77,14 +76,8 @@ impl Assigner {
         let families = object.pointer("/spec/ipFamilies").map(Value::to_string).unwrap_or_default();
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
         let evaluated = background::run(&id.namespace, move || {
-            let request = ServiceRequest {
-                uid: "external",
-                username: CONTROLLER,
-                object: &object,
-                old: Some(&object),
-                dry_run: false,
-            };
-            evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
+            let subject = Subject { owner, own: Vec::new(), dry_run: false };
+            evaluator.evaluate_service(&object, Some(&object), &subject)
         });
         let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let (uid, record) = (service.uid().to_owned(), service.record());

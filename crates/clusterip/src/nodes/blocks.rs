@@ -8,7 +8,7 @@ use clusterip_core::address::{Family, Occupancy, Span, overlap};
 use clusterip_core::decision::Report;
 use clusterip_core::lookups::EmptyCluster;
 use clusterip_core::nodes::{Allocation, BlockPlace, Node, place_of};
-use clusterip_core::request::Request;
+use clusterip_core::request::{Change, Request};
 use clusterip_core::settings::{NodePool, NodeSettings, Settings};
 use clusterip_core::{Decision, InUse, decide};
 use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
@@ -167,7 +167,9 @@ impl<'s> NodePlacement<'s> {
 /// The decision about a Node without blocks. If the core panics, the Node gets no blocks.
 pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) -> Decision {
     let in_use = InUse { blocks: Some(allocation), external: None };
-    let decision = panics::catch(|| decide(&Request::of_new_node(node.clone()), settings, in_use, &EmptyCluster));
+    let decision = panics::catch(|| {
+        decide(&Request::of_node(Change { object: node.clone(), old: None }), settings, in_use, &EmptyCluster)
+    });
     decision.unwrap_or_else(|cause| Decision::denied(500, format!("the decision failed: {cause}")))
 }
 

@@ -4,9 +4,10 @@ use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object::blocks_of;
-use clusterip_cluster::policy::own_requests::node_request;
+use clusterip_core::nodes::Node;
+use clusterip_core::request::{Change, Request};
 use clusterip_core::settings::{NodePool, Settings};
-use clusterip_core::{InUse, decide_value};
+use clusterip_core::{Decision, InUse, decide};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -74,7 +75,13 @@ impl Planner {
         let allocation = blocks_of(&node).is_empty().then(|| held.allocation());
         let in_use = InUse { blocks: allocation.as_ref(), external: None };
         let cluster = StoredCluster::new(&self.snapshot, &node);
-        let decision = decide_value(&node_request(&node, old.as_ref()), &self.settings, in_use, &cluster);
+        let read = |node: Option<&Value>| node.map(|node| Node::read(node, "request.object")).transpose();
+        let request =
+            Node::read(&node, "request.object").and_then(|object| Ok(Change { object, old: read(old.as_ref())? }));
+        let decision = match request {
+            Ok(change) => decide(&Request::of_node(change), &self.settings, in_use, &cluster),
+            Err(mismatch) => Decision::unreadable(&mismatch),
+        };
         if decision.denial().is_some() {
             return Row::new(index, &object, &decision, Given::PodCidrs(Vec::new()), warnings);
         }

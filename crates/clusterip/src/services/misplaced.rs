@@ -6,7 +6,6 @@ use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
@@ -239,11 +238,10 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 }
 
 pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Result<(), String> {
-    let uid = text(after, &["metadata", "uid"]);
-    let request = ServiceRequest { uid, username: "clusterip", object: after, old: Some(before), dry_run: true };
     let owner = Owner::new(namespace(after), name(after), "");
     let subject = Subject { owner, own: addresses(after), dry_run: true };
-    let decision = evaluator.evaluate(&request.to_value(), &subject).map_err(|error| error.to_string())?.decision;
+    let decision =
+        evaluator.evaluate_service(after, Some(before), &subject).map_err(|error| error.to_string())?.decision;
     decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
 }
 
@@ -267,9 +265,7 @@ pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) 
 fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, EvaluationError> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run };
-    let (uid, object) = (text(service, &["metadata", "uid"]), &as_if_created(service));
-    let request = ServiceRequest { uid, username: "clusterip", object, old: None, dry_run: false };
-    evaluator.evaluate(&request.to_value(), &subject)
+    evaluator.evaluate_service(&as_if_created(service), None, &subject)
 }
 
 /// The settings of an evaluation, and the pool that the Service belongs to, without a pool if it belongs outside of all

@@ -1,6 +1,5 @@
 //! `clusterip settings`, and pool objects as the settings of other commands.
 
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use clusterip_cluster::yaml;
 use serde_json::{Value, json};
 
@@ -293,7 +292,8 @@ fn pools_of_a_file_select_service_cidrs_of_a_snapshot() {
     folder.write("web.yaml", service_manifest("web", "{}")).write("far.json", far.to_string());
     let web = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
                      "spec": {"ports": [{"port": 80}]}});
-    let request = ServiceRequest { uid: "1", username: "alice", object: &web, old: None, dry_run: false }.to_value();
+    let request = json!({"uid": "1", "operation": "CREATE", "namespace": "default", "name": "web", "object": web,
+                         "kind": {"group": "", "version": "v1", "kind": "Service"}, "userInfo": {"username": "alice"}});
     folder.write("request.json", request.to_string());
     struct Case {
         args: &'static [&'static str],
