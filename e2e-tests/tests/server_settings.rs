@@ -265,7 +265,9 @@ async fn user_of_one_namespace_is_told_what_is_missing() {
             arguments: &["move", "--dry-run"],
             more: &settings,
             stderr: format!(
-                "error: {user} lacks permissions; these rules grant what is missing:\nin a ClusterRole:\n\
+                "error: listing networking.k8s.io/v1/ServiceCIDR failed: servicecidrs.networking.k8s.io is forbidden: \
+                 User {user:?} cannot list resource \"servicecidrs\" in API group \"networking.k8s.io\" at the cluster \
+                 scope\n{user} lacks permissions; these rules grant what is missing:\nin a ClusterRole:\n\
                  - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\""
             ),
         },

@@ -13,7 +13,6 @@ pub mod manifest_edit;
 pub mod manifest_files;
 mod parallel_parser;
 
-use self::manifest_edit::{Fields, InsertionPoint};
 pub use self::manifest_files::{MAX_FILE, is_standard_input, read_file, read_large_file};
 use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
@@ -31,21 +30,15 @@ pub struct Manifest {
     pub api_version: String,
     pub kind: String,
     pub origin: Origin,
-    /// The place for the addresses of a Service or the blocks of a Node; `None` for other kinds.
-    pub slot: Option<InsertionPoint>,
 }
 
 impl Manifest {
     pub fn is_service(&self) -> bool {
-        self.fills(Fields::ClusterIps)
+        (self.api_version.as_str(), self.kind.as_str()) == ("v1", "Service")
     }
 
     pub fn is_node(&self) -> bool {
-        self.fills(Fields::PodCidrs)
-    }
-
-    fn fills(&self, fields: Fields) -> bool {
-        self.slot.as_ref().is_some_and(|slot| slot.fields == fields)
+        (self.api_version.as_str(), self.kind.as_str()) == ("v1", "Node")
     }
 }
 
@@ -81,12 +74,15 @@ const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kube
 /// one, gets `namespace`. The error has all mistakes. Behind text that is not YAML, no document is read.
 pub fn parse(sources: &[ManifestText], namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
-    each(sources, namespace, &mut |manifest| manifests.push(manifest))?;
+    each(sources, namespace, &mut |manifest, _| manifests.push(manifest))?;
     Ok(manifests)
 }
 
+/// Is called with each manifest, and with its place in the text.
+type Visit<'v> = dyn FnMut(Manifest, &Node) + 'v;
+
 /// As [`parse`], but calls `visit` with each manifest in turn.
-pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> anyhow::Result<()> {
+pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut Visit<'_>) -> anyhow::Result<()> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
         visit_documents(yaml::documents(&source.text), source, index, namespace, visit, &mut errors);
@@ -112,7 +108,7 @@ fn visit_documents(
     source: &ManifestText,
     index: usize,
     namespace: &str,
-    visit: &mut dyn FnMut(Manifest),
+    visit: &mut Visit<'_>,
     errors: &mut Vec<String>,
 ) -> Content {
     let mut content = Content::Nothing;
@@ -153,7 +149,7 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
     let mut wrong = None;
     let take = RefCell::new(|node: &Node, document: usize| {
         let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.at.line };
-        if let Err(error) = add(node, origin, None, namespace, visit) {
+        if let Err(error) = add(node, origin, None, namespace, &mut |manifest, _| visit(manifest)) {
             wrong.get_or_insert(error);
         }
     });
@@ -180,7 +176,7 @@ fn add(
     origin: Origin,
     type_of_list: Option<(&str, &str)>,
     namespace: &str,
-    visit: &mut dyn FnMut(Manifest),
+    visit: &mut Visit<'_>,
 ) -> Result<(), String> {
     let mut object = node.to_value();
     let wrong = |reason: String| Err(format!("{origin}: {reason}"));
@@ -197,18 +193,8 @@ fn add(
     if is_kustomization(&object, &origin.file) {
         return wrong(KUSTOMIZATION.to_owned());
     }
-    for key in ["kind", "apiVersion"] {
-        match object.get(key) {
-            Some(Value::String(text)) if !text.is_empty() => {}
-            None | Some(Value::Null) => return wrong(format!("no `{key}`: not a Kubernetes object")),
-            Some(other) => return wrong(format!("`{key}`: expected a string, found {}", a_kind_of(other))),
-        }
-    }
-    let kind = object::kind(&object).to_owned();
-    if !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        return wrong(format!("`kind`: {kind:?} is not a kind: only letters, digits and - are allowed"));
-    }
-    if let Some(item_kind) = kind.strip_suffix("List")
+    check_type(&object).or_else(wrong)?;
+    if let Some(item_kind) = object::kind(&object).strip_suffix("List")
         && (object.get("items").is_some() || item_kind.is_empty())
     {
         let items = match node.field("items").map(|(_, items)| items) {
@@ -224,6 +210,29 @@ fn add(
         }
         return Ok(());
     }
+    visit(manifest(object, origin, namespace)?, node);
+    Ok(())
+}
+
+fn check_type(object: &Value) -> Result<(), String> {
+    for key in ["kind", "apiVersion"] {
+        match object.get(key) {
+            Some(Value::String(text)) if !text.is_empty() => {}
+            None | Some(Value::Null) => return Err(format!("no `{key}`: not a Kubernetes object")),
+            Some(other) => return Err(format!("`{key}`: expected a string, found {}", a_kind_of(other))),
+        }
+    }
+    let kind = object::kind(object);
+    if !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return Err(format!("`kind`: {kind:?} is not a kind: only letters, digits and - are allowed"));
+    }
+    Ok(())
+}
+
+/// The manifest of an object with a type. An object without a namespace, of a kind that has one, gets `namespace`.
+fn manifest(mut object: Value, origin: Origin, namespace: &str) -> Result<Manifest, String> {
+    let wrong = |reason: String| Err(format!("{origin}: {reason}"));
+    let (api_version, kind) = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
     let metadata = match object.get("metadata") {
         Some(Value::Object(metadata)) => metadata,
         None | Some(Value::Null) => return wrong(format!("{kind} without `metadata`")),
@@ -240,15 +249,7 @@ fn add(
     if object::is_namespaced(&kind) && object::namespace(&object).is_empty() {
         object["metadata"]["namespace"] = json!(namespace);
     }
-    let fields = match object::api_version(&object) {
-        "v1" if kind == "Service" => Some(Fields::ClusterIps),
-        "v1" if kind == "Node" => Some(Fields::PodCidrs),
-        _ => None,
-    };
-    let slot = fields.map(|fields| InsertionPoint::of(node, fields));
-    let api_version = object::api_version(&object).to_owned();
-    visit(Manifest { object: Packed::new(&object), api_version, kind, origin, slot });
-    Ok(())
+    Ok(Manifest { object: Packed::new(&object), api_version, kind, origin })
 }
 
 /// Whether a document claims to be a Kubernetes object. A file of a tool often has neither field. The configuration

@@ -1,15 +1,20 @@
 //! Large JSON lists, read item by item. The YAML parser would keep a text in braces completely until its end.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::{Manifest, ManifestText, Origin, check_type, is_kustomization, manifest};
 use crate::in_order::in_order;
 use crate::object;
 
 #[derive(Deserialize)]
 struct List<'t> {
     kind: String,
+    #[serde(rename = "apiVersion", default)]
+    api_version: String,
     #[serde(borrow)]
     items: Vec<&'t RawValue>,
 }
@@ -21,7 +26,7 @@ pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + S
     if !text.trim_start().starts_with('{') {
         return false;
     }
-    let Ok(List { kind, items }) = serde_json::from_str(text) else { return false };
+    let Ok(List { kind, items, .. }) = serde_json::from_str(text) else { return false };
     let mut is_list = kind == "List";
     in_order(
         &items,
@@ -32,6 +37,36 @@ pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + S
         },
     );
     is_list
+}
+
+/// The manifests of such a list, the source with this index; `None` if the source is none, or if the YAML parser has to
+/// say what is wrong with it.
+pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<Vec<Manifest>> {
+    let text = source.text.as_str();
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    let List { kind, api_version, items } = serde_json::from_str(text).ok()?;
+    let (file, mut line, mut before): (Arc<str>, _, _) = (source.name.as_str().into(), 1, 0);
+    let lines = items.into_iter().map(|item| {
+        let at = item.get().as_ptr().addr() - text.as_ptr().addr();
+        line += text[before..at].bytes().filter(|byte| *byte == b'\n').count();
+        before = at;
+        (item, line)
+    });
+    let items: Vec<(&RawValue, usize)> = lines.collect();
+    let read = |(item, line): &(&RawValue, usize)| {
+        let object = object(item, namespace)?;
+        let is_right = check_type(&object).is_ok() && !is_kustomization(&object, &file);
+        let origin = Origin { source: index, file: Arc::clone(&file), document: 1, line: *line };
+        is_right.then(|| manifest(object, origin, namespace).ok()).flatten()
+    };
+    let (mut manifests, mut is_list) = (Vec::with_capacity(items.len()), kind == "List" && !api_version.is_empty());
+    in_order(&items, read, |_, manifest| match manifest {
+        Some(manifest) => manifests.push(manifest),
+        None => is_list = false,
+    });
+    is_list.then_some(manifests)
 }
 
 /// An item of a list; `None` if it is no object with a type and a name.
@@ -49,7 +84,9 @@ fn object(item: &RawValue, namespace: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::visit_documents;
     use super::*;
+    use crate::yaml;
 
     #[test]
     fn only_a_complete_json_list_is_accepted() {
@@ -96,6 +133,66 @@ mod tests {
             let shown = |item| format!("{}/{}", object::namespace(&item), object::name(&item));
             let is_list = visit(&text, "default", shown, |item| seen.push(item));
             assert_eq!(is_list.then(|| seen.join(", ")).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn list_is_parsed_as_the_yaml_parser_parses_it() {
+        let web = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "uid": "ü"}}"#;
+        let node = "{\n\"apiVersion\": \"v1\",\n\"kind\": \"Node\",\n\"metadata\": {\"name\": \"a\"}}";
+        let list = |items: &[&str]| {
+            format!(r#"{{"apiVersion": "v1",{}"items": [{}], "kind": "List"}}"#, "\n", items.join(",\n"))
+        };
+        struct Case {
+            name: &'static str,
+            text: String,
+            is_parsed: bool,
+        }
+        let with = |item: &'static str| list(&[web, item, node]);
+        let cases = [
+            Case { name: "objects", text: list(&[web, node, node, web]), is_parsed: true },
+            Case { name: "no objects", text: list(&[]), is_parsed: true },
+            Case {
+                name: "an item without a name",
+                text: with(r#"{"apiVersion": "v1", "kind": "A", "metadata": {}}"#),
+                is_parsed: false,
+            },
+            Case {
+                name: "a name that is no text",
+                text: with(r#"{"apiVersion": "v1", "kind": "A", "metadata": {"name": 1}}"#),
+                is_parsed: false,
+            },
+            Case {
+                name: "a kind with a blank",
+                text: with(r#"{"apiVersion": "v1", "kind": "A B", "metadata": {"name": "a"}}"#),
+                is_parsed: false,
+            },
+            Case {
+                name: "a kustomization",
+                text: with(r#"{"apiVersion": "kustomize.config.k8s.io/v1", "kind": "A", "metadata": {"name": "a"}}"#),
+                is_parsed: false,
+            },
+            Case {
+                name: "a list in the list",
+                text: with(r#"{"apiVersion": "v1", "kind": "List", "items": []}"#),
+                is_parsed: false,
+            },
+            Case {
+                name: "a list without a version",
+                text: r#"{"kind": "List", "items": []}"#.to_owned(),
+                is_parsed: false,
+            },
+            Case { name: "several documents", text: format!("{}\n---\n{web}", list(&[web])), is_parsed: false },
+        ];
+        for Case { name, text, is_parsed } in cases {
+            let source = ManifestText { name: "list.json".to_owned(), text };
+            let (mut expected, mut errors) = (Vec::new(), Vec::new());
+            let documents = yaml::documents(&source.text);
+            visit_documents(documents, &source, 7, "shop", &mut |manifest, _| expected.push(manifest), &mut errors);
+            let shown = |manifest: Manifest| (manifest.object, manifest.origin, manifest.api_version, manifest.kind);
+            let found = parse(&source, 7, "shop").map(|found| found.into_iter().map(shown).collect::<Vec<_>>());
+            let expected: Vec<_> = expected.into_iter().map(shown).collect();
+            assert_eq!(found, is_parsed.then_some(expected), "{name}: {errors:?}");
         }
     }
 }

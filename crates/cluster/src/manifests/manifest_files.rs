@@ -94,7 +94,7 @@ impl<'n> Files<'n> {
             return (content, manifests, Vec::new());
         }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
-        let mut visit = |manifest| manifests.push(manifest);
+        let mut visit = |manifest, _: &_| manifests.push(manifest);
         let documents = yaml::documents(&source.text);
         let content = manifests::visit_documents(documents, source, index, namespace, &mut visit, &mut mistakes);
         (content, manifests, mistakes)

@@ -3,20 +3,22 @@
 use std::num::NonZero;
 use std::thread::{self, available_parallelism};
 
-use super::{Content, Manifest, ManifestText, visit_documents};
-use crate::yaml::{self, DocumentGroup};
+use super::{Content, Manifest, ManifestText, json_list, visit_documents};
+use crate::yaml::{self, DocumentGroup, Node};
 
 const MIN_SIZE: usize = 1 << 20;
 
-/// Parses the large source with this index. Returns the manifests in their order, or `None` if the text is small or has
-/// a mistake. Then the caller parses it with [`visit_documents`], which reports the mistakes.
+/// Parses the large source with this index: a list in JSON, or documents. Returns the manifests in their order, or `None`
+/// if the text is small or has a mistake. Then the caller parses it with [`visit_documents`], which reports the mistakes.
 pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
     let threads = available_parallelism().map_or(1, NonZero::get);
-    if source.text.len() < MIN_SIZE || threads == 1 {
-        None
-    } else {
-        parse_on_threads(source, index, namespace, threads)
+    if source.text.len() < MIN_SIZE {
+        return None;
     }
+    if let Some(manifests) = json_list::parse(source, index, namespace) {
+        return Some((Content::Objects, manifests));
+    }
+    if threads == 1 { None } else { parse_on_threads(source, index, namespace, threads) }
 }
 
 fn parse_on_threads(
@@ -28,7 +30,7 @@ fn parse_on_threads(
     let parse = |group: DocumentGroup<'_>| {
         let (mut manifests, mut errors, mut documents) = (Vec::new(), Vec::new(), 0);
         let counted = group.documents().inspect(|_| documents += 1);
-        let mut visit = |manifest| manifests.push(manifest);
+        let mut visit = |manifest, _: &Node| manifests.push(manifest);
         let content = visit_documents(counted, source, index, namespace, &mut visit, &mut errors);
         errors.is_empty().then_some((content, manifests, documents))
     };
@@ -95,11 +97,11 @@ mod tests {
             let source = ManifestText { name: "a.yaml".to_owned(), text: lines.join("\n") };
             if let Some((content, manifests)) = parse_on_threads(&source, 7, "shop", threads) {
                 let (mut expected, mut errors) = (Vec::new(), Vec::new());
-                let (documents, visit) = (yaml::documents(&source.text), &mut |manifest| expected.push(manifest));
+                let (documents, visit) = (yaml::documents(&source.text), &mut |manifest, _: &Node| expected.push(manifest));
                 let visited = visit_documents(documents, &source, 7, "shop", visit, &mut errors);
                 prop_assert!(errors.is_empty(), "{errors:?}");
                 prop_assert_eq!(content, visited);
-                let shown = |Manifest { object, origin, slot, .. }: Manifest| (object, origin, slot);
+                let shown = |Manifest { object, origin, .. }: Manifest| (object, origin);
                 let all = |manifests: Vec<Manifest>| manifests.into_iter().map(shown).collect::<Vec<_>>();
                 prop_assert_eq!(all(manifests), all(expected));
             }

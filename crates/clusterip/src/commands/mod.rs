@@ -71,7 +71,8 @@ fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
     } else {
         let source = manifests::read_large_file(file).context("snapshot")?;
         let is_empty_list = manifests::is_empty_list(&source);
-        (manifests::parse(&[source], "default").context("snapshot")?, is_empty_list)
+        let read = manifest_files::load_text(source, NamespaceRule::Default("default"));
+        (read.context("snapshot")?.manifests, is_empty_list)
     };
     let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
     // Such a text is written on purpose, unlike a file that a failed command left empty.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::slice;
 
 use anyhow::anyhow;
-use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, apply};
+use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, InsertionPoint, apply};
 use clusterip_cluster::manifests::{self, Manifest, ManifestText};
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::decision::RecordChange;
@@ -28,19 +28,26 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
     let line_ends: Vec<&str> = line_ends.collect();
     let filled = fillings(plan);
+    let (mut next, mut places) = (0, BTreeMap::new());
+    manifests::each(sources, "", &mut |_, node| {
+        if let Some(filling) = filled.get(&next) {
+            places.insert(next, InsertionPoint::of(node, filling.fields));
+        }
+        next += 1;
+    })?;
     for (&index, Filling { values, record, .. }) in &filled {
         let manifest = &manifests[index];
         let line_end = line_ends[manifest.origin.source];
         let edits = &mut edits[manifest.origin.source];
         if !values.is_empty() {
             let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
-            let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
+            let found = places.get(&index).and_then(|place| place.edits(values, line_end));
             let what = if manifest.is_node() { "block" } else { "address" };
             edits.extend(found.ok_or_else(|| no_place(manifest, what, reason))?);
         }
         if let Some(record) = record {
             let reason = "an alias or merge key brings its metadata or annotations in; write them out";
-            let found = manifest.slot.as_ref().and_then(|slot| slot.record_edits(record, line_end));
+            let found = places.get(&index).and_then(|place| place.record_edits(record, line_end));
             edits.extend(found.ok_or_else(|| no_place(manifest, EXTERNAL, reason))?);
         }
     }
@@ -76,7 +83,7 @@ fn no_place(manifest: &Manifest, what: &str, reason: &str) -> anyhow::Error {
 /// Parses the filled text again: a text that came out wrong must not be printed.
 fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> anyhow::Result<()> {
     let (mut next, mut unlike) = (0, None);
-    let read = manifests::each(slice::from_ref(stream), "", &mut |written| {
+    let read = manifests::each(slice::from_ref(stream), "", &mut |written, _| {
         if unlike.is_none() && manifests.get(next).is_some_and(|manifest| !same(&written, manifest, filled.get(&next)))
         {
             unlike = Some(next);
