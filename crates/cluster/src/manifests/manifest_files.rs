@@ -209,6 +209,9 @@ fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
         io::stdin().read_to_end(&mut bytes).map_err(failed)?;
     } else {
         let file = fs::File::open(path).map_err(failed)?;
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        // Growing step by step would copy a large text several times. Not all files have the length that they claim.
+        let _ = bytes.try_reserve_exact(usize::try_from(length.min(limit)).unwrap_or_default());
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > limit {
             return Err(failed(io::Error::other(format!("larger than {} MiB", limit >> 20))));

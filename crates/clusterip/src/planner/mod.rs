@@ -3,7 +3,7 @@
 pub(crate) mod api_server_rules;
 pub(crate) mod nodes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
@@ -15,6 +15,7 @@ use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, stored};
+use clusterip_core::json::TypeMismatch;
 use clusterip_core::request::Request;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -105,17 +106,19 @@ impl Planner {
     ) -> Plan {
         let read = |manifest: &Manifest| {
             let object = manifest.object.value();
-            (ServiceKey::of(&object), ReadObject::new(&object))
+            // Services without an address are added when they are planned.
+            let is_known_before = !manifest.is_service() || !addresses(&object).is_empty();
+            (ServiceKey::of(&object), is_known_before.then(|| ReadObject::new(&object)))
         };
+        let mut seen = BTreeSet::new();
         in_order(manifests, read, |manifest, (key, object)| {
-            let mut snapshot = Snapshot::write(&self.snapshot);
             if is_namespace(&manifest.api_version, &manifest.kind) {
                 self.api_server.add_namespace(&key.name);
             }
             // A Service that exists keeps its address, whatever its manifest says about it.
-            let exists = || self.existing.contains_key(&key) || snapshot.service(&key).is_some();
-            if !manifest.is_service() || !exists() {
-                snapshot.add(object);
+            let is_new = !manifest.is_service() || (!self.existing.contains_key(&key) && seen.insert(key));
+            if let Some(object) = object.filter(|_| is_new) {
+                Snapshot::write(&self.snapshot).add(object);
             }
         });
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
@@ -128,9 +131,12 @@ impl Planner {
         let mut rows = Vec::with_capacity(selected.len());
         in_order(
             &selected,
-            |(_, manifest)| manifest.object.value(),
-            |(index, manifest), object| {
-                rows.push(self.plan_service(*index, object, &manifest.origin));
+            |(index, manifest)| {
+                let object = manifest.object.value();
+                (Request::of_service(&format!("plan-{index}"), &object, None), object)
+            },
+            |(index, manifest), (create, object)| {
+                rows.push(self.plan_service(*index, create, object, &manifest.origin));
                 progress();
             },
         );
@@ -142,8 +148,15 @@ impl Planner {
         Plan { rows, nodes, misplaced: Vec::new(), pools }
     }
 
-    /// Plans the Service of a manifest in the present state of the plan, and adds it to that state.
-    fn plan_service(&mut self, index: usize, mut object: Value, origin: &Origin) -> Row {
+    /// Plans the Service of a manifest in the present state of the plan, and adds it to that state. `create` is the request
+    /// to create it, if it does not exist already.
+    fn plan_service(
+        &mut self,
+        index: usize,
+        create: Result<Request, TypeMismatch>,
+        mut object: Value,
+        origin: &Origin,
+    ) -> Row {
         let id = ServiceKey::of(&object);
         let existing = self.existing.get(&id).filter(|_| !id.name.is_empty());
         let old = existing.and_then(|_| Some(Snapshot::read(&self.snapshot).service(&id)?.value()));
@@ -152,7 +165,11 @@ impl Planner {
         }
         let first = existing.and_then(Option::as_ref).map(|first| format!("the same Service as in {first}"));
         let warnings = first.into_iter().chain(misspelled_fields(&object)).collect();
-        let decision = self.decide(index, &object, old.as_ref());
+        let request = match &old {
+            Some(old) => Request::of_service(&format!("plan-{index}"), &object, Some(old)),
+            None => create,
+        };
+        let decision = self.decide(request, &object);
         let given = match &decision.verdict {
             Verdict::Denied(_) => Vec::new(),
             Verdict::Allocated(addresses) => addresses.clone(),
@@ -170,7 +187,9 @@ impl Planner {
             row = Row { given: Given::ClusterIps(Vec::new()), external: None, message: Some(message), ..row };
             placed = None;
         }
-        self.external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
+        if !self.settings.external.pools.is_empty() {
+            self.external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
+        }
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &origin.to_string());
             if id.name.is_empty() {
@@ -184,8 +203,8 @@ impl Planner {
         row
     }
 
-    fn decide(&self, index: usize, object: &Value, old: Option<&Value>) -> Decision {
-        let request = match Request::of_service(&format!("plan-{index}"), object, old) {
+    fn decide(&self, request: Result<Request, TypeMismatch>, object: &Value) -> Decision {
+        let request = match request {
             Ok(request) => request,
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };

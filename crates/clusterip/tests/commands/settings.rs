@@ -293,7 +293,9 @@ fn pools_of_a_file_select_service_cidrs_of_a_snapshot() {
     let web = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
                      "spec": {"ports": [{"port": 80}]}});
     let request = json!({"uid": "1", "operation": "CREATE", "namespace": "default", "name": "web", "object": web,
-                         "kind": {"group": "", "version": "v1", "kind": "Service"}, "userInfo": {"username": "alice"}});
+                         "kind": {"group": "", "version": "v1", "kind": "Service"},
+                         "resource": {"group": "", "version": "v1", "resource": "services"},
+                         "userInfo": {"username": "alice"}});
     folder.write("request.json", request.to_string());
     struct Case {
         args: &'static [&'static str],
