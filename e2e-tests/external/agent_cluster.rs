@@ -84,7 +84,7 @@ impl AgentCluster {
     /// Starts agents on three nodes, for the addresses from 10.0.9.10 to 10.0.9.240 of `10.0.9.0/24`, the network of
     /// the bridge. Each cluster has its own Nodes and namespace.
     pub fn new() -> Self {
-        let plane = ControlPlane::shared();
+        let plane = ControlPlane::shared().await;
         let namespace = RUNTIME.block_on(plane.namespace("external"));
         let folder = tempfile::tempdir().unwrap();
         let settings = json!({"external": {"pools": [
@@ -217,7 +217,7 @@ impl AgentCluster {
 
     /// Runs an agent without any permissions: its exit status and its standard error.
     pub fn run_without_rights(&self, index: usize) -> (Option<i32>, String) {
-        let plane = ControlPlane::shared();
+        let plane = ControlPlane::shared().await;
         let token = RUNTIME.block_on(async {
             let args = ["create", "serviceaccount", "without-permissions", "--namespace", &self.namespace];
             plane.kubectl(&args).await.ok();
@@ -332,8 +332,9 @@ impl AgentCluster {
 
     /// Starts the controller.
     pub fn control(&mut self) {
-        let server =
-            ServerBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
+        let server = ServerBuilder::new(ControlPlane::shared().await)
+            .arg("--no-webhook")
+            .args(&["--namespace", &self.namespace]);
         let server = server.arg("--settings").arg(self.folder.path().join("settings.yaml"));
         self.server = Some(RUNTIME.block_on(server.start()));
     }

@@ -124,7 +124,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_are_unknown_without_permission_to_list_them() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("control-plane-services").await;
     plane.kubectl(&["create", "serviceaccount", "curious", "--namespace", &namespace]).await.ok();
     let client = plane.client_with(&plane.token(&namespace, "curious").await);

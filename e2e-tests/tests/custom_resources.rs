@@ -1,13 +1,14 @@
 //! The schemas of `deploy/crds` on the API server: for each rule, an object that it refuses.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use axum::http::Request;
 use clusterip_api::Kind;
 use clusterip_cluster::yaml;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::pools::pool;
@@ -18,10 +19,10 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/crds");
 /// How many objects are created at once.
 const AT_ONCE: usize = 4;
 
-async fn defined() -> &'static ControlPlane {
-    static DEFINED: OnceCell<ControlPlane> = OnceCell::const_new();
+async fn defined() -> Arc<ControlPlane> {
+    static DEFINED: Shared<ControlPlane> = Shared::new();
     DEFINED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             plane.install_pools().await;
             plane

@@ -2,11 +2,12 @@
 //! permissions of server and agents. `make test-external` runs both with these permissions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step};
@@ -19,10 +20,10 @@ const AGENTS: &str = "clusterip-policy-agents";
 const WEBHOOK: &str = "external.clusterip-policy.io";
 
 /// A control plane with `deploy/external`. No server answers at the Service of its webhooks.
-async fn deployed() -> &'static ControlPlane {
-    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+async fn deployed() -> Arc<ControlPlane> {
+    static DEPLOYED: Shared<ControlPlane> = Shared::new();
     DEPLOYED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             plane.install_pools().await;
             let folder = format!("{ROOT}/deploy/external");

@@ -2,10 +2,11 @@
 //! the mover beside it.
 
 use std::process::Command;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
@@ -43,10 +44,10 @@ async fn with_kubewarden() -> ControlPlane {
 }
 
 /// A control plane with all of `deploy/kubewarden`.
-async fn deployed() -> &'static ControlPlane {
-    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+async fn deployed() -> Arc<ControlPlane> {
+    static DEPLOYED: Shared<ControlPlane> = Shared::new();
     DEPLOYED
-        .get_or_init(async || {
+        .get(async || {
             let plane = with_kubewarden().await;
             plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             // Applying the manifests again changes nothing.

@@ -1,8 +1,9 @@
 //! `deploy/nodes` as it is shipped: what it adds to `deploy/webhook`, which requests reach the webhook, and the
 //! permissions of the program.
 
+use crate::support::shared::Shared;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use std::sync::Arc;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step, steps_of};
@@ -14,10 +15,10 @@ const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "nodes.clusterip-policy.io";
 
 /// A control plane with `deploy/nodes`. No server answers at the Service of its webhooks.
-async fn deployed() -> &'static ControlPlane {
-    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+async fn deployed() -> Arc<ControlPlane> {
+    static DEPLOYED: Shared<ControlPlane> = Shared::new();
     DEPLOYED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             plane.install_pools().await;
             let folder = format!("{ROOT}/deploy/nodes");

@@ -1,9 +1,10 @@
 //! `deploy/webhook` as it is shipped: which requests reach the webhook, and the permissions of the program.
 
 use std::process::Command;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::service_webhook_rules::only_what_may_need_an_address;
@@ -14,10 +15,10 @@ const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";
 
 /// A control plane with `deploy/webhook`. No server answers at the Service of its webhook.
-async fn deployed() -> &'static ControlPlane {
-    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+async fn deployed() -> Arc<ControlPlane> {
+    static DEPLOYED: Shared<ControlPlane> = Shared::new();
     DEPLOYED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options::dual_stack());
             plane.install_pools().await;
             plane.kubectl(&["apply", "-k", FOLDER]).await.ok();

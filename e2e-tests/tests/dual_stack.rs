@@ -1,9 +1,10 @@
 //! Services with addresses of two families, on a dual-stack cluster.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::Options;
 use crate::support::webhook_cluster::{WebhookCluster, addresses, annotated, place, service};
@@ -18,9 +19,9 @@ services:
   - {name: linux, cidrs: [172.21.0.0/24, 'fd00:21::0/120'], reserved: 50, match: {os: linux}}
 ";
 
-async fn cluster() -> &'static WebhookCluster {
-    static CLUSTER: OnceCell<WebhookCluster> = OnceCell::const_new();
-    CLUSTER.get_or_init(|| WebhookCluster::start(Options::dual_stack(), SETTINGS)).await
+async fn cluster() -> Arc<WebhookCluster> {
+    static CLUSTER: Shared<WebhookCluster> = Shared::new();
+    CLUSTER.get(|| WebhookCluster::start(Options::dual_stack(), SETTINGS)).await
 }
 
 /// Family and place of each address, the primary first.

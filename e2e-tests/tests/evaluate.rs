@@ -182,7 +182,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
 /// A forbidden look-up is recorded, and denies the request again without a cluster.
 #[tokio::test]
 async fn missing_permission_is_recorded() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("evaluate").await;
     plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
     let kubeconfig = plane.kubeconfig_of(&namespace, "without-permissions").await;
@@ -217,7 +217,7 @@ async fn missing_permission_is_recorded() {
 /// A missing kind is recorded in the words of Kubewarden, and denies the request again without a cluster.
 #[tokio::test]
 async fn missing_kind_is_recorded() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let folder = tempfile::tempdir().unwrap();
     let mut service = service("web", json!({}));
     service["metadata"]["namespace"] = "shop".into();
@@ -245,7 +245,7 @@ async fn missing_kind_is_recorded() {
 /// server.
 #[tokio::test(flavor = "multi_thread")]
 async fn evaluate_waits_for_a_slow_api_server() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("slow").await;
     plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
     let proxy = Proxy::start(plane).await;

@@ -89,7 +89,7 @@ async fn lease(client: &Client, namespace: &str) -> (String, i32, i32) {
 
 #[tokio::test]
 async fn stopping_leader_releases_the_lease() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-stops").await);
     let mut first = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     first.leads().await;
@@ -110,7 +110,7 @@ async fn stopping_leader_releases_the_lease() {
 
 #[tokio::test]
 async fn stopping_follower_leaves_the_lease_alone() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-follower").await);
     let mut first = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     first.leads().await;
@@ -123,7 +123,7 @@ async fn stopping_follower_leaves_the_lease_alone() {
 
 #[tokio::test]
 async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-killed").await);
     let mut first = Running::new(candidate(&client, &namespace, Role::Serve, short()));
     first.leads().await;
@@ -142,7 +142,7 @@ async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
 
 #[tokio::test]
 async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-clock").await);
     let spec: LeaseSpec = serde_json::from_value(json!({
         "holderIdentity": "someone", "leaseDurationSeconds": 600,
@@ -178,7 +178,7 @@ async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
 
 #[tokio::test]
 async fn follower_names_the_leader() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-living").await);
     let mut serve = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     serve.leads().await;
@@ -192,7 +192,7 @@ async fn follower_names_the_leader() {
 
 #[tokio::test]
 async fn processes_that_start_together_elect_one_leader() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-race").await);
     let mut all: Vec<_> =
         (0..8).map(|_| Running::new(candidate(&client, &namespace, Role::Serve, lasting()))).collect();
@@ -214,7 +214,7 @@ async fn processes_that_start_together_elect_one_leader() {
 
 #[tokio::test]
 async fn leader_notices_that_its_lease_was_taken() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-taken").await);
     let mut running = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     running.leads().await;
@@ -227,7 +227,7 @@ async fn leader_notices_that_its_lease_was_taken() {
 
 #[tokio::test]
 async fn deleted_lease_is_recreated() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-deleted").await);
     let mut running = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     running.leads().await;
@@ -240,7 +240,7 @@ async fn deleted_lease_is_recreated() {
 
 #[tokio::test]
 async fn leader_without_api_server_stops_before_another_starts() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
     let connection = StallingConnection::new(plane).await;
     let mut first = Running::new(candidate(&connection.client(plane), &namespace, Role::Serve, short()));
@@ -263,7 +263,7 @@ async fn leader_without_api_server_stops_before_another_starts() {
 
 #[tokio::test]
 async fn errors_name_the_lease() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-errors").await);
     let error = candidate(&client, "nowhere", Role::Move, lasting()).try_acquire().await.unwrap_err();
     assert_eq!(

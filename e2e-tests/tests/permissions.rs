@@ -68,7 +68,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
 
 #[tokio::test]
 async fn message_lists_missing_permissions_and_its_rules_grant_them() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-none").await;
     let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
 
@@ -83,7 +83,7 @@ async fn message_lists_missing_permissions_and_its_rules_grant_them() {
 
 #[tokio::test]
 async fn granted_permissions_are_not_listed() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-some").await;
     let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
     let mut found = missing(&client, &duties).await.unwrap();
@@ -118,7 +118,7 @@ async fn granted_permissions_are_not_listed() {
 
 #[tokio::test]
 async fn commands_list_all_permissions_that_they_lack() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-commands").await;
     without_permissions(plane, &namespace).await;
     let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
@@ -210,14 +210,14 @@ async fn commands_list_all_permissions_that_they_lack() {
 
 #[tokio::test]
 async fn administrator_lacks_no_permissions() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-all").await;
     assert_eq!(missing(&plane.client(), &everything(&namespace)).await, None);
 }
 
 #[tokio::test]
 async fn rules_in_the_message_are_enough_for_agents() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-agent").await;
     let client = without_permissions(plane, &namespace).await;
     let duties = Duties { namespace: namespace.clone(), agent: true, pools: true, ..Duties::default() };
@@ -245,7 +245,7 @@ async fn rules_in_the_message_are_enough_for_agents() {
 
 #[tokio::test]
 async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-external").await;
     let (client, plain) = (without_permissions(plane, &namespace).await, everything(&namespace));
     let before = missing(&client, &plain).await.unwrap();
@@ -308,7 +308,7 @@ async fn changed_settings_check_permissions_again() {
 
 #[tokio::test]
 async fn permissions_for_custom_kinds_use_their_plural() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     plane
         .apply(
             r"

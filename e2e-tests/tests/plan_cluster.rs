@@ -51,7 +51,7 @@ async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
 
 #[tokio::test]
 async fn custom_kinds_are_found_by_their_plural() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("plan-cluster").await;
     plane.apply(OXEN).await;
     let ox = json!({

@@ -31,7 +31,7 @@ async fn leader(plane: &ControlPlane, namespace: &str) -> String {
 
 #[tokio::test]
 async fn only_one_of_two_servers_without_claims_is_ready() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("alone").await;
     let mut first = alone(plane, &namespace).start().await;
     let mut second = alone(plane, &namespace).spawn();
@@ -67,7 +67,7 @@ async fn only_one_of_two_servers_without_claims_is_ready() {
 
 #[tokio::test]
 async fn move_command_is_not_a_competing_server() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("mover").await;
     let client = plane.client();
     let lease = |renewed: u32| {

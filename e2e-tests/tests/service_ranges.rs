@@ -59,8 +59,8 @@ fn findings(json: &str, kind: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
-    if !ControlPlane::shared().tells_addresses() {
-        return ControlPlane::shared().does_not_apply("the deletion of a ServiceCIDR");
+    if !ControlPlane::shared().await.tells_addresses() {
+        return ControlPlane::shared().await.does_not_apply("the deletion of a ServiceCIDR");
     }
     let options = Options { controller_manager: true, ..Options::default() };
     let cluster =

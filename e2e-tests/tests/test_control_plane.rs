@@ -7,7 +7,7 @@ use crate::support::control_plane::{ControlPlane, PROGRAM};
 
 #[tokio::test]
 async fn control_plane_has_the_built_version() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let versions: serde_json::Value =
         serde_json::from_str(&plane.kubectl(&["version", "--output", "json"]).await.ok()).unwrap();
     // `make test-compat` runs older servers with the kubectl of the newest.

@@ -13,7 +13,7 @@ use crate::support::move_helpers::create;
 
 #[tokio::test]
 async fn proxy_forwards_watches() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("watched").await;
     let proxy = Proxy::start(plane).await;
     let services: Api<Service> = Api::namespaced(proxy.client(), &namespace);
@@ -29,7 +29,7 @@ async fn proxy_forwards_watches() {
 
 #[tokio::test]
 async fn proxy_forwards_the_identity_of_the_client() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("clients").await;
     let proxy = Proxy::start(plane).await;
     let client = kube::Client::try_from(plane.config(proxy.url(), "unknown-token")).unwrap();

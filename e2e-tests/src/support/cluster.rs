@@ -2,7 +2,7 @@
 //! all Services of a cluster, so a test that runs a controller needs the cluster for itself.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use super::eventually::{MAX_WAIT, eventually, pause};
 use super::fault_proxy::Proxy;
 use super::move_helpers::{addresses, path, send, stored};
 use super::serve_process::{Server, ServerBuilder};
+use super::shared::Shared;
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
 pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];
@@ -43,7 +44,7 @@ pub fn pool_of(address: IpAddr) -> &'static str {
 
 /// A control plane that only this test uses now.
 pub struct Cluster {
-    pub plane: &'static ControlPlane,
+    pub plane: Arc<ControlPlane>,
     /// A client of the administrator.
     pub client: Client,
     /// The namespace for the Lease and the Secret of `clusterip serve`. No other test uses it.
@@ -54,10 +55,10 @@ pub struct Cluster {
 impl Cluster {
     /// Waits until no other test uses the cluster, and deletes their Services.
     pub async fn alone() -> Self {
-        static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+        static PLANE: Shared<ControlPlane> = Shared::new();
         static USED: Mutex<()> = Mutex::const_new(());
+        let plane = PLANE.get(async || ControlPlane::start(Options::default())).await;
         let alone = USED.lock().await;
-        let plane = PLANE.get_or_init(|| ControlPlane::start(Options::default()));
         let client = plane.client();
         let webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
         send(&client, Method::DELETE, webhook, None).await;

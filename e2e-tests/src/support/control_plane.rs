@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::eventually::eventually;
 use super::kubectl::Kubectl;
+use super::shared::Shared;
 
 /// The environment variable with the path of the program that runs a control plane.
 pub const PROGRAM: &str = "CLUSTERIP_CONTROL_PLANE";
@@ -104,9 +105,9 @@ struct Answer {
 impl ControlPlane {
     /// The shared control plane of this process: single stack, without a controller manager. The first call starts it.
     /// Tests have namespaces of their own, and do not stop its API server.
-    pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<ControlPlane> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start(Options::default()))
+    pub async fn shared() -> Arc<Self> {
+        static SHARED: Shared<ControlPlane> = Shared::new();
+        SHARED.get(async || Self::start(Options::default())).await
     }
 
     /// Starts a control plane, and waits until it is ready.

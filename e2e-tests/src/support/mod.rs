@@ -30,6 +30,7 @@ pub mod replicas;
 pub mod second_webhook;
 pub mod serve_process;
 pub mod service_webhook_rules;
+pub mod shared;
 #[cfg(target_os = "linux")]
 pub mod shop;
 pub mod stalling_connection;

@@ -2,7 +2,7 @@
 //! manager of Kubernetes.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use axum::http::Method;
 use futures::StreamExt as _;
@@ -16,6 +16,7 @@ use super::fault_proxy::Proxy;
 use super::move_helpers::send;
 use super::node_ipam_controller::NodeIpam;
 use super::serve_process::{Server, ServerBuilder};
+use super::shared::Shared;
 
 /// The Service ranges of the control plane.
 pub const SERVICE_RANGES: &str = "172.21.0.0/16,fd00:21::/108";
@@ -23,7 +24,7 @@ pub const SERVICE_RANGES: &str = "172.21.0.0/16,fd00:21::/108";
 /// A control plane that starts without Nodes. One test uses it at a time, because the program assigns blocks to all
 /// Nodes.
 pub struct Nodes {
-    pub plane: &'static ControlPlane,
+    pub plane: Arc<ControlPlane>,
     pub client: Client,
     /// The namespace for the Lease and the Secret of `clusterip serve`.
     pub namespace: String,
@@ -33,10 +34,10 @@ pub struct Nodes {
 impl Nodes {
     /// Waits until no other test uses the control plane, and deletes all Nodes.
     pub async fn alone() -> Self {
-        static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+        static PLANE: Shared<ControlPlane> = Shared::new();
         static USED: Mutex<()> = Mutex::const_new(());
+        let plane = PLANE.get(async || ControlPlane::start(Options::dual_stack())).await;
         let alone = USED.lock().await;
-        let plane = PLANE.get_or_init(|| ControlPlane::start(Options::dual_stack()));
         let client = plane.client();
         let namespace = plane.namespace("nodes").await;
         let nodes = Self { plane, client, namespace, _alone: alone };
@@ -86,7 +87,7 @@ impl Nodes {
 
     /// Starts the controller manager of Kubernetes with only the node IPAM controller.
     pub fn controller_manager(&self, cidrs: &str, args: &[String]) -> NodeIpam {
-        NodeIpam::allocating(self.plane, cidrs, SERVICE_RANGES, args)
+        NodeIpam::allocating(&self.plane, cidrs, SERVICE_RANGES, args)
     }
 
     /// Registers a Node, as a kubelet does.

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clusterip_core::decision::Report;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
 use super::serve_process::{Server, ServerBuilder};
+use super::shared::Shared;
 
 /// The name of the webhook, which is the prefix of its audit annotations.
 pub const WEBHOOK: &str = "services.clusterip-policy.io";
@@ -48,9 +49,9 @@ pub struct WebhookCluster {
 impl WebhookCluster {
     /// The shared cluster of this process: single stack, without a controller manager. Tests have namespaces of their
     /// own, and change neither its settings nor its processes.
-    pub async fn shared() -> &'static Self {
-        static SHARED: OnceCell<WebhookCluster> = OnceCell::const_new();
-        SHARED.get_or_init(|| Self::start(Options::default(), SETTINGS)).await
+    pub async fn shared() -> Arc<Self> {
+        static SHARED: Shared<WebhookCluster> = Shared::new();
+        SHARED.get(|| Self::start(Options::default(), SETTINGS)).await
     }
 
     /// Starts a control plane and a server, and waits until the API server calls the webhook.

@@ -11,7 +11,7 @@ use crate::support::eventually::eventually;
 
 #[tokio::test]
 async fn agent_is_not_ready_without_its_node() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let stores = Stores::new(plane.client(), ClusterMetrics::default(), |_| (), |_| ());
     stores.watch_kinds(kinds::of_agent(false));
     stores.completed().await;

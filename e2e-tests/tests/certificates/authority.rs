@@ -27,7 +27,7 @@ fn keys(secret: &Secret) -> Vec<String> {
 
 #[tokio::test]
 async fn servers_that_start_together_share_one_authority() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("authority-race").await);
     let hands = Hands::at(some_day());
     let mut all: Vec<_> =
@@ -51,7 +51,7 @@ async fn servers_that_start_together_share_one_authority() {
 
 #[tokio::test]
 async fn certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("authority-renewal").await);
     let hands = Hands::at(some_day());
     let mut authority = open(&client, &namespace, &hands).await.unwrap();
@@ -73,7 +73,7 @@ async fn certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority(
 
 #[tokio::test]
 async fn certificate_is_renewed_while_the_server_runs() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("authority-runs").await);
     let hands = Hands::at(some_day());
     let authority = open(&client, &namespace, &hands).await.unwrap();
@@ -91,7 +91,7 @@ async fn certificate_is_renewed_while_the_server_runs() {
 
 #[tokio::test]
 async fn next_authority_is_trusted_before_it_signs() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("authority-succession").await);
     let hands = Hands::at(some_day());
     let mut authority = open(&client, &namespace, &hands).await.unwrap();
@@ -139,7 +139,7 @@ async fn next_authority_is_trusted_before_it_signs() {
 
 #[tokio::test]
 async fn expired_authority_is_replaced_at_once() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("authority-ended").await);
     let hands = Hands::at(some_day());
     let old = bundle(&open(&client, &namespace, &hands).await.unwrap());
@@ -152,7 +152,7 @@ async fn expired_authority_is_replaced_at_once() {
 
 #[tokio::test]
 async fn deleted_secret_is_recreated() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("authority-gone").await);
     let mut authority = open(&client, &namespace, &Hands::at(some_day())).await.unwrap();
     let before = kept(&client, &namespace).await;
@@ -163,7 +163,7 @@ async fn deleted_secret_is_recreated() {
 
 #[tokio::test]
 async fn broken_secret_is_reported_and_left_alone() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let client = plane.client();
     let [one, other] = [(), ()].map(|()| issuer::Authority::generate(some_day()).unwrap());
     let leaf = one.issue(&["a".to_owned()], some_day()).unwrap();

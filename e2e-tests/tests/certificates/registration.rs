@@ -14,7 +14,7 @@ use crate::support::eventually::eventually;
 
 #[tokio::test]
 async fn registration_changes_only_the_ca_bundle_of_each_webhook() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let client = plane.client();
     let configurations = configurations(&client);
     let name = "registration-keeps";
@@ -70,7 +70,7 @@ async fn registration_changes_only_the_ca_bundle_of_each_webhook() {
 
 #[tokio::test]
 async fn registration_survives_concurrent_writes_of_others() {
-    let plane = ControlPlane::shared();
+    let plane = ControlPlane::shared().await;
     let client = plane.client();
     let configurations = configurations(&client);
     let name = "registration-conflicts";

@@ -1,9 +1,10 @@
 //! A control plane with the fence, and the pools, tenants and requests of the tests.
 
+use crate::support::shared::Shared;
 use axum::http::Method;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use std::sync::Arc;
 
 use crate::support::control_plane::{ControlPlane, Options};
 pub use crate::support::costly_services::{UNFENCED, addresses_outside};
@@ -22,10 +23,10 @@ pub const BY_POLICY: &str = ".clusterip-policy.io' denied request";
 pub const BEFORE_THE_FENCE: &str = "before-the-fence";
 
 /// A dual-stack control plane with the custom resources and the policies.
-pub async fn fenced() -> &'static ControlPlane {
-    static FENCED: OnceCell<ControlPlane> = OnceCell::const_new();
+pub async fn fenced() -> Arc<ControlPlane> {
+    static FENCED: Shared<ControlPlane> = Shared::new();
     FENCED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
             plane.install_pools().await;
             let namespace = plane.namespace(BEFORE_THE_FENCE).await;

@@ -1,12 +1,13 @@
 //! A control plane with the definitions of the custom resources, and a `clusterip serve` that follows the objects.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use axum::http::Method;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually, pause};
@@ -24,15 +25,15 @@ pub struct PoolCluster {
 
 impl PoolCluster {
     /// The dual-stack cluster that tests share. Each test has namespaces, pools and ranges of its own.
-    pub async fn shared() -> &'static Self {
-        static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
-        SHARED.get_or_init(|| Self::start(Options { audit: false, ..Options::dual_stack() })).await
+    pub async fn shared() -> Arc<Self> {
+        static SHARED: Shared<PoolCluster> = Shared::new();
+        SHARED.get(|| Self::start(Options { audit: false, ..Options::dual_stack() })).await
     }
 
     /// A cluster with the pools of a few tests: an audit needs settings that do not change all the time.
-    pub async fn shared_by_audits() -> &'static Self {
-        static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
-        SHARED.get_or_init(|| Self::start(Options { audit: false, ..Options::default() })).await
+    pub async fn shared_by_audits() -> Arc<Self> {
+        static SHARED: Shared<PoolCluster> = Shared::new();
+        SHARED.get(|| Self::start(Options { audit: false, ..Options::default() })).await
     }
 
     /// An audit of the cluster; `None` if the server does not use the pools as they are now.

@@ -1,12 +1,13 @@
 //! A cluster with `deploy/external`, and a tenant with the permissions of the role `edit` in one namespace.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::shared::Shared;
 use axum::http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step};
@@ -91,9 +92,9 @@ pub struct Scene {
 
 impl Scene {
     /// A cluster that tests share. They change only the namespaces that they create, and run in parallel.
-    pub async fn shared() -> &'static Self {
-        static SHARED: OnceCell<Scene> = OnceCell::const_new();
-        SHARED.get_or_init(Self::start).await
+    pub async fn shared() -> Arc<Self> {
+        static SHARED: Shared<Scene> = Shared::new();
+        SHARED.get(Self::start).await
     }
 
     pub async fn start() -> Self {

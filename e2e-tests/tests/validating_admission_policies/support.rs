@@ -1,11 +1,12 @@
 //! A control plane with the policies, the users of the tests, and the results of their requests.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use kube::Client;
 use kube::api::DynamicObject;
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::service_webhook_rules::MOVING;
@@ -19,10 +20,10 @@ pub const AGENTS: &str = "clusterip-policy-agents";
 const BY_POLICY: &str = ".clusterip-policy.io' denied request";
 
 /// A control plane with `deploy/external`. No server answers at the Service of its webhooks.
-pub async fn deployed() -> &'static ControlPlane {
-    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+pub async fn deployed() -> Arc<ControlPlane> {
+    static DEPLOYED: Shared<ControlPlane> = Shared::new();
     DEPLOYED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             plane.install_pools().await;
             plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/external")]).await.ok();

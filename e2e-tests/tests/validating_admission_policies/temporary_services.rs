@@ -2,11 +2,12 @@
 //! and administrators write their label.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::support::shared::Shared;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use super::support::{NAMESPACE, ROOT, SERVER, editor};
 use crate::support::control_plane::{ControlPlane, Options};
@@ -56,10 +57,10 @@ fn named(role: &str) -> String {
 
 /// A control plane with `deploy/webhook` and `deploy/seamless`, and without a webhook, which no server would answer. The
 /// account of the server has all permissions of `deploy`.
-pub(super) async fn deployed() -> &'static ControlPlane {
-    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+pub(super) async fn deployed() -> Arc<ControlPlane> {
+    static DEPLOYED: Shared<ControlPlane> = Shared::new();
     DEPLOYED
-        .get_or_init(async || {
+        .get(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             plane.install_pools().await;
             plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
