@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use super::arp_probe::Probe;
 use super::network::{Host as Machine, Network, run};
-use super::support::control_plane::ControlPlane;
+use super::support::control_plane::{ControlPlane, Options};
 use super::support::move_helpers::send;
 use super::support::program;
 use super::support::serve_process::{Server, ServerBuilder};
@@ -80,11 +80,17 @@ pub fn within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>
     }
 }
 
+/// The control plane of all tests of this program.
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(|| ControlPlane::start(Options::default()))
+}
+
 impl AgentCluster {
     /// Starts agents on three nodes, for the addresses from 10.0.9.10 to 10.0.9.240 of `10.0.9.0/24`, the network of
     /// the bridge. Each cluster has its own Nodes and namespace.
     pub fn new() -> Self {
-        let plane = ControlPlane::shared().await;
+        let plane = plane();
         let namespace = RUNTIME.block_on(plane.namespace("external"));
         let folder = tempfile::tempdir().unwrap();
         let settings = json!({"external": {"pools": [
@@ -217,7 +223,7 @@ impl AgentCluster {
 
     /// Runs an agent without any permissions: its exit status and its standard error.
     pub fn run_without_rights(&self, index: usize) -> (Option<i32>, String) {
-        let plane = ControlPlane::shared().await;
+        let plane = plane();
         let token = RUNTIME.block_on(async {
             let args = ["create", "serviceaccount", "without-permissions", "--namespace", &self.namespace];
             plane.kubectl(&args).await.ok();
@@ -332,9 +338,7 @@ impl AgentCluster {
 
     /// Starts the controller.
     pub fn control(&mut self) {
-        let server = ServerBuilder::new(ControlPlane::shared().await)
-            .arg("--no-webhook")
-            .args(&["--namespace", &self.namespace]);
+        let server = ServerBuilder::new(plane()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
         let server = server.arg("--settings").arg(self.folder.path().join("settings.yaml"));
         self.server = Some(RUNTIME.block_on(server.start()));
     }

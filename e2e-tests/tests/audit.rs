@@ -254,7 +254,7 @@ async fn settings_of_a_running_server_are_found() {
     let cluster = Cluster::alone().await;
     cluster.plane.install_pools().await;
     cluster.plane.apply(&service_pools(&settings(&json!({})))).await;
-    let server = ServerBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
+    let server = ServerBuilder::new(&cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
     let mut server = server.pools().start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
     let namespace = &cluster.namespace;

@@ -115,7 +115,7 @@ async fn watched_audit_is_printed_again_when_it_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watched_audit_notes_that_the_api_server_hangs() {
     let cluster = Cluster::alone().await;
-    let connection = StallingConnection::new(cluster.plane).await;
+    let connection = StallingConnection::new(&cluster.plane).await;
     let token = cluster.plane.admin_token();
     let kubeconfig = cluster.plane.write_kubeconfig("audit-watch.kubeconfig", connection.server(), token);
     let args = ["-o", "json", "-A", "--request-timeout", "1s"];

@@ -125,7 +125,7 @@ async fn killed_process_loses_nothing() {
     let start = async |proxy: &Proxy| {
         cluster.server(proxy, &json!({})).port(port).registered().arg("--move-load-balancers").start().await
     };
-    let mut proxy = Proxy::start(cluster.plane).await;
+    let mut proxy = Proxy::start(&cluster.plane).await;
     let mut server = start(&proxy).await;
     for round in 0..rounds {
         let (when, step) = STEPS[round as usize % STEPS.len()];
@@ -153,7 +153,7 @@ async fn killed_process_loses_nothing() {
         created.push(victim);
 
         free_the_lease(&cluster).await;
-        proxy = Proxy::start(cluster.plane).await;
+        proxy = Proxy::start(&cluster.plane).await;
         server = start(&proxy).await;
         let mut belongs: BTreeMap<&str, &str> = planned.iter().map(|one| (one.name.as_str(), one.os)).collect();
         belongs.insert("web", "windows");

@@ -64,7 +64,7 @@ async fn twenty_deployments_with_services_applied_at_once() {
     }
     cluster.plane.apply(&all(&namespace, objects)).await;
     let uids_before = uids(&cluster.list(&namespace).await);
-    placed(cluster, &namespace, &expected).await;
+    placed(&cluster, &namespace, &expected).await;
     let services = cluster.list(&namespace).await;
     assert_eq!(services.len(), 26);
     assert_eq!(cluster.duplicates(&namespace), [""; 0]);
@@ -81,7 +81,7 @@ async fn services_created_before_their_deployments_are_moved() {
     let before = cluster.list(&namespace).await;
     assert_eq!(places(&before), names.iter().map(|(name, _)| (name.clone(), "linux")).collect());
     cluster.plane.apply(&all(&namespace, names.iter().map(|(name, os)| deployment(name, on(os))))).await;
-    placed(cluster, &namespace, &names.iter().cloned().collect()).await;
+    placed(&cluster, &namespace, &names.iter().cloned().collect()).await;
     // The last step of a move removes its annotation.
     let finished = async || {
         let services = cluster.list(&namespace).await;

@@ -142,7 +142,7 @@ async fn callers_are_unknown_without_permission_to_list_them() {
 #[tokio::test]
 async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let place = cluster.place("called").await;
     let name = place.namespace.clone();
     let client_config = json!({"service": {"namespace": name, "name": "web", "path": "/"}});

@@ -79,7 +79,8 @@ async fn each_rule_in_cel_refuses_an_object() {
 /// All other rules of the schemas: types, limits, and what must not be absent or there twice.
 #[tokio::test]
 async fn each_limit_of_a_schema_refuses_a_value() {
-    let client = defined().await.client();
+    let plane = defined().await;
+    let client = plane.client();
     let mut all = Vec::new();
     for definition in definitions() {
         let names = &definition["spec"]["names"];

@@ -228,9 +228,10 @@ async fn agents_have_exactly_these_permissions() {
         (AGENTS, &["leases.coordination.k8s.io [] [] [get list watch create update delete]"]),
         (NAMESPACE, &[]),
     ];
+    let plane = deployed().await;
     for (namespace, more) in rows {
         let expected = [&everywhere[..], more].concat();
-        assert_eq!(rights(deployed().await, &account, namespace).await, set(&expected), "{namespace}");
+        assert_eq!(rights(&plane, &account, namespace).await, set(&expected), "{namespace}");
     }
 }
 
@@ -242,8 +243,9 @@ async fn server_gets_these_additional_permissions() {
     let account = format!("{NAMESPACE}:clusterip");
     let everywhere = ["services [] [] [get list watch update patch]", "services/status [] [] [patch]"];
     let rows: [(&str, &[&str]); 2] = [(NAMESPACE, &[]), (AGENTS, &["leases.coordination.k8s.io [] [] [list watch]"])];
+    let plane = deployed().await;
     for (namespace, more) in rows {
-        let with = rights(deployed().await, &account, namespace).await;
+        let with = rights(&plane, &account, namespace).await;
         let without = rights(&without, &account, namespace).await;
         let found: BTreeSet<String> = with.difference(&without).cloned().collect();
         assert_eq!(found, set(&[&everywhere[..], more].concat()), "{namespace}");
@@ -254,7 +256,7 @@ async fn server_gets_these_additional_permissions() {
 #[tokio::test]
 async fn component_works_with_several_replicas() {
     let plane = deployed().await;
-    let operator = Operator::new(plane, "https://127.0.0.1:1");
+    let operator = Operator::new(&plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write(
         "deploy/own/kustomization.yaml",

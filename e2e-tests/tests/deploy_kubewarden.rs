@@ -89,10 +89,10 @@ fn registered(policy: &Value, webhook: &str, namespaces: &Value) -> Value {
 async fn only_requests_that_may_need_an_address_reach_policy_server() {
     const WEBHOOK: &str = "clusterwide-clusterip-policy.kubewarden.admission";
     let plane = deployed().await;
-    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
+    let policy = get(&plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (KUBEWARDEN, "not called"), (NAMESPACE, "called")];
-    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
+    only_what_may_need_an_address(&plane, WEBHOOK, mover, &creates, async || {
         let selector = &policy["spec"]["namespaceSelector"];
         let configuration = registered(&policy, WEBHOOK, selector);
         plane.apply(&configuration.to_string()).await;
@@ -196,7 +196,7 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
 /// mover read the settings of the policy.
 #[tokio::test]
 async fn mover_has_no_webhook_and_no_permissions_for_one() {
-    let plane = deployed().await;
+    let plane = &deployed().await;
     let names = async |kind: &str| {
         let label = "app.kubernetes.io/name=clusterip";
         plane.kubectl(&["get", kind, "--all-namespaces", "--selector", label, "--output", "name"]).await.ok()

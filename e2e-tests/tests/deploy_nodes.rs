@@ -71,7 +71,7 @@ async fn pod_on_the_host_network_is_admitted_in_a_new_cluster() {
 #[tokio::test]
 async fn component_works_with_several_replicas() {
     let plane = deployed().await;
-    let operator = Operator::new(plane, "https://127.0.0.1:1");
+    let operator = Operator::new(&plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write("deploy/own/kustomization.yaml", "resources: [../replicas]\ncomponents: [../nodes/component]\n");
     let built =
@@ -95,7 +95,7 @@ fn follow_the_policy_for_services(value: &mut Value) {
 /// Compares the kustomizations with Nodes to those without.
 #[tokio::test]
 async fn patching_nodes_is_the_only_additional_permission() {
-    let plane = deployed().await;
+    let plane = &deployed().await;
     let objects = |folder: &str| {
         let folder = format!("{ROOT}/deploy/{folder}");
         async move {

@@ -35,7 +35,7 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
     let plane = deployed().await;
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (NAMESPACE, "not called")];
-    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
+    only_what_may_need_an_address(&plane, WEBHOOK, mover, &creates, async || {
         // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
         // call fails its request.
         let mut configuration: Value = serde_json::from_str(

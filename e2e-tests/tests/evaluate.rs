@@ -248,7 +248,7 @@ async fn evaluate_waits_for_a_slow_api_server() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("slow").await;
     plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let file = format!("{namespace}.kubeconfig");
     let kubeconfig = plane.write_kubeconfig(&file, proxy.url(), plane.admin_token());
     let folder = tempfile::tempdir().unwrap();

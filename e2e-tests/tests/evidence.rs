@@ -163,7 +163,7 @@ async fn each_source_of_evidence_is_used() {
         if let Some(metadata) = row.service["metadata"].as_object() {
             web["metadata"].as_object_mut().unwrap().extend(metadata.clone());
         }
-        knows(cluster, &namespace, &web, &report).await;
+        knows(&cluster, &namespace, &web, &report).await;
         let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [web])).await;
         let warnings = applied.stderr.lines().map(str::to_owned).collect();
         applied.ok();

@@ -67,7 +67,7 @@ async fn manifests_show_no_difference_after_a_move_and_change_nothing() {
     let names: Vec<String> = cluster.list(&namespace).await.into_keys().collect();
     assert_eq!(names.len(), manifests.len());
     cluster.plane.apply(&all(&namespace, names.iter().map(|name| deployment(name, on("windows"))))).await;
-    let before = eventually("all Services to move", async || moved(cluster, &namespace).await).await;
+    let before = eventually("all Services to move", async || moved(&cluster, &namespace).await).await;
     for (applier, manifest) in &manifests {
         let diff = run("diff", applier, manifest).await;
         assert_eq!((diff.status, diff.stdout.as_str()), (0, ""), "{}: {}", applier.name, diff.stderr);
@@ -178,7 +178,7 @@ async fn helm_upgrades_and_rollbacks_keep_the_address_of_a_moved_service() {
     let ports = |services: &BTreeMap<String, Value>| -> Vec<Value> {
         services.values().map(|service| service["spec"]["ports"][0]["port"].clone()).collect()
     };
-    let before = eventually("all Services to move", async || moved(cluster, &namespace).await).await;
+    let before = eventually("all Services to move", async || moved(&cluster, &namespace).await).await;
     for Case { release, flags, upgrade } in &cases {
         chart.run("upgrade", release, 81, &[*flags, *upgrade].concat()).await;
     }

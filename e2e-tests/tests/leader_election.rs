@@ -242,8 +242,8 @@ async fn deleted_lease_is_recreated() {
 async fn leader_without_api_server_stops_before_another_starts() {
     let plane = ControlPlane::shared().await;
     let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
-    let connection = StallingConnection::new(plane).await;
-    let mut first = Running::new(candidate(&connection.client(plane), &namespace, Role::Serve, short()));
+    let connection = StallingConnection::new(&plane).await;
+    let mut first = Running::new(candidate(&connection.client(&plane), &namespace, Role::Serve, short()));
     first.leads().await;
     let mut second = Running::new(candidate(&client, &namespace, Role::Serve, short()));
     second.follows(&first.me).await;

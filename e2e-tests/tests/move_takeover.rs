@@ -18,7 +18,7 @@ fn steps(proxy: &Proxy) -> Vec<&'static str> {
 #[tokio::test]
 async fn next_leader_finishes_the_move_of_a_killed_leader() {
     let cluster = Cluster::alone().await;
-    let (one, two) = (Proxy::start(cluster.plane).await, Proxy::start(cluster.plane).await);
+    let (one, two) = (Proxy::start(&cluster.plane).await, Proxy::start(&cluster.plane).await);
     let mut first = cluster.server(&one, &json!({})).registered().start().await;
     first.logged("leading: misplaced Services are moved").await;
     let second = cluster.server(&two, &json!({})).arg("--no-webhook").start().await;
@@ -51,7 +51,7 @@ async fn stopping_process_finishes_its_move() {
     for (name, step) in
         [("stopped-at-release", "release"), ("stopped-at-assign", "assign"), ("stopped-at-cleanup", "cleanup")]
     {
-        let proxy = Proxy::start(cluster.plane).await;
+        let proxy = Proxy::start(&cluster.plane).await;
         let mut server = cluster.server(&proxy, &json!({})).registered().start().await;
         let place = cluster.place(name).await;
         place.workload("linux").await;

@@ -96,7 +96,7 @@ async fn refused_creates_leave_addresses_for_other_namespaces() {
     let cluster = WebhookCluster::shared().await;
     let refused = cluster.plane.namespace("refused-names").await;
     let other = cluster.plane.namespace("beside-refused-names").await;
-    serve(cluster, &refused, |object| {
+    serve(&cluster, &refused, |object| {
         if object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("refused")) {
             Verdict::Refuse
         } else {

@@ -67,7 +67,7 @@ async fn clear(cluster: &WebhookCluster, made: &DynamicObject) {
 async fn changes_of_later_webhooks_are_decided_again() {
     let cluster = WebhookCluster::shared().await;
     cluster.plane.namespace(NAMESPACE).await;
-    serve(cluster, NAMESPACE, later).await;
+    serve(&cluster, NAMESPACE, later).await;
     struct Case {
         name: &'static str,
         /// The expected address.
@@ -95,7 +95,7 @@ async fn changes_of_later_webhooks_are_decided_again() {
             let error = next.unwrap_err();
             assert!(error.contains("pool \"one\" (172.21.40.40/30) is full: 1 of 1 addresses used"), "{row}: {error}");
         }
-        clear(cluster, &serde_json::from_value(made).unwrap()).await;
+        clear(&cluster, &serde_json::from_value(made).unwrap()).await;
     }
 
     // A name that the API server generates.
@@ -105,18 +105,18 @@ async fn changes_of_later_webhooks_are_decided_again() {
     metadata.insert("generateName".to_owned(), json!("web-"));
     let made = cluster.create(NAMESPACE, &unnamed).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
-    clear(cluster, &serde_json::from_value(made).unwrap()).await;
+    clear(&cluster, &serde_json::from_value(made).unwrap()).await;
     unnamed["metadata"]["labels"][LATER] = json!("os");
     let made = cluster.create(NAMESPACE, &unnamed).await.unwrap();
     assert_eq!(address(&made).to_string(), OTHER);
-    clear(cluster, &serde_json::from_value(made).unwrap()).await;
+    clear(&cluster, &serde_json::from_value(made).unwrap()).await;
 
     // With an unknown pool, the address of the first answer is released.
     let refused = cluster.create(NAMESPACE, &labelled("unknown", "unknown-pool")).await.unwrap_err();
     assert!(refused.contains("names pool \"none\", which is unknown"), "{refused}");
     let made = cluster.create(NAMESPACE, &service("next", json!({}))).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
-    clear(cluster, &serde_json::from_value(made).unwrap()).await;
+    clear(&cluster, &serde_json::from_value(made).unwrap()).await;
 
     // A dry run of a Service that is only labelled shows its address, without a warning.
     let dry = cluster.dry_run(NAMESPACE, &labelled("label", "label")).await.unwrap();
@@ -128,7 +128,7 @@ async fn changes_of_later_webhooks_are_decided_again() {
 async fn address_set_by_a_later_webhook_stays() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("reinvocation-given").await;
-    serve(cluster, &namespace, later).await;
+    serve(&cluster, &namespace, later).await;
     struct Case {
         name: &'static str,
         expected: &'static str,
@@ -163,7 +163,7 @@ async fn address_is_reserved_while_its_request_is_in_flight() {
     let (entered, begun) = channel();
     let (release, released) = channel::<()>();
     let (entered, released) = (Mutex::new(entered), Mutex::new(released));
-    serve(cluster, &namespace, move |object| {
+    serve(&cluster, &namespace, move |object| {
         if object["metadata"]["name"] == "slow" {
             entered.lock().unwrap().send(object["spec"]["clusterIP"].clone()).unwrap();
             released.lock().unwrap().recv().unwrap();
@@ -201,7 +201,7 @@ async fn creates_refused_by_a_later_webhook_reserve_at_most_two_addresses() {
     // The pool of this namespace has three addresses.
     let namespace = cluster.plane.namespace("refusals").await;
     serve(
-        cluster,
+        &cluster,
         &namespace,
         |object| {
             if object["metadata"]["name"] == "refused" { Verdict::Refuse } else { Verdict::Keep }

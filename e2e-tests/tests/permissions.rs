@@ -70,14 +70,14 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
 async fn message_lists_missing_permissions_and_its_rules_grant_them() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-none").await;
-    let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
+    let (client, duties) = (without_permissions(&plane, &namespace).await, everything(&namespace));
 
     let found = missing(&client, &duties).await.unwrap();
     let served = permissions::workloads(&client, &WorkloadKind::known()).await.unwrap();
     let user = Some(format!("system:serviceaccount:{namespace}:clusterip"));
     assert_eq!(found, Missing { user, needs: permissions::needs(&served, &duties) });
 
-    grant(plane, &namespace, &found.to_string()).await;
+    grant(&plane, &namespace, &found.to_string()).await;
     eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 }
 
@@ -85,7 +85,7 @@ async fn message_lists_missing_permissions_and_its_rules_grant_them() {
 async fn granted_permissions_are_not_listed() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-some").await;
-    let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
+    let (client, duties) = (without_permissions(&plane, &namespace).await, everything(&namespace));
     let mut found = missing(&client, &duties).await.unwrap();
 
     // All permissions but three different ones: a verb, a sub-resource, and a name in a namespace.
@@ -95,7 +95,7 @@ async fn granted_permissions_are_not_listed() {
             || (need.resource == "leases" && need.verb == "update")
     };
     found.needs.retain(|need| !left_out(need));
-    grant(plane, &namespace, &found.to_string()).await;
+    grant(&plane, &namespace, &found.to_string()).await;
     let expected = format!(
         "system:serviceaccount:{namespace}:clusterip lacks permissions; these rules grant what is missing:\n\
          in a ClusterRole:\n\
@@ -120,7 +120,7 @@ async fn granted_permissions_are_not_listed() {
 async fn commands_list_all_permissions_that_they_lack() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-commands").await;
-    without_permissions(plane, &namespace).await;
+    without_permissions(&plane, &namespace).await;
     let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("settings.yaml"), "{}").unwrap();
@@ -219,7 +219,7 @@ async fn administrator_lacks_no_permissions() {
 async fn rules_in_the_message_are_enough_for_agents() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-agent").await;
-    let client = without_permissions(plane, &namespace).await;
+    let client = without_permissions(&plane, &namespace).await;
     let duties = Duties { namespace: namespace.clone(), agent: true, pools: true, ..Duties::default() };
     let found = missing(&client, &duties).await.unwrap();
     let expected = format!(
@@ -239,7 +239,7 @@ async fn rules_in_the_message_are_enough_for_agents() {
          verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]}}"
     );
     assert_eq!(found.to_string(), expected);
-    grant(plane, &namespace, &found.to_string()).await;
+    grant(&plane, &namespace, &found.to_string()).await;
     eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 }
 
@@ -247,7 +247,7 @@ async fn rules_in_the_message_are_enough_for_agents() {
 async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("permissions-external").await;
-    let (client, plain) = (without_permissions(plane, &namespace).await, everything(&namespace));
+    let (client, plain) = (without_permissions(&plane, &namespace).await, everything(&namespace));
     let before = missing(&client, &plain).await.unwrap();
     let duties = Duties { external: true, ..plain };
     assert_eq!(missing(&client, &duties).await.unwrap(), before, "there is no pool");
@@ -258,7 +258,7 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
         Ok(_) => vec![],
         Err(error) => error.downcast::<Missing>().unwrap().needs,
     };
-    grant(plane, &namespace, &before.to_string()).await;
+    grant(&plane, &namespace, &before.to_string()).await;
     #[derive(PartialEq)]
     struct Need<'a> {
         group: &'a str,

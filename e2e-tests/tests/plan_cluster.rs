@@ -66,7 +66,7 @@ async fn custom_kinds_are_found_by_their_plural() {
     })
     .await;
 
-    let mut planned = plan(plane, &namespace).await.unwrap();
+    let mut planned = plan(&plane, &namespace).await.unwrap();
     // Which address is free depends on the other tests.
     let address = planned["services"][0]["clusterIPs"].take();
     assert!(address[0].as_str().is_some_and(|address| address.starts_with("172.21.1.")), "{address}");

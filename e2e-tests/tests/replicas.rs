@@ -33,10 +33,10 @@ async fn leader(plane: &ControlPlane, namespace: &str) -> String {
 async fn only_one_of_two_servers_without_claims_is_ready() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("alone").await;
-    let mut first = alone(plane, &namespace).start().await;
-    let mut second = alone(plane, &namespace).spawn();
+    let mut first = alone(&plane, &namespace).start().await;
+    let mut second = alone(&plane, &namespace).spawn();
     let why = why_not_ready(&second).await;
-    let holder = leader(plane, &namespace).await;
+    let holder = leader(&plane, &namespace).await;
     let expected = format!(
         "another server, {holder}, is at work and leads; both would hand out the same addresses: stop one of them, or \
          start all of them with --claims lease"
@@ -54,9 +54,9 @@ async fn only_one_of_two_servers_without_claims_is_ready() {
 
     // A start does not wait for the Lease of a killed server to expire.
     second.kill();
-    let dead = leader(plane, &namespace).await;
-    let third = alone(plane, &namespace).start().await;
-    assert_eq!(leader(plane, &namespace).await, dead);
+    let dead = leader(&plane, &namespace).await;
+    let third = alone(&plane, &namespace).start().await;
+    assert_eq!(leader(&plane, &namespace).await, dead);
     // When another server leads, this one becomes unready.
     third.logged(" leading").await;
     let path = format!("{}/clusterip-leader", leases(&namespace));
@@ -85,8 +85,8 @@ async fn move_command_is_not_a_competing_server() {
             }
         })
     };
-    alone(plane, &namespace).start().await;
-    assert_eq!(leader(plane, &namespace).await, "me_move_0000000000000001");
+    alone(&plane, &namespace).start().await;
+    assert_eq!(leader(&plane, &namespace).await, "me_move_0000000000000001");
     renewing.abort();
 }
 

@@ -59,8 +59,9 @@ fn findings(json: &str, kind: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
-    if !ControlPlane::shared().await.tells_addresses() {
-        return ControlPlane::shared().await.does_not_apply("the deletion of a ServiceCIDR");
+    let shared = ControlPlane::shared().await;
+    if !shared.tells_addresses() {
+        return shared.does_not_apply("the deletion of a ServiceCIDR");
     }
     let options = Options { controller_manager: true, ..Options::default() };
     let cluster =

@@ -39,7 +39,7 @@ async fn braked(server: &Server, expected: &[String]) {
 #[tokio::test]
 async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let (many, few, others) =
         (cluster.place("many").await, cluster.place("few").await, cluster.place("many-others").await);
     for number in 0..MANY {
@@ -127,7 +127,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
 #[tokio::test]
 async fn services_with_ready_endpoints_wait_for_an_administrator_when_the_settings_are_new() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let (outside, wrong, late) =
         (cluster.place("ready-outside").await, cluster.place("ready-wrong").await, cluster.place("late").await);
     for place in [&outside, &wrong] {
@@ -166,7 +166,7 @@ async fn services_with_ready_endpoints_wait_for_an_administrator_when_the_settin
 #[tokio::test]
 async fn addresses_set_by_hand_do_not_trigger_the_brake() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let (by_hand, few) = (cluster.place("set-by-hand").await, cluster.place("few-others").await);
     for number in 0..MANY {
         let address = format!("172.21.0.{}", 100 + number);
@@ -187,7 +187,7 @@ async fn addresses_set_by_hand_do_not_trigger_the_brake() {
 #[tokio::test]
 async fn settings_used_only_with_move_never_still_trigger_the_brake() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let still = cluster.place("still").await;
     for number in 0..MANY {
         still.service_at(&format!("web-{number}"), [172, 21, 0, 100 + number as u8], json!({}), json!({})).await;

@@ -287,7 +287,8 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
 
 #[tokio::test]
 async fn start_fails_with_invalid_settings() {
-    let client = ControlPlane::shared().await.client();
+    let plane = ControlPlane::shared().await;
+    let client = plane.client();
     let no_definitions = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                           definitions with kubectl apply -k deploy/api, or use --settings FILE";
     assert_eq!(

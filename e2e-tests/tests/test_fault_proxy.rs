@@ -15,7 +15,7 @@ use crate::support::move_helpers::create;
 async fn proxy_forwards_watches() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("watched").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let services: Api<Service> = Api::namespaced(proxy.client(), &namespace);
     let version = services.list(&<_>::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = services.watch(&WatchParams::default(), &version).await.unwrap().boxed();
@@ -31,7 +31,7 @@ async fn proxy_forwards_watches() {
 async fn proxy_forwards_the_identity_of_the_client() {
     let plane = ControlPlane::shared().await;
     let namespace = plane.namespace("clients").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let client = kube::Client::try_from(plane.config(proxy.url(), "unknown-token")).unwrap();
     let error = Api::<Service>::namespaced(client, &namespace).list(&<_>::default()).await.unwrap_err();
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");

@@ -14,7 +14,7 @@ use crate::support::fake_network::{Change, Event};
 #[tokio::test]
 async fn held_addresses_follow_the_assignments() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-follows", assigned(4, &["node-1"])).await;
+    let mut agents = Agents::new(&plane, "agent-follows", assigned(4, &["node-1"])).await;
     for node in ["node-1", "node-2"] {
         agents.start(node, || plane.client());
     }
@@ -50,7 +50,7 @@ async fn held_addresses_follow_the_assignments() {
 #[tokio::test]
 async fn agents_recreate_deleted_leases() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-deleted", assigned(6, &NODES)).await;
+    let mut agents = Agents::new(&plane, "agent-deleted", assigned(6, &NODES)).await;
     for node in NODES {
         agents.start(node, || plane.client());
     }

@@ -18,8 +18,8 @@ use crate::support::stalling_connection::StallingConnection;
 #[tokio::test]
 async fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-many", assigned(200, &NODES)).await;
-    let proxy = Proxy::start(plane).await;
+    let mut agents = Agents::new(&plane, "agent-many", assigned(200, &NODES)).await;
+    let proxy = Proxy::start(&plane).await;
     let requests: Arc<Mutex<Vec<String>>> = Arc::default();
     let recorded = Arc::clone(&requests);
     // The rule records every request and matches none.
@@ -63,7 +63,7 @@ async fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
 #[tokio::test]
 async fn released_addresses_are_taken_over_at_once() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-stopped", assigned(9, &NODES)).await;
+    let mut agents = Agents::new(&plane, "agent-stopped", assigned(9, &NODES)).await;
     for node in NODES {
         agents.start(node, || plane.client());
     }
@@ -93,10 +93,10 @@ async fn released_addresses_are_taken_over_at_once() {
 #[tokio::test]
 async fn short_api_server_outage_moves_no_address() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-away", assigned(9, &NODES)).await;
-    let connection = StallingConnection::new(plane).await;
+    let mut agents = Agents::new(&plane, "agent-away", assigned(9, &NODES)).await;
+    let connection = StallingConnection::new(&plane).await;
     for node in NODES {
-        agents.start(node, || connection.client(plane));
+        agents.start(node, || connection.client(&plane));
     }
     let held = agents.held_by(MAX_WAIT, &NODES).await;
     let (versions, log) = (agents.versions().await, without_announcements(agents.network.log()));
@@ -122,9 +122,9 @@ async fn short_api_server_outage_moves_no_address() {
 #[tokio::test]
 async fn isolated_agent_releases_addresses_before_another_takes_over() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-cut-off", assigned(6, &NODES)).await;
-    let connection = StallingConnection::new(plane).await;
-    agents.start("node-1", || connection.client(plane));
+    let mut agents = Agents::new(&plane, "agent-cut-off", assigned(6, &NODES)).await;
+    let connection = StallingConnection::new(&plane).await;
+    agents.start("node-1", || connection.client(&plane));
     for node in ["node-2", "node-3"] {
         agents.start(node, || plane.client());
     }
@@ -158,7 +158,7 @@ async fn isolated_agent_releases_addresses_before_another_takes_over() {
 #[tokio::test]
 async fn agent_that_was_suspended_takes_no_address_back() {
     let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(plane, "agent-paused", assigned(6, &NODES)).await;
+    let mut agents = Agents::new(&plane, "agent-paused", assigned(6, &NODES)).await;
     for node in NODES {
         agents.start(node, || plane.client());
     }

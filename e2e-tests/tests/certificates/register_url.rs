@@ -230,7 +230,8 @@ async fn server_reports_whether_the_api_server_calls_its_url() {
 
 #[tokio::test]
 async fn invalid_register_url_is_refused() {
-    let client = ControlPlane::shared().await.client();
+    let plane = ControlPlane::shared().await;
+    let client = plane.client();
     let (_sender, trusted) = watch::channel(String::new());
     for url in
         ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", "https://a@127.0.0.1:1", "https://", ""]

@@ -334,7 +334,7 @@ fn requested_moves() -> Vec<Row> {
 #[tokio::test]
 async fn misplaced_services_are_moved_or_reported() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let more = json!({"explicit": "deny", "exemptNamespaces": ["kube-system", "exempt"]});
     let server = cluster.server(&proxy, &more).registered().start().await;
     cluster.webhook_in_force().await;
@@ -389,7 +389,7 @@ async fn misplaced_services_are_moved_or_reported() {
 #[tokio::test]
 async fn service_that_becomes_ready_before_the_first_write_is_not_moved() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     cluster.place("early-begins").await.all_was_looked_at("first").await;
     let place = cluster.place("early").await;

@@ -17,7 +17,7 @@ async fn full_pool_is_reported_until_an_address_is_free() {
     const FULL: &str =
         "AddressMisplaced: it lies in pool linux, and belongs to pool tiny: labels of the Service; it stays: ";
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let place = cluster.place("full").await;
     for last in 0..4 {
         let spec = json!({"clusterIP": format!("172.21.4.{last}")});
@@ -40,7 +40,7 @@ async fn full_pool_is_reported_until_an_address_is_free() {
 #[tokio::test]
 async fn target_that_is_taken_during_the_move_is_replaced() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     let rows = ["release", "assign"];
     for step in rows {
@@ -68,7 +68,7 @@ async fn target_that_is_taken_during_the_move_is_replaced() {
 #[tokio::test]
 async fn annotation_that_can_not_be_removed_is_tried_less_and_less_often() {
     let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     let place = cluster.place("refused").await;
     place.workload("linux").await;
     place.service_at("web", [172, 21, 0, 61], json!({"annotations": {MOVE: "now"}}), json!({})).await;

@@ -150,7 +150,7 @@ async fn services_created_without_the_webhook_are_moved() {
     by_hand.workload("linux").await;
     by_hand.service(json!({}), json!({"clusterIP": "172.21.1.9"})).await;
 
-    let proxy = Proxy::start(cluster.plane).await;
+    let proxy = Proxy::start(&cluster.plane).await;
     for (start, more) in [&[][..], &["--move", "always", "--move-load-balancers"]].into_iter().enumerate() {
         let mut server = cluster.server(&proxy, &json!({})).arg("--no-webhook").args(more).start().await;
         join_all(places.iter().map(async |(_, place, _, expected)| place.comes_to(expected[start]).await)).await;

@@ -77,7 +77,7 @@ fn admissions(namespace: &str) -> Vec<Admission> {
 #[tokio::test]
 async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "admitted").await;
+    let (namespace, client) = tenant(&plane, "admitted").await;
     plane.kubectl(&["label", "namespace", &namespace, "team=a"]).await.ok();
     let rows = admissions(&namespace);
     let mut pools = Vec::new();
@@ -116,7 +116,7 @@ async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
 #[tokio::test]
 async fn service_keeps_the_addresses_that_it_has() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "keeps").await;
+    let (namespace, client) = tenant(&plane, "keeps").await;
     let mut old = service_at("old", "172.21.0.65");
     old["spec"]["externalIPs"] = json!(["198.19.1.7"]);
     old["metadata"]["annotations"] = json!({"metallb.io/loadBalancerIPs": "198.19.1.8"});

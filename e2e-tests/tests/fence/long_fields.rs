@@ -25,7 +25,7 @@ struct LongField {
 async fn long_fields_are_refused_unread() {
     const TOO_LONG: &str = " has more than 64 addresses or 255 characters, and cannot be compared with ";
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "long").await;
+    let (namespace, client) = tenant(&plane, "long").await;
     plane.apply(&fenced_pool("ServicePool", "long", &["172.21.22.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "long", &["198.19.4.0/24"], "another-team").to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.22.7")).await;
@@ -96,7 +96,7 @@ async fn long_fields_are_refused_unread() {
 #[tokio::test]
 async fn long_fields_from_before_the_fence_do_not_block_a_service() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "long-before").await;
+    let (namespace, client) = tenant(&plane, "long-before").await;
     let controller = plane.client();
     plane.apply(&fenced_pool("ServicePool", "long-before", &["172.21.23.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "long-before", &["198.19.5.0/24"], "another-team").to_string()).await;

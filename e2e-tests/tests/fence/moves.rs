@@ -12,7 +12,7 @@ use crate::support::webhook_cluster::annotated;
 #[tokio::test]
 async fn service_with_an_external_address_from_before_the_fence_is_moved() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "moved").await;
+    let (namespace, client) = tenant(&plane, "moved").await;
     let admin = plane.client();
     let balancer = |more: Value| {
         let mut spec = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none"});

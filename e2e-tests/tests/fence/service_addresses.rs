@@ -23,7 +23,7 @@ async fn thousand_creates_of_a_tenant_get_no_address_of_another_team() {
     let plane = fenced().await;
     plane.namespace("blue").await;
     plane.apply(&fenced_pool("ServicePool", "blue", &[RANGE], "blue").to_string()).await;
-    let (namespace, mallory) = tenant(plane, "mallory").await;
+    let (namespace, mallory) = tenant(&plane, "mallory").await;
     until_refused(&mallory, &namespace, &service_at("trial", "172.21.8.1")).await;
 
     let address = |nth: usize| format!("172.21.{}.{}", 8 + nth / 250, 1 + nth % 250);
@@ -72,7 +72,7 @@ async fn thousand_creates_of_a_tenant_get_no_address_of_another_team() {
 #[tokio::test]
 async fn both_families_count() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "families").await;
+    let (namespace, client) = tenant(&plane, "families").await;
     plane.apply(&fenced_pool("ServicePool", "families", &["fd00:21::f00/120"], "another-team").to_string()).await;
     let dual = |second: &str| {
         service(
@@ -91,7 +91,7 @@ async fn both_families_count() {
 #[tokio::test]
 async fn edit_of_a_pool_takes_effect() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "edited").await;
+    let (namespace, client) = tenant(&plane, "edited").await;
     let web = service_at("web", "172.21.15.7");
     let until = async |expected: &'static str| {
         eventually(expected, async || (outcome(dry_run(&client, &namespace, &web).await) == expected).then_some(()))
@@ -116,7 +116,7 @@ async fn edit_of_a_pool_takes_effect() {
 #[tokio::test]
 async fn reserved_address_is_kept_for_its_service() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "reserves").await;
+    let (namespace, client) = tenant(&plane, "reserves").await;
     let reservation = json!({"address": "172.21.20.7", "namespace": namespace, "name": "web"});
     let spec = json!({"cidrs": ["172.21.20.0/24"], "fence": "Deny", "reservations": [reservation]});
     plane.apply(&pool("ServicePool", "reserves", spec).to_string()).await;
@@ -153,8 +153,8 @@ async fn reserved_address_is_kept_for_its_service() {
 #[tokio::test]
 async fn address_of_a_pool_is_no_external_address_of_others() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "external-use").await;
-    let (owner, of_owner) = tenant(plane, "external-owner").await;
+    let (namespace, client) = tenant(&plane, "external-use").await;
+    let (owner, of_owner) = tenant(&plane, "external-owner").await;
     let cidrs = ["172.21.24.0/24", "fd00:21::e00/120"];
     plane.apply(&fenced_pool("ServicePool", "external-use", &cidrs, &owner).to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.24.7")).await;
@@ -219,8 +219,8 @@ async fn address_of_a_pool_is_no_external_address_of_others() {
 #[tokio::test]
 async fn version_in_use_keeps_its_fence() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "in-use").await;
-    let (owner, of_owner) = tenant(plane, "in-use-owner").await;
+    let (namespace, client) = tenant(&plane, "in-use").await;
+    let (owner, of_owner) = tenant(&plane, "in-use-owner").await;
     let condition = |type_: &str, status: &str| {
         json!({"type": type_, "status": status, "reason": "Any", "message": "",
                "lastTransitionTime": "2026-01-01T00:00:00Z"})
@@ -279,7 +279,7 @@ async fn version_in_use_keeps_its_fence() {
 #[tokio::test]
 async fn pool_of_service_cidrs_has_the_ranges_of_its_status() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "selected").await;
+    let (namespace, client) = tenant(&plane, "selected").await;
     let spec = json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}, "fence": "Deny",
         "match": {"namespaces": ["another-team"]}});
     plane.apply(&pool("ServicePool", "selected", spec).to_string()).await;
@@ -295,7 +295,7 @@ async fn pool_of_service_cidrs_has_the_ranges_of_its_status() {
 #[tokio::test]
 async fn service_of_the_api_server_is_exempt() {
     let plane = fenced().await;
-    let (namespace, client) = tenant(plane, "beside-kubernetes").await;
+    let (namespace, client) = tenant(&plane, "beside-kubernetes").await;
     plane.apply(&fenced_pool("ServicePool", "first", &["172.21.0.0/29"], "another-team").to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.0.7")).await;
     // In a dry run, the API server does not pick an address, but shows the first one of the range.
@@ -321,7 +321,7 @@ async fn service_of_the_api_server_is_exempt() {
 async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_service() {
     const LABEL: &str = "clusterip-policy/temporary";
     let plane = fenced().await;
-    let (namespace, mallory) = tenant(plane, "temporary").await;
+    let (namespace, mallory) = tenant(&plane, "temporary").await;
     let reservation = json!({"address": "172.21.21.7", "namespace": namespace, "name": "web"});
     let reserves = json!({"cidrs": ["172.21.21.0/24"], "fence": "Deny", "reservations": [reservation]});
     plane.apply(&pool("ServicePool", "temporary-reserves", reserves).to_string()).await;
@@ -356,7 +356,7 @@ async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_ser
 #[tokio::test]
 async fn address_that_an_external_name_service_keeps_is_new_when_it_becomes_a_cluster_ip() {
     let plane = fenced().await;
-    let (namespace, mallory) = tenant(plane, "leftover").await;
+    let (namespace, mallory) = tenant(&plane, "leftover").await;
     plane.apply(&fenced_pool("ServicePool", "leftover", &["172.21.34.0/24"], "another-team").to_string()).await;
     until_refused(&mallory, &namespace, &service_at("trial", "172.21.34.7")).await;
     let mut calls = Vec::new();

@@ -94,7 +94,7 @@ async fn freed_block_goes_to_the_node_that_waits_longest() {
 #[tokio::test]
 async fn nodes_are_ignored_until_the_settings_have_node_pools() {
     let nodes = Nodes::alone().await;
-    let proxy = Proxy::start(nodes.plane).await;
+    let proxy = Proxy::start(&nodes.plane).await;
     let server = nodes.server_at(proxy.url(), &Value::Null).start().await;
     server.logged("leading: misplaced Services are moved").await;
     nodes.create("early", json!({}), &[]).await;

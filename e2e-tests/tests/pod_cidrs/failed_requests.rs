@@ -137,7 +137,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
     let nodes = Nodes::alone().await;
     for Case { name, fault, between, blocks, next_block, events } in cases() {
         nodes.clear().await;
-        let proxy = Proxy::start(nodes.plane).await;
+        let proxy = Proxy::start(&nodes.plane).await;
         let mut server = nodes.serve_through(&proxy, &by_os()).await;
         let gate = proxy.on(gives("x"), fault);
         nodes.create("x", os("linux"), &[]).await;
@@ -187,7 +187,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
 #[tokio::test]
 async fn block_is_reserved_while_its_request_may_still_succeed() {
     let nodes = Nodes::alone().await;
-    let proxy = Proxy::start(nodes.plane).await;
+    let proxy = Proxy::start(&nodes.plane).await;
     let server = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
     let late = proxy.on(gives("x"), Fault::PauseBefore);
     // All attempts after the first one are refused.

@@ -42,7 +42,7 @@ async fn next_leader_finishes_the_work_of_a_killed_leader() {
 #[tokio::test]
 async fn leader_without_its_lease_writes_no_nodes() {
     let nodes = Nodes::alone().await;
-    let proxy = Proxy::start(nodes.plane).await;
+    let proxy = Proxy::start(&nodes.plane).await;
     let pools = one(&["10.42.0.0/23"]);
     let first = nodes.serve_through(&proxy, &pools).await;
     for name in ["a", "b", "waits"] {

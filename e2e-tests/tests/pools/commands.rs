@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use clusterip_cluster::policy::own_requests::ServiceRequest;
 use serde_json::{Value, json};
 
 use super::support::policy;
@@ -27,8 +26,12 @@ pub async fn clusterip(folder: &Path, kubeconfig: &Path, arguments: &[&str]) -> 
 fn request() -> String {
     let mut object = service("web", json!({}));
     object["metadata"]["namespace"] = json!("default");
-    let request = ServiceRequest { uid: "1", username: "alice", object: &object, old: None, dry_run: true };
-    request.to_value().to_string()
+    let request = json!({
+        "uid": "1", "operation": "CREATE", "namespace": "default", "name": "web", "object": object, "dryRun": true,
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"}, "userInfo": {"username": "alice"},
+    });
+    request.to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]

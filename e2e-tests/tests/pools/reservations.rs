@@ -74,7 +74,7 @@ async fn reinstall_into_a_full_pool_gets_its_address_back() {
     });
     cluster.apply(&[pool("ServicePool", "reserved", spec)]).await;
     cluster.serves(&namespace, &json!({}), RANGE).await;
-    let empty = held(cluster, "reserved", "Nobody", "free").await;
+    let empty = held(&cluster, "reserved", "Nobody", "free").await;
     for nth in 0..5 {
         let created = cluster.create(&namespace, &service(&format!("web-{nth}"), json!({}))).await.unwrap();
         assert!(within(address(&created), RANGE) && address(&created).to_string() != KEPT, "{created}");
@@ -84,16 +84,16 @@ async fn reinstall_into_a_full_pool_gets_its_address_back() {
         assert!(refused.contains("is full"), "{refused}");
     };
     is_full().await;
-    assert_eq!(held(cluster, "reserved", "Nobody", "free").await, empty, "nothing has changed since");
+    assert_eq!(held(&cluster, "reserved", "Nobody", "free").await, empty, "nothing has changed since");
 
     // A create that fails behind the webhook does not take the address away from the next attempt.
-    refused_later(cluster, &namespace, "db").await;
+    refused_later(&cluster, &namespace, "db").await;
     let first = cluster.create(&namespace, &service("db", json!({}))).await.unwrap();
     assert_eq!(address(&first).to_string(), KEPT);
-    held(cluster, "reserved", "Owner", "held").await;
+    held(&cluster, "reserved", "Owner", "held").await;
 
     cluster.delete(&namespace, "db").await;
-    held(cluster, "reserved", "Nobody", "free").await;
+    held(&cluster, "reserved", "Nobody", "free").await;
     is_full().await;
     let by_hand = cluster.create(&namespace, &service("thief", json!({"clusterIP": KEPT}))).await.unwrap_err();
     let expected = format!("{KEPT} of pool \"reserved\" is reserved for Service {namespace}/db");
@@ -103,7 +103,7 @@ async fn reinstall_into_a_full_pool_gets_its_address_back() {
         eventually("the address again", async || cluster.create(&namespace, &service("db", json!({}))).await.ok())
             .await;
     assert_eq!(address(&again).to_string(), KEPT);
-    held(cluster, "reserved", "Owner", "held").await;
+    held(&cluster, "reserved", "Owner", "held").await;
 }
 
 #[tokio::test]
@@ -120,9 +120,9 @@ async fn another_service_keeps_an_address_that_is_reserved_later() {
     let web = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
     let taken = address(&web).to_string();
     cluster.apply(&[spec(json!([{"address": taken, "namespace": namespace, "name": "db"}]))]).await;
-    held(cluster, "late-reserved", "Other", "taken").await;
+    held(&cluster, "late-reserved", "Other", "taken").await;
     let db = cluster.create(&namespace, &service("db", json!({}))).await.unwrap();
     assert!(within(address(&db), RANGE) && address(&db).to_string() != taken, "{db}");
     cluster.delete(&namespace, "web").await;
-    held(cluster, "late-reserved", "Nobody", "free").await;
+    held(&cluster, "late-reserved", "Nobody", "free").await;
 }

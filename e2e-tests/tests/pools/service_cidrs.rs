@@ -9,8 +9,9 @@ use crate::support::webhook_cluster::{address, service, within};
 
 #[tokio::test]
 async fn labelled_service_cidr_extends_a_pool() {
-    if !ControlPlane::shared().await.tells_addresses() {
-        return ControlPlane::shared().await.does_not_apply("a pool of labelled ServiceCIDRs");
+    let shared = ControlPlane::shared().await;
+    if !shared.tells_addresses() {
+        return shared.does_not_apply("a pool of labelled ServiceCIDRs");
     }
     // Without a controller manager, no ServiceCIDR becomes ready.
     let options = Options { controller_manager: true, audit: false, ..Options::default() };

@@ -42,7 +42,7 @@ fn field(key: &str, text: &str) -> Value {
 #[tokio::test]
 async fn no_fenced_address_in_two_writes() {
     let plane = fenced().await;
-    let (namespace, mallory) = tenant(plane, "two-writes").await;
+    let (namespace, mallory) = tenant(&plane, "two-writes").await;
     plane.apply(&fenced_pool("ServicePool", "two-writes", &["172.21.27.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "two-writes", &["198.19.7.0/24"], "another-team").to_string()).await;
     until_refused(&mallory, &namespace, &service_at("web", "172.21.27.7")).await;
@@ -95,7 +95,7 @@ async fn no_fenced_address_in_two_writes() {
 #[tokio::test]
 async fn text_that_moves_to_another_field_is_new() {
     let plane = fenced().await;
-    let (namespace, mallory) = tenant(plane, "other-field").await;
+    let (namespace, mallory) = tenant(&plane, "other-field").await;
     plane.apply(&fenced_pool("ServicePool", "other-field", &["172.21.28.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "other-field", &["198.19.8.0/24"], "another-team").to_string()).await;
     until_refused(&mallory, &namespace, &service_at("web", "172.21.28.7")).await;

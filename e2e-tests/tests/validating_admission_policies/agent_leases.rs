@@ -421,9 +421,9 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
     let plane = deployed().await;
     let leases = |client: Client| -> Api<Lease> { Api::namespaced(client, AGENTS) };
     let agents = Agents {
-        me: leases(agent_on(plane, "policy-node").await),
-        other: leases(agent_on(plane, "policy-node-2").await),
-        forger: leases(agent_on(plane, "policy-node-3").await),
+        me: leases(agent_on(&plane, "policy-node").await),
+        other: leases(agent_on(&plane, "policy-node-2").await),
+        forger: leases(agent_on(&plane, "policy-node-3").await),
         unbound: leases(plane.client_with(&plane.token(AGENTS, AGENT).await)),
     };
     eventually("the policies to be in force", async || {
@@ -462,8 +462,8 @@ async fn agents_take_over_from_a_dead_agent() {
     let mut running = Vec::new();
     for node in NODES {
         let agent = AddressAgent {
-            client: agent_on(plane, node).await,
-            heartbeat: agent_on(plane, node).await,
+            client: agent_on(&plane, node).await,
+            heartbeat: agent_on(&plane, node).await,
             namespace: AGENTS.to_owned(),
             node: node.to_owned(),
             assignments: assignments.subscribe(),

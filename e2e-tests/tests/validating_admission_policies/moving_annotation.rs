@@ -20,7 +20,7 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
     const OTHER: &str = r#"{"from":["172.21.0.77"],"to":["172.21.1.78"]}"#;
     let plane = deployed().await;
     let namespace = plane.namespace("policies-moving").await;
-    let mallory = services(editor(plane, &namespace).await, &namespace);
+    let mallory = services(editor(&plane, &namespace).await, &namespace);
     let server = services(plane.client_with(&plane.token(NAMESPACE, SERVER).await), &namespace);
     let admin = services(plane.client(), &namespace);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };

@@ -19,7 +19,7 @@ async fn temporary_service_is_deleted_only_at_once() {
     }
     let plane = deployed().await;
     let namespace = plane.namespace("policies-deletion").await;
-    let mallory = services(editor(plane, &namespace).await, &namespace);
+    let mallory = services(editor(&plane, &namespace).await, &namespace);
     let admin = services(plane.client(), &namespace);
     in_force(&mallory, NOT_BY_CLUSTERIP).await;
     let deletion = |name, service, parameters: DeleteParams, expected| Deletion {

@@ -358,7 +358,7 @@ fn release_to(service: &mut DynamicObject, name: &str) {
 async fn only_clusterip_makes_services_temporary_and_it_changes_and_deletes_no_others() {
     let plane = deployed().await;
     let namespace = plane.namespace("policies-temporary").await;
-    let mallory = services(editor(plane, &namespace).await, &namespace);
+    let mallory = services(editor(&plane, &namespace).await, &namespace);
     let server = services(plane.client_with(&plane.token(NAMESPACE, SERVER).await), &namespace);
     let admin = services(plane.client(), &namespace);
     in_force(&server, NOT_TEMPORARY).await;
