@@ -16,6 +16,9 @@ const WAITING: usize = 4;
 /// If `read` panics, so does this function, after other threads have ended.
 pub fn in_order<I: Sync, R: Send>(items: &[I], read: impl Fn(&I) -> R + Sync, mut visit: impl FnMut(&I, R)) {
     let threads = available_parallelism().map_or(1, NonZero::get).min(items.len() / GROUP);
+    if threads < 2 {
+        return items.iter().for_each(|item| visit(item, read(item)));
+    }
     thread::scope(|scope| {
         let read = &read;
         let spawn = |nth| {
@@ -32,7 +35,7 @@ pub fn in_order<I: Sync, R: Send>(items: &[I], read: impl Fn(&I) -> R + Sync, mu
             Some((results, thread.ok()?))
         };
         let running: Vec<_> = (0..threads).map_while(spawn).collect();
-        if running.len() < threads || threads < 2 {
+        if running.len() < threads {
             drop(running);
             return items.iter().for_each(|item| visit(item, read(item)));
         }

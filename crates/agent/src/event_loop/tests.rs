@@ -83,7 +83,7 @@ async fn answers_to_thousands_of_writes_delay_no_event() {
     assert!(state.plan(Instant::now(), Timestamp::UNIX_EPOCH).desired.held.contains_key(&ADDRESS));
     advance(Duration::from_secs(120)).await;
     let deletions = Arc::default();
-    // Another agent has claimed the address meanwhile, and somebody has deleted all other claims.
+    // The API server now has one claim: another agent has claimed the address.
     let client = client(&claim(ADDRESS, "b", 1, 4), &deletions);
     let leases: Api<Lease> = Api::namespaced(client, "agents");
     let (_, term) = watch::channel(Some(term));

@@ -75,9 +75,8 @@ impl Planner {
         let allocation = blocks_of(&node).is_empty().then(|| held.allocation());
         let in_use = InUse { blocks: allocation.as_ref(), external: None };
         let cluster = StoredCluster::new(&self.snapshot, &node);
-        let read = |node: Option<&Value>| node.map(|node| Node::read(node, "request.object")).transpose();
-        let request =
-            Node::read(&node, "request.object").and_then(|object| Ok(Change { object, old: read(old.as_ref())? }));
+        let read = |node: &Value| Node::read(node, "request.object");
+        let request = read(&node).and_then(|object| Ok(Change { object, old: old.as_ref().map(read).transpose()? }));
         let decision = match request {
             Ok(change) => decide(&Request::of_node(change), &self.settings, in_use, &cluster),
             Err(mismatch) => Decision::unreadable(&mismatch),
