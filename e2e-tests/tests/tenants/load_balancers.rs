@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::support::{MALLORY, Scene, Tenant};
-use crate::support::eventually::{eventually, eventually_within};
+use crate::support::eventually::eventually_within;
 use crate::support::move_helpers::{path, send, stored};
 use crate::support::process_usage::peak_memory;
 use crate::support::webhook_cluster::service;
@@ -147,7 +147,8 @@ async fn many_refused_services_delay_the_addresses_of_no_other_namespace() {
         }
     }
     send(&mallory_client, Method::DELETE, &path(&mallory, &first.unwrap()), None).await.unwrap();
-    eventually("another Service to get the address", async || {
+    // Another name waits until the reservation of the first one has ended.
+    eventually_within(PATIENCE, "another Service to get the address", async || {
         let assigned = scene.metric("clusterip_external_assignments_total{result=\"assigned\"}").await;
         (assigned == 4.0).then_some(())
     })
