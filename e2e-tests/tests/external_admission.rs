@@ -111,6 +111,18 @@ async fn each_service_gets_its_own_address_and_keeps_it() {
     .await;
 }
 
+/// The API server calls the webhook for external addresses with the record that the other one wrote, and generates the
+/// name after both.
+#[tokio::test]
+async fn services_with_generated_names_get_addresses_of_their_own() {
+    const SERVICES: usize = 20;
+    let placed = Placed::new().await;
+    let generated = json!({"metadata": {"name": null, "generateName": "web-"}});
+    let created = join_all((0..SERVICES).map(|_| placed.create("shop", "web", generated.clone()))).await;
+    let records: BTreeSet<String> = created.iter().map(|created| record(created.as_ref().unwrap()).unwrap()).collect();
+    assert_eq!(records.len(), SERVICES, "{records:?}");
+}
+
 #[tokio::test]
 async fn requested_address_goes_to_one_service_and_refusals_name_the_holder() {
     let placed = Placed::new().await;

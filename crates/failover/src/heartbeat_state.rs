@@ -170,6 +170,10 @@ impl HeartbeatState {
         };
         // The duration in the Lease does not count: another agent may have put the heartbeat back for years.
         let mut spec = LeaseSpec { lease_duration_seconds: None, ..lease.spec.clone().unwrap_or_default() };
+        // While a heartbeat is put back again and again, no living agent has it: that agent would write its own identity.
+        if spec.holder_identity.as_deref() == Some(any_agent_of(&self.node).as_str()) {
+            spec = LeaseSpec { holder_identity: spec.holder_identity, ..LeaseSpec::default() };
+        }
         // A heartbeat of a former identity, or one that was put back for the living agent, is free.
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder != self.identity.as_str() && (self.is_ours(holder) || self.until.is_some() && self.may_renew(holder))

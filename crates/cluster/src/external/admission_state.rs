@@ -42,17 +42,20 @@ pub(crate) fn decide(
             return Ok((decision, Vec::new()));
         }
         let new = newly_claimed(&settings.external, request, &decision);
-        let mut all = true;
-        for address in &new {
-            all &= cluster.reserve_external(*address, settings)?;
-        }
-        if all {
+        // Ascending, and only up to the first address that is taken: of two requests, one gets all of them.
+        let reserve = |all, address: &IpAddr| Ok::<_, String>(all && cluster.reserve_external(*address, is_recorded(request, *address), settings)?);
+        if new.iter().try_fold(true, reserve)? {
             return Ok((decision, new));
         }
         cluster.release();
         thread::sleep(PAUSE);
     }
     Err(format!("other requests took them first, {TRIES} times in a row; try again"))
+}
+
+/// Whether the Service of a request brings the record of this address.
+pub(crate) fn is_recorded(request: &Request, address: IpAddr) -> bool {
+    matches!(&request.about, About::Service(change) if recorded(&change.object).contains(&address))
 }
 
 /// The addresses of the pools that are new to the Service of a request: after the decision, the Service claims them or

@@ -481,6 +481,16 @@ impl Snapshot {
         self.external.owners(address)
     }
 
+    /// Whether kube-proxy sends the traffic of this address to a Service other than that at `key`, also one that is left
+    /// out. See [`StoredService::routed`].
+    pub fn is_routed_to_other(&self, address: IpAddr, key: &ServiceKey) -> bool {
+        let bare = |other: &ServiceKey| self.namespaces.get(&*other.namespace)?.bare.get(&*other.name);
+        self.external_owners(address).filter(|other| *other != key).any(|other| match self.service(other) {
+            Some(service) => service.routed().contains(&address),
+            None => bare(other).is_some_and(|bare| bare.routed.contains(&address)),
+        })
+    }
+
     pub fn external_services(&self) -> Vec<Arc<StoredService>> {
         self.may_have_external.iter().filter_map(|service| self.service(service)).cloned().collect()
     }

@@ -170,10 +170,10 @@ impl StoredCluster {
     }
 
     /// Reserves an external address if it is not reserved for another Service. An address that was given to this
-    /// Service before is its own.
-    pub(crate) fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
+    /// Service before is its own. `is_recorded` says whether the request brings it in its record.
+    pub(crate) fn reserve_external(&self, address: IpAddr, is_recorded: bool, settings: &Settings) -> Result<bool, String> {
         let owner = &self.subject.owner;
-        if self.ledger.renew_external(address, owner) {
+        if self.ledger.renew_external(address, owner, is_recorded) {
             return Ok(true);
         }
         if self.ledger.is_reserved_for(address, owner) {
@@ -472,16 +472,16 @@ mod tests {
             StoredCluster::reserving(&snapshot, subject, &settings, &ledger, None)
         };
         let (first, second) = (of("web"), of("web"));
-        assert_eq!(first.reserve_external(address, &settings), Ok(true));
-        assert_eq!(second.reserve_external(address, &settings), Ok(false), "the first may still release it");
+        assert_eq!(first.reserve_external(address, false, &settings), Ok(true));
+        assert_eq!(second.reserve_external(address, false, &settings), Ok(false), "the first may still release it");
         drop(first);
-        assert_eq!(second.reserve_external(address, &settings), Ok(true));
+        assert_eq!(second.reserve_external(address, false, &settings), Ok(true));
         second.commit(&[address], &settings);
         let third = of("web");
-        assert_eq!(third.reserve_external(address, &settings), Ok(true), "given to this Service");
+        assert_eq!(third.reserve_external(address, false, &settings), Ok(true), "given to this Service");
         drop(third);
         let other = of("db");
-        assert_eq!(other.reserve_external(address, &settings), Ok(false));
+        assert_eq!(other.reserve_external(address, false, &settings), Ok(false));
         let in_progress = "shop/web (its request may still be in progress, for up to 65 s)";
         assert_eq!(other.external_holder(address).as_deref(), Some(in_progress));
         snapshot.write().unwrap().insert(&json!({

@@ -170,11 +170,15 @@ impl Ledger {
 
     /// Reserves an external address that an earlier answer gave to the same Service again, for as long as a new one. The
     /// reservation of an evaluation that is still running does not serve, because that evaluation may release it.
-    pub fn renew_external(&self, address: IpAddr, owner: &Owner) -> bool {
+    ///
+    /// `is_recorded` says whether the request brings the address in its record: the API server asks again about what the
+    /// answer wrote, with another UID, and a Service whose name is not generated yet is known only by its record.
+    pub fn renew_external(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
         let now = (self.clock)();
         let mut ledger = self.lock();
         let given = ledger.get_mut(&address).filter(|it| it.is_given() && it.external && it.is_active(now));
-        given.filter(|it| it.owner == *owner).map(|it| (it.since, it.origin) = (now, Origin::Policy)).is_some()
+        let is_its = |it: &&mut Reservation| it.owner == *owner || is_recorded && it.owner.id() == owner.id();
+        given.filter(is_its).map(|it| (it.since, it.origin) = (now, Origin::Policy)).is_some()
     }
 
     /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As

@@ -367,7 +367,7 @@ impl Inner {
     }
 
     /// Claims the external addresses that this replica has given and that no valid claim protects, because an attempt
-    /// failed, and those whose reservation was renewed after the claim.
+    /// failed, and those whose reservation was renewed after the claim, the oldest claims first.
     fn claim_again(self: &Arc<Self>, now: Instant) {
         let mut given = self.ledger.given_external();
         let Known { mine, others } = &*self.known();
@@ -376,6 +376,7 @@ impl Inner {
             (None, Some(other)) => other.is_unchanged_for(other.value.duration, now),
             (None, None) => true,
         });
+        given.sort_by_key(|(address, ..)| mine.get(address).map(|mine| mine.since));
         given.into_iter().take(MAX_RETRIES).for_each(|(address, owner, _)| self.spawn_attempt(address, owner));
     }
 
@@ -482,7 +483,7 @@ mod tests {
             }
             let subject = Subject { owner: web.clone(), own: Vec::new(), dry_run: false };
             let cluster = StoredCluster::reserving(&Arc::default(), subject, &settings, &ledger, Some(&claims));
-            assert_eq!(cluster.reserve_external(external(), &settings), Ok(true), "{name}");
+            assert_eq!(cluster.reserve_external(external(), false, &settings), Ok(true), "{name}");
             cluster.commit(&[external()], &settings);
             assert!(ledger.is_reserved_here(external()), "{name}");
 

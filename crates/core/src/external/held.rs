@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
+use super::stored::recorded;
 use crate::address::Family;
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
@@ -80,7 +81,8 @@ impl<'a> Claimant<'a> {
         let (namespace, name) = self.subject;
         let is_other = |by: &String| {
             let service = by.split(' ').next().and_then(|service| service.split_once('/'));
-            service != Some((namespace, name)) || name.is_empty()
+            // Services whose names are not generated yet differ only by the record that an earlier review wrote.
+            service != Some((namespace, name)) || name.is_empty() && !recorded(self.service).contains(&address)
         };
         let holder = match (self.host, self.listed.get()) {
             (Some(holder_of), _) => holder_of(address),

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::support::external_cases::{
     ASKED, Case, GOLD_IS_LOST, Held, NONE_HELD, NOT_IN_ADMISSION, RECORD, check, given, gold,
 };
-use crate::support::{FakeCluster, balancer, balancer_of, created, external_answer, now, service, updated, with_spec};
+use crate::support::{
+    FakeCluster, balancer, balancer_of, created, external_answer, now, service, updated, with_record, with_spec,
+};
 
 const METALLB: &str = "metallb.io/loadBalancerIPs";
 
@@ -28,6 +30,8 @@ fn new_service_gets_one_address_of_each_family() {
     let by_address = balancer_of(json!({"clusterIP": "fd00:96::7"}), &[]);
     let classless = with_spec(plain.clone(), json!({"loadBalancerClass": null}));
     let foreign = with_spec(plain.clone(), json!({"loadBalancerClass": "metallb.io/metallb"}));
+    let mut generated = plain.clone();
+    generated["metadata"] = json!({"namespace": "shop", "generateName": "web-"});
     check(vec![
         Case {
             name: "IPv4",
@@ -94,6 +98,18 @@ fn new_service_gets_one_address_of_each_family() {
             request: created(plain.clone()),
             held: Some(&[("10.0.9.14", "shop/web (in progress)")]),
             expected: given(&plain, "edge", "10.0.9.14").with(&[]),
+        },
+        Case {
+            name: "a name to be generated: the first address is held by another such Service",
+            request: created(generated.clone()),
+            held: Some(&[("10.0.9.14", "shop/ (in progress)")]),
+            expected: given(&generated, "edge", "10.0.9.13").with(&[]),
+        },
+        Case {
+            name: "a name to be generated: its record is its own",
+            request: created(with_record(generated.clone(), "10.0.9.14")),
+            held: Some(&[("10.0.9.14", "shop/ (in progress)")]),
+            expected: now("unchanged").pool("edge").addresses("10.0.9.14").with(&[]),
         },
         Case { name: "without a class", request: created(classless), held: NONE_HELD, expected: nothing() },
         Case { name: "class of another controller", request: created(foreign), held: NONE_HELD, expected: nothing() },

@@ -160,6 +160,20 @@ fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
     assert_eq!(test.term(20), Some((identity(1), 37)));
 }
 
+/// Somebody with the token of another agent could change such a heartbeat for ever.
+#[test]
+fn starting_agent_does_not_wait_for_a_heartbeat_that_is_put_back_again_and_again() {
+    let mut test =
+        Test { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 9 };
+    for (seconds, expected) in [(0, true), (10, true), (19, true), (20, false)] {
+        test.heartbeat_state.forget();
+        assert_eq!(test.next(seconds), NextAction::Read);
+        let put_back = put_back("node-1", Timestamp::from_second(seconds.into()).unwrap());
+        test.heartbeat_state.read(Some(stored(put_back, 9 + u64::from(seconds))), test.at(seconds));
+        assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
+    }
+}
+
 #[test]
 fn only_an_own_heartbeat_is_given_back() {
     let mut test = Test::running();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_core::address::parse_address;
 use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::external::stored::{in_use, shown};
@@ -164,6 +165,17 @@ impl StoredService {
 
     pub fn shown(&self) -> BTreeSet<IpAddr> {
         shown(self.ingress().as_ref()).into_iter().collect()
+    }
+
+    /// The addresses whose traffic kube-proxy sends to the Service: those that its status shows, and `spec.externalIPs`. A
+    /// request for an address does not count: with `spec.loadBalancerIP` or an annotation, any user could keep the status of
+    /// another user's Service empty.
+    pub fn routed(&self) -> Vec<IpAddr> {
+        let external_ips = match self.field("spec.externalIPs") {
+            Some(Compact::List(items)) => &**items,
+            _ => &[],
+        };
+        external_ips.iter().filter_map(|text| parse_address(text.text())).chain(self.shown()).collect()
     }
 
     /// The ports of a Service of type `LoadBalancer`, in ascending order, from its first [`MAX_PORTS`]. Ports that

@@ -244,16 +244,16 @@ fn external_address_stays_reserved_for_a_create_in_progress_after_another_create
     assert_eq!(reserve_external(&ledger, ip(1), &web, &any), Ok(true));
     ledger.commit(&web, &[ip(1)], &[ip(1)], &any);
     seconds.store(10, Ordering::Relaxed);
-    assert!(ledger.renew_external(ip(1), &web), "a second create");
+    assert!(ledger.renew_external(ip(1), &web, false), "a second create");
     let metadata = json!({"namespace": "shop", "name": "web"});
     ledger.mark_seen(&json!({"metadata": metadata, "spec": {"externalIPs": [ip(1)]}}));
     // The Service is deleted. The second create is still in progress.
     seconds.store(74, Ordering::Relaxed);
-    assert!(!ledger.renew_external(ip(1), &db));
+    assert!(!ledger.renew_external(ip(1), &db, false));
     assert_eq!(reserve_external(&ledger, ip(1), &db, &any), Ok(false));
     assert_eq!(ledger.given_external().len(), 1);
     seconds.store(75, Ordering::Relaxed);
-    assert!(!ledger.renew_external(ip(1), &web), "ended");
+    assert!(!ledger.renew_external(ip(1), &web, false), "ended");
     assert_eq!(reserve_external(&ledger, ip(1), &db, &any), Ok(true));
 }
 
@@ -265,7 +265,7 @@ fn reservation_of_the_controller_ends_when_its_service_is_seen_unless_an_answer_
         ledger.written_by_controller(&[ip(1)]);
         ledger.commit(&web(), &[ip(1)], &[ip(1)], &any);
         assert_eq!(reserve_external(&ledger, ip(1), &Owner::new("bank", "db", ""), &any), Ok(false), "{name}");
-        assert!(!renewed || ledger.renew_external(ip(1), &web()), "{name}");
+        assert!(!renewed || ledger.renew_external(ip(1), &web(), false), "{name}");
         ledger.written_by_controller(&[ip(1)]);
         let metadata = json!({"namespace": "shop", "name": "web"});
         ledger.mark_seen(&json!({"metadata": metadata, "spec": {"externalIPs": [ip(1)]}}));
@@ -277,12 +277,12 @@ fn reservation_of_the_controller_ends_when_its_service_is_seen_unless_an_answer_
 fn external_address_that_a_running_evaluation_reserves_serves_no_other() {
     let (ledger, _) = ledger();
     assert_eq!(reserve_external(&ledger, ip(1), &web(), &any), Ok(true));
-    assert!(!ledger.renew_external(ip(1), &web()), "the evaluation may release it");
+    assert!(!ledger.renew_external(ip(1), &web(), false), "the evaluation may release it");
     assert!(ledger.given_external().is_empty());
     ledger.commit(&web(), &[ip(1)], &[ip(1)], &any);
-    assert!(ledger.renew_external(ip(1), &web()));
+    assert!(ledger.renew_external(ip(1), &web(), false));
     ledger.reserve_claimed(ip(2), &web(), RESERVATION_TIME);
-    assert!(!ledger.renew_external(ip(2), &web()), "of another replica");
+    assert!(!ledger.renew_external(ip(2), &web(), false), "of another replica");
 }
 
 #[test]
@@ -294,9 +294,16 @@ fn external_address_stays_reserved_for_a_service_whose_name_was_generated() {
     ledger.mark_seen(&seen);
     assert_eq!(shown(&ledger), ["10.0.0.1 shop/"], "while an evaluation runs, the seen object is not its Service");
     ledger.commit(&unnamed, &[ip(1)], &[ip(1)], &any);
+    // The API server asks again about the record that the answer wrote.
+    let asked_again = Owner::new("shop", "", "uid-8");
+    for (owner, is_recorded, expected) in
+        [(&asked_again, true, true), (&asked_again, false, false), (&Owner::new("bank", "", "uid-9"), true, false)]
+    {
+        assert_eq!(ledger.renew_external(ip(1), owner, is_recorded), expected, "{owner:?} {is_recorded}");
+    }
     ledger.mark_seen(&seen);
     assert_eq!(shown(&ledger), ["10.0.0.1 shop/web-x7k2p"]);
-    assert!(ledger.renew_external(ip(1), &Owner::new("shop", "web-x7k2p", "")), "an update may give it back");
+    assert!(ledger.renew_external(ip(1), &Owner::new("shop", "web-x7k2p", ""), false), "an update may give it back");
 }
 
 #[test]

@@ -128,27 +128,11 @@ impl Targets for Alternatives {
             }
             sleep(LOOK_AGAIN).await;
         }
-        !addresses.iter().any(|address| is_of_another(stores, &key, *address))
-    }
-}
-
-/// Whether a Service other than that at `key` shows this address, or has it in a field that kube-proxy acts on. A
-/// request for the address does not count: with `spec.loadBalancerIP` or an annotation, any user could keep the status
-/// of another user's Service empty.
-fn is_of_another(stores: &Stores, key: &ServiceKey, address: IpAddr) -> bool {
-    let candidates: Vec<ServiceKey> = {
         let snapshot = stores.read_snapshot();
-        if snapshot.ip_addresses().contains(&address) {
-            return true;
-        }
-        snapshot.external_owners(address).filter(|other| *other != key).cloned().collect()
-    };
-    candidates.iter().filter_map(|other| stores.service(other)).any(|other| {
-        let external_ips = other.pointer("/spec/externalIPs").and_then(Value::as_array).into_iter().flatten();
-        let mut external_ips = external_ips.filter_map(|text| parse_address(text.as_str()?));
-        stored::shown(other.pointer("/status/loadBalancer/ingress")).contains(&address)
-            || external_ips.any(|external| external == address)
-    })
+        let is_of_other =
+            |ip: &IpAddr| snapshot.ip_addresses().contains(ip) || snapshot.is_routed_to_other(*ip, &key);
+        !addresses.iter().any(is_of_other)
+    }
 }
 
 /// How many targets that the policy gives are tried while the Service has no address. Twice as many are tried in all.
