@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_core::services::may_be_set_by_hand;
+use clusterip_core::service::may_be_set_by_hand;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 

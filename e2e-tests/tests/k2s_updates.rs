@@ -2,7 +2,7 @@
 //! it idle again.
 
 use axum::http::Method;
-use clusterip_core::services::is_set_by_hand;
+use clusterip_core::service::is_set_by_hand;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Place;

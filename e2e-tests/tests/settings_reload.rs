@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
 use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource, in_lines};
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};

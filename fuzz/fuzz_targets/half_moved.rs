@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::snapshot::addresses;
 use clusterip_core::annotations::{is_moving, looks_half_moved};
-use clusterip_core::services::is_set_by_hand;
+use clusterip_core::service::is_set_by_hand;
 use clusterip_moves::journal::Journal;
 use clusterip_moves::step::{Without, self};
 use libfuzzer_sys::fuzz_target;

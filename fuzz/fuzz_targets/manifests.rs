@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::snapshot::{Snapshot, addresses};
 use clusterip_cluster::manifests::manifest_edit::apply;
 use clusterip_cluster::manifests::{ManifestText, parse};
 use libfuzzer_sys::fuzz_target;

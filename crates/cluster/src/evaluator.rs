@@ -14,7 +14,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::external::admission_state;
+use crate::external::decide_and_reserve;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::{StoredCluster, Subject};
@@ -73,10 +73,10 @@ impl Evaluator {
 
     /// Whether the policy chose this address as the ClusterIP of the Service with this namespace and name, here or in
     /// another replica. The API server may have to be asked about the claims of the others.
-    pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+    pub fn is_given_to(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         let is_claimed = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
         self.settings().settings.external.pool_of(address).is_none()
-            && (self.ledger.is_chosen_for(address, namespace, name) || self.claims.as_ref().is_some_and(is_claimed))
+            && (self.ledger.is_given_to(address, namespace, name) || self.claims.as_ref().is_some_and(is_claimed))
     }
 
     pub fn settings(&self) -> Arc<LiveSettings> {
@@ -152,8 +152,8 @@ impl Evaluator {
         let cluster = cluster.asking(self.stores.client());
         let (decision, external) = match request {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
-            Ok(request) if admission_state::concerns(&settings.external, &request) => {
-                admission_state::decide(&request, settings, &cluster, dry_run).map_err(EvaluationError::NotReserved)?
+            Ok(request) if decide_and_reserve::concerns(&settings.external, &request) => {
+                decide_and_reserve::decide(&request, settings, &cluster, dry_run).map_err(EvaluationError::NotReserved)?
             }
             Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };
@@ -211,7 +211,7 @@ mod tests {
     use crate::host_metrics::ClusterMetrics;
     use crate::live_settings::check_settings;
     use crate::metrics::{Exposition, ScrapeLock};
-    use crate::watch::service_ranges::ServiceRanges;
+    use crate::snapshot::service_ranges::ServiceRanges;
 
     use super::*;
 

@@ -19,7 +19,7 @@ use serde_json::json;
 use thiserror::Error;
 
 pub use self::duties::{Duties, Registration, needs, seamless_moves};
-use crate::watch::kinds;
+use crate::kinds;
 
 const AT_ONCE: usize = 8;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::watch::kinds::Kind;
+use crate::kinds::Kind;
 
 /// A failure with a known cause is logged again after this time.
 const PAUSE: Duration = Duration::from_mins(1);

@@ -5,14 +5,15 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{name, namespace};
+use clusterip_cluster::snapshot::addresses;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::decision::Report;
 use clusterip_core::lookups::{Cluster, LazyNamespace};
+use clusterip_core::service::{Service, is_set_by_hand};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::{Service, first_mismatch, is_set_by_hand};
+use clusterip_core::services::first_mismatch;
 use clusterip_core::settings::{Pool, Settings, Unmatched};
 use clusterip_core::workload::OS_LABEL;
 use clusterip_core::{Decision, Verdict};

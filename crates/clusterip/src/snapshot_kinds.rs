@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
+use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::object;
-use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
 use serde::Deserialize as _;
 use serde_json::{Value, json};

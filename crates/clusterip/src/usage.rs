@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::ReservationHolder;
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::snapshot::Snapshot;
 use clusterip_core::address::{Blocks, Candidates, Family, Occupancy};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{ExternalPool, ExternalSettings, NodePool, Pool, Reservation, Settings};

@@ -11,7 +11,7 @@ use crate::annotations::{REASON_ANNOTATION, RECORD_ANNOTATION, annotate, cut, in
 use crate::json::{TypeMismatch, field_mut, quote};
 use crate::label_selector::Labels;
 use crate::lookups::LookupError;
-use crate::services::ADDRESS_FIELDS;
+use crate::service::ADDRESS_FIELDS;
 
 /// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
 pub(crate) const MAX_LINE_LENGTH: usize = 256;

@@ -12,7 +12,7 @@ use crate::label_selector::Labels;
 use crate::settings::Lookups;
 use crate::workload::{Workload, WorkloadKind};
 
-/// The look-ups of a decision. The host carries them out; they only read.
+/// The look-ups of a decision. The host carries them out. All of them only read, except [`Self::reserve`].
 ///
 /// Every method returns a [`LookupError`] if the host can't answer. An object that does not exist is not an error.
 pub trait Cluster {

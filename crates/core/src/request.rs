@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::json::{Located, TypeMismatch};
-use crate::nodes::Node;
-use crate::services::Service;
+use crate::node::Node;
+use crate::service::Service;
 
 /// An `AdmissionRequest` of `admission.k8s.io/v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clusterip_core::services::MANAGER;
+use clusterip_core::service::MANAGER;
 use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;

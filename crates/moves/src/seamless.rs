@@ -31,7 +31,7 @@ use clusterip_core::annotations::{
     MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, OS_ANNOTATION, POOL_ANNOTATION, SERVICE_ANNOTATION,
     SWAPPED_ANNOTATION, TEMPORARY_LABEL, in_service_annotation,
 };
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use serde_json::{Map, Value, json};
 
 use crate::journal::Journal;

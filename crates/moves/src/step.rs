@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, REASON_ANNOTATION, in_moving_annotation, is_moving};
 use clusterip_core::external::stored;
-use clusterip_core::services::{Service, addresses};
+use clusterip_core::service::{Service, addresses};
 use serde_json::{Map, Value, json};
 
 use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_NAME, SWAPPED_ANNOTATION, TEMPORARY_LABEL};
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
 

@@ -2,7 +2,7 @@
 
 use clusterip_agent::heartbeat::unknown_node;
 use clusterip_cluster::host_metrics::ClusterMetrics;
-use clusterip_cluster::watch::kinds;
+use clusterip_cluster::kinds;
 use clusterip_cluster::watch::stores::Stores;
 use serde_json::json;
 

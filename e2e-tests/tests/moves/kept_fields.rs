@@ -1,7 +1,7 @@
 //! A move changes only the addresses of a Service: its other fields, their owners and its endpoints stay the same.
 
 use axum::http::Method;
-use clusterip_core::services::may_be_set_by_hand;
+use clusterip_core::service::may_be_set_by_hand;
 use serde_json::{Value, json};
 
 use super::support::{again, manifest, move_to};

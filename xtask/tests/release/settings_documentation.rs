@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clusterip_cluster::live_settings::document_of_objects;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;

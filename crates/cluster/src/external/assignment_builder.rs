@@ -11,7 +11,7 @@ use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Assignment, Assignments};
 
 use super::service_fields::recorded;
-use crate::lookups::snapshot::{StoredNode, StoredService};
+use crate::snapshot::{StoredNode, StoredService};
 
 pub type Owners = BTreeMap<IpAddr, Arc<StoredService>>;
 
@@ -97,7 +97,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::lookups::snapshot::MAX_PORTS;
+    use crate::snapshot::MAX_PORTS;
 
     struct Case<'r> {
         name: &'r str,

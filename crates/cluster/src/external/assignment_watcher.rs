@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep};
 
 use super::assignment_builder::{RefusedRecord, assignments, owners};
 use super::policy_check::ExternalPolicy;
+use crate::kinds::own_name;
 use crate::live_settings::LiveSettings;
-use crate::lookups::snapshot::{Stored, StoredService};
 use crate::panics;
-use crate::watch::kinds::own_name;
+use crate::snapshot::{Stored, StoredService};
 use crate::watch::stores::{Change, Stores};
 
 /// How long changes are collected at least before they are handled, because many Services may change at once.

@@ -1,7 +1,7 @@
 //! External addresses of Services, as the cluster's objects show them: which Services have recorded which addresses,
 //! and which nodes may hold them.
 
-pub mod admission_state;
+pub mod decide_and_reserve;
 pub mod assignment_builder;
 pub mod assignment_watcher;
 pub mod policy_check;

@@ -10,8 +10,8 @@ use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_service};
 use serde_json::{Map, Value, json};
 
-use crate::lookups::snapshot::{Snapshot, StoredService};
 use crate::lookups::stored_cluster::StoredCluster;
+use crate::snapshot::{Snapshot, StoredService};
 
 /// The settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
 pub struct ExternalPolicy(Settings);

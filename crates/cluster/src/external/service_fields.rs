@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use clusterip_core::annotations::recorded_addresses;
 use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
 use clusterip_core::external::stored;
-use clusterip_core::services::Service;
+use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 
-use crate::lookups::snapshot::StoredService;
+use crate::snapshot::StoredService;
 
 /// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";

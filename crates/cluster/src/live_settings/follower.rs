@@ -19,7 +19,7 @@ use super::{LiveSettings, WrittenSettings, in_lines, pool_objects};
 use crate::api_error::RequestFailure;
 use crate::host_metrics::ClusterMetrics;
 use crate::permissions::{self, Duties, Missing};
-use crate::watch::service_ranges::ServiceRanges;
+use crate::snapshot::service_ranges::ServiceRanges;
 use crate::watch::stores::Stores;
 
 pub struct Follower {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::WrittenSettings;
 use super::pool_objects::compiled;
 use crate::object::{api_version, kind};
-use crate::watch::service_ranges::ServiceRanges;
+use crate::snapshot::service_ranges::ServiceRanges;
 use crate::yaml::{self, YamlError};
 
 pub fn is_settings_object(object: &Value) -> bool {

@@ -21,7 +21,7 @@ use crate::api_error::error_chain;
 use crate::host_metrics::ClusterMetrics;
 use crate::list_pages::visit_pages;
 use crate::repeated_failures::warn_of_watch;
-use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
+use crate::snapshot::service_ranges::{ServiceCidr, ServiceRanges};
 use crate::watch::stores::watch_config;
 
 /// Several objects are often applied together. The settings are compiled when no object has changed for this time, so

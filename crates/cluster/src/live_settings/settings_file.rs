@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::WrittenSettings;
 use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
 use crate::object::{api_version, kind};
-use crate::watch::service_ranges::ServiceRanges;
+use crate::snapshot::service_ranges::ServiceRanges;
 use crate::yaml;
 
 const KEY: &str = "settings.yaml";

@@ -18,11 +18,11 @@ use super::settings_file::{SettingsFile, of_policy};
 use super::{WrittenSettings, in_lines, pool_objects};
 use crate::api_error::{error_chain, failed};
 use crate::host_metrics::ClusterMetrics;
+use crate::kinds;
 use crate::manifests;
 use crate::panics;
 use crate::repeated_failures::warn_of_watch;
-use crate::watch::kinds;
-use crate::watch::service_ranges::ServiceRanges;
+use crate::snapshot::service_ranges::ServiceRanges;
 
 const POLICIES: &str = "policies.kubewarden.io/v1";
 const POLICY: &str = "ClusterAdmissionPolicy";

@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{LiveSettings, WrittenSettings};
 use crate::panics;
-use crate::watch::service_ranges::ServiceRanges;
+use crate::snapshot::service_ranges::ServiceRanges;
 
 /// As [`check_settings`], on a thread that may block: hundreds of large pools take a while.
 pub(super) async fn check_in_background(

@@ -9,10 +9,10 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::api_server_lists;
 use super::complete_objects::CompleteObjects;
+use crate::kinds;
 use crate::policy::host_calls::{HostCall, HostCalls};
-use crate::watch::kinds;
+use crate::watch::api_server_lists;
 
 /// Answers as policy-server does: with the objects of the cluster, or with the error of the API server in the words of
 /// kube, which the policy searches. An answer that was given once is repeated.

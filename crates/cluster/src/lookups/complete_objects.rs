@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_core::field_mask::Mask;
+use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::addresses;
 use serde_json::{Value, json};
 
+use crate::kinds::Kind;
 use crate::object;
 use crate::policy::host_calls::{HostCall, HostCalls};
-use crate::watch::kinds::Kind;
 
 #[derive(Clone, Debug, Default)]
 pub struct CompleteObjects {

@@ -1,8 +1,6 @@
 //! Answers the look-ups of decisions, and those of the policy module.
 
-pub mod api_server_lists;
 pub mod api_server_lookups;
 pub mod complete_objects;
 pub mod selectors;
-pub mod snapshot;
 pub mod stored_cluster;

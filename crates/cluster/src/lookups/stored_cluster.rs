@@ -22,12 +22,12 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 
-use super::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::api_error::error_message;
+use crate::kinds::regular;
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare, RESERVATION_TIME};
 use crate::reservations::replica_claims::Claims;
-use crate::watch::kinds::regular;
+use crate::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::watch::partial_object::PartialObject;
 
 /// What a decision looked up.
@@ -171,7 +171,12 @@ impl StoredCluster {
 
     /// Reserves an external address if it is not reserved for another Service. An address that was given to this
     /// Service before is its own. `is_recorded` says whether the request brings it in its record.
-    pub(crate) fn reserve_external(&self, address: IpAddr, is_recorded: bool, settings: &Settings) -> Result<bool, String> {
+    pub(crate) fn reserve_external(
+        &self,
+        address: IpAddr,
+        is_recorded: bool,
+        settings: &Settings,
+    ) -> Result<bool, String> {
         let owner = &self.subject.owner;
         if self.ledger.renew_external(address, owner, is_recorded) {
             return Ok(true);

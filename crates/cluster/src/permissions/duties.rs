@@ -5,7 +5,7 @@ use clusterip_failover::leases::LEASE;
 use kube::api::ApiResource;
 
 use super::Need;
-use crate::watch::kinds;
+use crate::kinds;
 
 const WATCHED: &[&str] = &["list", "watch"];
 

@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 
 use clusterip_core::annotations::is_read;
 use clusterip_core::field_mask::{Mask, MaskedReader};
-use clusterip_core::services::ADDRESS_FIELDS;
+use clusterip_core::service::ADDRESS_FIELDS;
 use serde::de::DeserializeSeed;
 use serde_json::{Deserializer, Value};
 
-use crate::lookups::snapshot::TEXT;
+use crate::snapshot::TEXT;
 
 /// How many values of a list or map are read. The API server writes maps in the order of their keys, as the core reads
 /// labels and selectors. Which lists must be complete, [`cut_list`] checks.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::address::Family;
 use clusterip_core::external::stored::in_use;
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
@@ -274,7 +274,7 @@ impl Ledger {
     /// Whether the policy chose this address for the Service with this namespace and name. A request that contains such
     /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
     /// If the name is not generated yet, any request without a name in the namespace may have been the first one.
-    pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+    pub fn is_given_to(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         self.active(address, |it| it.origin != Origin::Author && it.owner.id() == (namespace, name))
     }
 

@@ -16,7 +16,7 @@ use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::kinds::{self, Kind, State};
+use crate::kinds::{self, Kind, State};
 use crate::object;
 use crate::send_if_changed::send_if_changed;
 

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use clusterip_core::field_mask::MaskedReader;
-use clusterip_core::services::MANAGER;
+use clusterip_core::service::MANAGER;
 use kube::Resource;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error};
 use serde_json::{Value, json};
 
-use super::kinds::Kind;
 use super::watched_fields;
+use crate::kinds::Kind;
 
 /// An object whose kind is known from the watch. A [`DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for PartialObject {
 
 /// Keeps one entry of the managers, which may be any number: one that owns the address of a Service, another one than
 /// this program if there is any, because that is enough for
-/// [`is_set_by_hand`](clusterip_core::services::is_set_by_hand). An empty entry if no manager owns the address.
+/// [`is_set_by_hand`](clusterip_core::service::is_set_by_hand). An empty entry if no manager owns the address.
 fn keep_owner(managers: &mut Vec<Value>) {
     let owns = |entry: &&Value| {
         let owned = entry.pointer("/fieldsV1/f:spec").and_then(Value::as_object);
@@ -115,7 +115,7 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-    use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, MAX_PORTS, SERVICE_NAME_LABEL};
+    use crate::snapshot::{IGNORED_BY_KUBE_PROXY, MAX_PORTS, SERVICE_NAME_LABEL};
 
     fn read(object: &Value) -> PartialObject {
         serde_json::from_str(&object.to_string()).unwrap()

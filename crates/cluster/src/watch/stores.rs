@@ -26,14 +26,14 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
 use super::control_plane_services::ControlPlaneServices;
-use super::kinds::{self, Kind, State, own_name};
 use super::partial_object::PartialObject;
-use super::service_ranges::ServiceRanges;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
-use crate::lookups::api_server_lists;
-use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService};
+use crate::kinds::{self, Kind, State, own_name};
 use crate::object;
+use crate::snapshot::service_ranges::ServiceRanges;
+use crate::snapshot::{Insertion, Snapshot, Stored, StoredService};
+use crate::watch::api_server_lists;
 
 const LISTS: usize = 2;
 /// How long a watch lasts before the API server ends it and it goes on with a new request, from where it was. A watch whose

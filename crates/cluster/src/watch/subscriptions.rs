@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kube::runtime::watcher::Event;
 use tokio::sync::Notify;
 
-use super::kinds::Kind;
 use super::partial_object::PartialObject;
+use crate::kinds::Kind;
 
 /// Is called with each event. It returns false to get no further events.
 pub type Listener = Box<dyn FnMut(&Event<PartialObject>) -> bool + Send>;

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use clusterip_core::annotations::has_parser;
 use clusterip_core::field_mask::Mask;
 use clusterip_core::label_selector::MAX_LABELS;
-use clusterip_core::services::ADDRESS_FIELDS;
+use clusterip_core::service::ADDRESS_FIELDS;
 use clusterip_core::workload::{MAX_AFFINITY_TERMS, TemplateAt};
 
-use super::kinds::{Kind, own_name};
-use crate::lookups::snapshot::{IGNORED_BY_KUBE_PROXY, MANY, MAX_PORTS, SERVICE_FIELDS, SERVICE_NAME_LABEL, TEXT};
+use crate::kinds::{Kind, own_name};
+use crate::snapshot::{IGNORED_BY_KUBE_PROXY, MANY, MAX_PORTS, SERVICE_FIELDS, SERVICE_NAME_LABEL, TEXT};
 
 /// A field, and how many values are read of a list or map in it.
 type Field = (&'static str, usize);

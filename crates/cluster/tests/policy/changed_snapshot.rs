@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::lookups::snapshot::{
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
+use clusterip_cluster::snapshot::{
     Insertion, MAX_BYTES, MAX_STEPS, SERVICE_NAME_LABEL, Snapshot, Stored, label_hashes,
 };
-use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::Cluster;
 use clusterip_core::service_key::ServiceKey;

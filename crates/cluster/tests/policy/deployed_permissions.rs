@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use clusterip_cluster::kinds;
 use clusterip_cluster::permissions::{Duties, Need, Registration, needs};
-use clusterip_cluster::watch::kinds;
 use clusterip_cluster::yaml;
 use clusterip_core::workload::WorkloadKind;
 use serde_json::Value;

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
-use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::Recorder;
+use clusterip_cluster::snapshot::Snapshot;
 use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};

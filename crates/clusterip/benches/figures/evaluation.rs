@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
+use clusterip_cluster::snapshot::Snapshot;
 use clusterip_core::address::Order;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};

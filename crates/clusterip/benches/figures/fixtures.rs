@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
 
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 /// The namespace of the Services that are placed.

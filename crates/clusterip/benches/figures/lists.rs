@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::wasm_module::WasmModule;
+use clusterip_cluster::snapshot::addresses;
 use serde_json::{Value, json};
 
 use crate::fixtures::{HalfFull, create, deployment};

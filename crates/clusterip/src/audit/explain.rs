@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
+use clusterip_cluster::snapshot::{Snapshot, addresses};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::Withholding;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
+use clusterip_core::service::is_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::is_set_by_hand;
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, Verdict, decide_service};
 use clusterip_failover::claims::Owner;

@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 use clusterip_cluster::external::assignment_builder::{assignments, owners};
 use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::claimed;
-use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
+use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_core::address::{Family, Span, Withholding};
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::external::stored;

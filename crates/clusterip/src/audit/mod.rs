@@ -16,10 +16,10 @@ use clusterip_api::{Compilation, Kind as ObjectKind, ObjectKey, ObjectState, Rea
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService};
+use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_core::service::is_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::is_set_by_hand;
 use clusterip_core::settings::{self, Settings};
 use clusterip_failover::holders::{HolderSnapshot, Observer};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -6,9 +6,9 @@ use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::object::text;
+use clusterip_cluster::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Family, Order, WithheldSpan, Withholding, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};

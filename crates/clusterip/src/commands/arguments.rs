@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::snapshot::Snapshot;
 use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};

@@ -20,8 +20,8 @@ use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Repl
 use clusterip_cluster::policy::request_file;
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::terminal::{harmless, harmless_json, harmless_lines};
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};

@@ -12,7 +12,7 @@ use clusterip_cluster::live_settings::{
 };
 use clusterip_cluster::manifests;
 use clusterip_cluster::permissions::Need;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 use kube::Error as KubeError;

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use clusterip_cluster::connect::{ClusterArguments, ConnectError};
 use clusterip_cluster::permissions::Need;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml;
 use clusterip_core::settings::{Settings, parse_cidr};
 use ipnet::IpNet;

@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
+use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::permissions::{self, Duties, Missing, Need};
-use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
 use kube::Client;
 

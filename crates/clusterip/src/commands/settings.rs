@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
 use clusterip_cluster::live_settings::{SettingsFile, is_settings_object};
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::yaml::{self, YamlError};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;

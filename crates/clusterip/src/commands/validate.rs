@@ -11,14 +11,14 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsFile, check_settings, document_of_objects, list_if_defined,
 };
-use clusterip_cluster::lookups::api_server_lists;
-use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText};
 use clusterip_cluster::permissions::Need;
+use clusterip_cluster::snapshot::Snapshot;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
+use clusterip_cluster::watch::api_server_lists;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::settings::Mistake;
 use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};

@@ -3,9 +3,9 @@
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::service_path;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::service_key::ServiceKey;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::backoff::pause_after;
-use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::object::service_path;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object;
+use clusterip_cluster::snapshot::addresses;
 use clusterip_core::address::parse_address;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Settings, is_dns_label};

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::external::admission_state::concerns;
+use clusterip_cluster::external::decide_and_reserve::concerns;
 use clusterip_cluster::in_order::in_order;
-use clusterip_cluster::lookups::snapshot::{ReadObject, Snapshot, addresses};
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
+use clusterip_cluster::snapshot::{ReadObject, Snapshot, addresses};
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, stored};
 use clusterip_core::json::TypeMismatch;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::StoredService;
 use clusterip_cluster::panics;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Refusal, Size};

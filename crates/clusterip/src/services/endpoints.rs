@@ -2,8 +2,8 @@
 
 use std::borrow::Borrow;
 
-use clusterip_cluster::lookups::snapshot::{StoredEndpoints, addresses};
-use clusterip_cluster::watch::kinds::State;
+use clusterip_cluster::kinds::State;
+use clusterip_cluster::snapshot::{StoredEndpoints, addresses};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;

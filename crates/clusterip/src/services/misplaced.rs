@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
+use clusterip_cluster::snapshot::addresses;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};

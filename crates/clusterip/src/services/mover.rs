@@ -35,10 +35,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::snapshot::addresses;
 use clusterip_core::annotations::looks_half_moved;
+use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::may_be_set_by_hand;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved, shown};
 use clusterip_moves::seamless::Progress;

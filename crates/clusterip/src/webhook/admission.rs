@@ -13,7 +13,7 @@ use clusterip_cluster::policy::review_fields::cut_list;
 use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::quote;
-use clusterip_core::services::{addresses, named_addresses};
+use clusterip_core::service::{addresses, named_addresses};
 use clusterip_core::settings::{Explicit, Settings};
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
@@ -70,7 +70,7 @@ impl Admission {
         }
         let (namespace, name) = owner.id();
         let given = named_addresses(object);
-        let is_chosen = |address: &IpAddr| self.evaluator.is_chosen_for(*address, namespace, name);
+        let is_chosen = |address: &IpAddr| self.evaluator.is_given_to(*address, namespace, name);
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API

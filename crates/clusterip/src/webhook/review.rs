@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 use crate::webhook::admission_metrics::ResourceKind;
 
 pub trait Reviewer: Send + Sync + 'static {
-    /// The response to the `request` of an `AdmissionReview`, which has the fields that decisions use. It may block for as long as one evaluation may take.
+    /// The response to the `request` of an `AdmissionReview`, which has the fields that decisions use. It may block for as
+    /// long as one evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
 
     /// The response to a request that could not be read completely, or whose review did not begin, did not end in time,

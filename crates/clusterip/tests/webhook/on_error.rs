@@ -10,7 +10,7 @@ use clusterip_cluster::live_settings::check_settings;
 use clusterip_cluster::policy::response::{AdmissionResponse, Status};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::Claims;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::Stores;
 use kube::{Client, Config};
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::slice::from_ref;
 
 use crate::address::parse_address;
 use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, is_too_long_for_addresses, parts};
-use crate::services::Service;
+use crate::service::Service;
 
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 

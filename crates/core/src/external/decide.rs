@@ -15,7 +15,8 @@ use crate::decision::{Decision, Denial, External, RecordChange, Verdict};
 use crate::json::quote;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Request};
-use crate::services::{FamilyPolicy, Service, second};
+use crate::service::{FamilyPolicy, Service};
+use crate::services::second;
 use crate::settings::{ExternalPool, Settings};
 
 /// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing

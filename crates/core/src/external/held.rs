@@ -8,7 +8,8 @@ use super::stored::recorded;
 use crate::address::Family;
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
-use crate::services::{Service, first_mismatch};
+use crate::service::Service;
+use crate::services::first_mismatch;
 use crate::settings::{ExternalPool, ExternalSettings};
 
 /// The answer of a host that assigns external addresses: the holder of an address of a pool, as `namespace/name`, which a

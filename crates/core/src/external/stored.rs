@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::claim::claims;
 use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claimed_addresses, recorded_addresses};
 use crate::label_selector::Labels;
-use crate::services::Service;
+use crate::service::Service;
 
 /// The fields of a Service object on which its external addresses depend. All others are as in a Service without them.
 pub fn read(object: &Value) -> Service {

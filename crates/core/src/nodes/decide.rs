@@ -3,10 +3,11 @@
 
 use ipnet::IpNet;
 
-use super::pool::{BlockPlace, Node, choose, no_matching_pool, place_of, report};
+use super::pool::{BlockPlace, choose, no_matching_pool, place_of, report};
 use crate::address::{Family, overlap};
 use crate::decision::{Decision, Denial, Verdict};
 use crate::lookups::{Cluster, LookupError};
+use crate::node::Node;
 use crate::request::Change;
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
 

@@ -12,4 +12,4 @@ mod pool;
 
 pub use decide::Allocation;
 pub(crate) use decide::decide;
-pub use pool::{BlockPlace, Node, blocks, place_of};
+pub use pool::{BlockPlace, place_of};

@@ -1,13 +1,11 @@
 //! A Node, the pool that it belongs to, and where its blocks lie compared with that pool.
 
 use ipnet::IpNet;
-use serde_json::Value;
 
 use crate::address::overlap;
 use crate::decision::{Report, in_words};
-use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
-use crate::services::MAX_FAMILIES;
+use crate::node::Node;
 use crate::settings::{NodePool, NodeSettings, Settings, Withheld};
 use crate::workload::labelled;
 
@@ -56,42 +54,6 @@ pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
         return "no pool of Nodes matches a Node without their labels".to_owned();
     }
     format!("no pool of Nodes matches {}", in_words(&labels))
-}
-
-/// The fields of a Node that a decision reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    pub name: String,
-    pub labels: Labels,
-    /// `spec.podCIDR` and `spec.podCIDRs`, without duplicates and without host bits. Values that can't be parsed are
-    /// left out: the API server refuses them.
-    pub blocks: Vec<IpNet>,
-}
-
-impl Node {
-    /// Reads the fields of a Node object that is at `path` of a document.
-    pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
-        let object = Located::new(object, path);
-        let (metadata, spec) = (object.at("metadata")?, object.at("spec")?);
-        Ok(Self {
-            name: metadata.text_of("name")?.unwrap_or_default().to_owned(),
-            labels: metadata.map_of("labels")?,
-            blocks: blocks(spec.text_of("podCIDR")?.into_iter().chain(spec.texts_of("podCIDRs", MAX_FAMILIES + 1)?)),
-        })
-    }
-}
-
-/// The blocks of a Node from `podCIDR` and `podCIDRs`, without duplicates and without host bits. Texts that are not a
-/// CIDR are left out.
-pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
-    let mut blocks = Vec::new();
-    for block in texts.filter_map(|text| text.parse::<IpNet>().ok()) {
-        let block = block.trunc();
-        if !blocks.contains(&block) {
-            blocks.push(block);
-        }
-    }
-    blocks
 }
 
 /// Where a block of a Node lies, compared with the pool that the Node belongs to. Blocks of other Nodes don't matter.

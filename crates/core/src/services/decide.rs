@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::object::{FamilyPolicy, MAX_FAMILIES, Second, Service, families, second};
-use super::pool::{Choice, Picker, choose, first_mismatch};
+use super::pool::{Choice, Picker, Second, choose, families, first_mismatch, second};
 use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::decision::{Decision, Denial, LOOKUP_FAILED, MAX_LINE_LENGTH, Report, Verdict};
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Operation, Request};
+use crate::service::{FamilyPolicy, MAX_FAMILIES, Service};
 use crate::settings::{Explicit, Pool, Settings, Unmatched, WhenFull};
 
 /// Why a Service keeps the addresses that its author set.

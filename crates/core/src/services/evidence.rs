@@ -6,12 +6,12 @@
 
 use std::mem::replace;
 
-use super::object::Service;
 use crate::annotations::{self, AnnotationMap, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::decision::{ASSUMED_OS, Report, SEPARATOR};
 use crate::json::{nearest_name, quote};
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
+use crate::service::Service;
 use crate::settings::Settings;
 use crate::workload::{OS_LABEL, PodSpec, labelled, normal};
 use crate::workload::{Workload, WorkloadKind};

@@ -5,14 +5,9 @@
 
 mod decide;
 mod evidence;
-mod object;
 mod pool;
 
 pub use decide::{Triage, triage};
 pub(crate) use decide::{decide, explain};
-pub(crate) use object::second;
-pub use object::{
-    ADDRESS_FIELDS, FamilyPolicy, MANAGER, MAX_FAMILIES, Service, addresses, is_set_by_hand, may_be_set_by_hand,
-    named_addresses,
-};
+pub(crate) use pool::second;
 pub use pool::{Picker, first_mismatch};

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use super::evidence::{self, Evidence};
-use super::object::Service;
-use crate::address::{Candidates, Order, Span, number};
+use crate::address::{Candidates, Family, Order, Span, number};
 use crate::annotations::{self, POOL_ANNOTATION};
 use crate::decision::{Denial, Report};
 use crate::json::quote;
 use crate::lookups::{Cluster, LazyNamespace, LookupError, Reserve};
+use crate::service::{FamilyPolicy, Service};
 use crate::service_key::ServiceKey;
 use crate::settings::{AdmissionScope, Pool, Settings};
 
@@ -240,5 +240,37 @@ impl<'a> Picker<'a> {
         })?;
         used.sort_unstable();
         Ok(used)
+    }
+}
+
+/// The family of a second address, and whether the Service requires it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Second {
+    pub family: Family,
+    /// Whether the Service requires it with `RequireDualStack`.
+    pub required: bool,
+}
+
+/// The primary family in which `service` gets an address from `pool`, and the second one, if any.
+///
+/// The primary family is the first of `spec.ipFamilies`; otherwise that of the primary Service range; otherwise IPv4 if
+/// the pool has an IPv4 range. There is a second family with `RequireDualStack`, and with `PreferDualStack` if the
+/// settings name a Service range of it: on a single-stack cluster the API server refuses two addresses.
+pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> (Family, Option<Second>) {
+    let primary = service
+        .families
+        .first()
+        .copied()
+        .or_else(|| settings.service_cidrs.first().map(|cidr| Family::of(cidr.addr())))
+        .unwrap_or(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
+    (primary, second(service, primary.other(), settings))
+}
+
+/// The second family, if `service` is to have an address of `family` beside its first one.
+pub fn second(service: &Service, family: Family, settings: &Settings) -> Option<Second> {
+    match service.family_policy {
+        FamilyPolicy::SingleStack => None,
+        FamilyPolicy::PreferDualStack => settings.cluster_has(family).then_some(Second { family, required: false }),
+        FamilyPolicy::RequireDualStack => Some(Second { family, required: true }),
     }
 }

@@ -9,7 +9,7 @@ use super::{AdmissionScope, Mistake, Settings};
 use crate::address::{Candidates, Family, Span};
 use crate::json::{Located, quote};
 use crate::label_selector::LabelSelector;
-use crate::services::Service;
+use crate::service::Service;
 
 /// `external`: which Service may have which external addresses. Without pools, external addresses are left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use std::net::IpAddr;
 
 use clusterip_core::external::stored::{claimed, in_use, read, recorded, requested, shown};
-use clusterip_core::services::Service;
+use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-use clusterip_core::services::MANAGER;
+use clusterip_core::service::MANAGER;
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use clusterip_moves::outcome::Refusal;
 use clusterip_moves::seamless::{Request, Verb};
 use serde_json::{Value, json};

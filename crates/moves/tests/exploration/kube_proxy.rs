@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use clusterip_moves::temporary::Role;
 use serde_json::Value;
 

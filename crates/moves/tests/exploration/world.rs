@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use clusterip_core::annotations::MOVING_ANNOTATION;
-use clusterip_core::services::addresses;
+use clusterip_core::service::addresses;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::seamless::{Observed, Progress, Request};
 use clusterip_moves::step;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
-use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
+use clusterip_cluster::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 /// A snapshot of these objects.

@@ -7,16 +7,16 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{anyhow, bail, ensure};
+use clusterip_cluster::kinds;
 use clusterip_cluster::live_settings::{
     LiveSettings, WrittenSettings, compile_cluster, complete, is_service_cidr, is_settings_api, is_settings_object,
 };
-use clusterip_cluster::lookups::api_server_lists;
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::manifests::manifest_files::{self, Input, NamespaceRule};
 use clusterip_cluster::manifests::{MAX_FILE, Manifest, ManifestText};
 use clusterip_cluster::object;
-use clusterip_cluster::watch::kinds;
-use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::addresses;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
+use clusterip_cluster::watch::api_server_lists;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 

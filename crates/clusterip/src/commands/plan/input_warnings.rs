@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use clusterip_cluster::in_order::in_order;
+use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object;
-use clusterip_cluster::watch::kinds::{self, Kind};
+use clusterip_cluster::snapshot::addresses;
 use clusterip_core::workload::TemplateAt;
 use serde_json::Value;
 use strsim::damerau_levenshtein;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::background;
-use clusterip_cluster::lookups::snapshot::{LabelHashes, Snapshot, Stored};
-use clusterip_cluster::watch::kinds::own_name;
+use clusterip_cluster::kinds::own_name;
+use clusterip_cluster::snapshot::{LabelHashes, Snapshot, Stored};
 use clusterip_cluster::watch::stores::Change;
 use clusterip_core::service_key::ServiceKey;
 use parking_lot::{Mutex, MutexGuard};
@@ -229,8 +229,8 @@ fn has_same_labels(change: &Change<'_>) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_cluster::lookups::snapshot::Insertion;
     use clusterip_cluster::object;
+    use clusterip_cluster::snapshot::Insertion;
     use serde_json::{Value, json};
 
     use super::*;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::snapshot::addresses;
 use clusterip_cluster::watch::stores::watch_config;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::EvaluationError;
 use clusterip_core::annotations::Move;
+use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::may_be_set_by_hand;
 use clusterip_core::settings::Settings;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clusterip_cluster::object::{service_path, text};
 use clusterip_cluster::permissions;
 use clusterip_core::annotations::TEMPORARY_LABEL;
-use clusterip_core::services::MANAGER;
+use clusterip_core::service::MANAGER;
 use clusterip_moves::journal::{Journal, Plan};
 use clusterip_moves::method::{self, Method, method};
 use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};

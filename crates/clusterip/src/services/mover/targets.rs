@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use clusterip_cluster::background::{self, BackgroundError};
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
-use clusterip_cluster::lookups::snapshot::StoredEndpoints;
 use clusterip_cluster::object::namespace;
-use clusterip_cluster::watch::stores::Stores;
-use clusterip_core::address::{Family, parse_address};
+use clusterip_cluster::snapshot::StoredEndpoints;
+use clusterip_core::address::Family;
 use clusterip_core::annotations::is_moving;
-use clusterip_core::external::stored;
+use clusterip_core::service::addresses as service_addresses;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::services::addresses as service_addresses;
 use clusterip_moves::journal::{Journal, ReleaseMethod};
 use clusterip_moves::outcome::shown;
 use clusterip_moves::step::Without;
@@ -129,8 +127,7 @@ impl Targets for Alternatives {
             sleep(LOOK_AGAIN).await;
         }
         let snapshot = stores.read_snapshot();
-        let is_of_other =
-            |ip: &IpAddr| snapshot.ip_addresses().contains(ip) || snapshot.is_routed_to_other(*ip, &key);
+        let is_of_other = |ip: &IpAddr| snapshot.ip_addresses().contains(ip) || snapshot.is_routed_to_other(*ip, &key);
         !addresses.iter().any(is_of_other)
     }
 }

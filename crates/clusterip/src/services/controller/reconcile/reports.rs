@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clusterip_cluster::lookups::snapshot::StoredService;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use serde_json::Value;
@@ -238,7 +238,7 @@ impl Reconciler {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_cluster::lookups::snapshot::Snapshot;
+    use clusterip_cluster::snapshot::Snapshot;
     use serde_json::json;
 
     use super::*;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clusterip_core::external::claim::claims;
 use clusterip_core::external::stored::{claimed, recorded};
 use clusterip_core::request::{About, Change, Request};
-use clusterip_core::services::Service;
+use clusterip_core::service::Service;
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse};
 
@@ -43,7 +43,9 @@ pub(crate) fn decide(
         }
         let new = newly_claimed(&settings.external, request, &decision);
         // Ascending, and only up to the first address that is taken: of two requests, one gets all of them.
-        let reserve = |all, address: &IpAddr| Ok::<_, String>(all && cluster.reserve_external(*address, is_recorded(request, *address), settings)?);
+        let reserve = |all, address: &IpAddr| {
+            Ok::<_, String>(all && cluster.reserve_external(*address, is_recorded(request, *address), settings)?)
+        };
         if new.iter().try_fold(true, reserve)? {
             return Ok((decision, new));
         }

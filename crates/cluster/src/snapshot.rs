@@ -10,13 +10,14 @@ use clusterip_core::address::Span;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{NamespaceMeta, Selected};
+pub use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
-pub use clusterip_core::services::addresses;
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use serde_json::Value;
 
 mod indexes;
 mod namespace;
+pub mod service_ranges;
 mod stored_objects;
 mod stored_service;
 mod workloads;
@@ -30,9 +31,9 @@ pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_
 pub use self::stored_service::{MAX_PORTS, StoredService};
 use self::workloads::Found;
 pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
+use crate::kinds::Kind;
 use crate::object;
-use crate::watch::kinds::Kind;
-use crate::watch::service_ranges::{ServiceCidr, ServiceRanges};
+use crate::snapshot::service_ranges::{ServiceCidr, ServiceRanges};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StoredKind {

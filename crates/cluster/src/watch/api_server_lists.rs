@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::watch::kinds::{self, Kind};
+use crate::kinds::{self, Kind};
 use crate::watch::partial_object::PartialObject;
 
 /// Lists all objects that a decision may ask about, with the fields that are used. A kind that the cluster does not have

@@ -8,7 +8,6 @@ use crate::address::{Family, parse_address};
 use crate::annotations::AnnotationMap;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
-use crate::settings::{Pool, Settings};
 
 /// The most addresses and families of a Service. The API server refuses more, but only after its webhooks have
 /// answered, so each list is read up to the first item beyond.
@@ -183,38 +182,6 @@ fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
         }
     }
     addresses
-}
-
-/// The family of a second address, and whether the Service requires it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Second {
-    pub family: Family,
-    /// Whether the Service requires it with `RequireDualStack`.
-    pub required: bool,
-}
-
-/// The primary family in which `service` gets an address from `pool`, and the second one, if any.
-///
-/// The primary family is the first of `spec.ipFamilies`; otherwise that of the primary Service range; otherwise IPv4 if
-/// the pool has an IPv4 range. There is a second family with `RequireDualStack`, and with `PreferDualStack` if the
-/// settings name a Service range of it: on a single-stack cluster the API server refuses two addresses.
-pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> (Family, Option<Second>) {
-    let primary = service
-        .families
-        .first()
-        .copied()
-        .or_else(|| settings.service_cidrs.first().map(|cidr| Family::of(cidr.addr())))
-        .unwrap_or(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
-    (primary, second(service, primary.other(), settings))
-}
-
-/// The second family, if `service` is to have an address of `family` beside its first one.
-pub fn second(service: &Service, family: Family, settings: &Settings) -> Option<Second> {
-    match service.family_policy {
-        FamilyPolicy::SingleStack => None,
-        FamilyPolicy::PreferDualStack => settings.cluster_has(family).then_some(Second { family, required: false }),
-        FamilyPolicy::RequireDualStack => Some(Second { family, required: true }),
-    }
 }
 
 /// The field manager of the moves of `clusterip`.
