@@ -153,7 +153,8 @@ impl Evaluator {
         let (decision, external) = match request {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
             Ok(request) if decide_and_reserve::concerns(&settings.external, &request) => {
-                decide_and_reserve::decide(&request, settings, &cluster, dry_run).map_err(EvaluationError::NotReserved)?
+                decide_and_reserve::decide(&request, settings, &cluster, dry_run)
+                    .map_err(EvaluationError::NotReserved)?
             }
             Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };

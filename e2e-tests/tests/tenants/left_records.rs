@@ -1,40 +1,47 @@
 //! The records of moves that can't end, because their author makes the API server refuse the last step.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::Method;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::support::{LOST, MOVING, Scene, Tenant};
 use crate::support::eventually::eventually_within;
 use crate::support::move_helpers::{path, send};
 use crate::support::webhook_cluster::annotated;
 
+const ATTEMPTS: usize = 5;
+
 impl Tenant<'_> {
     /// Makes the API server refuse the end of the move of a new Service. Returns the UID of the Service.
     async fn breaks_a_move(&self, name: &str) -> String {
         let linux = annotated(name, json!({"clusterip-policy/os": "linux"}), json!({}));
-        let created = self.creates(&linux).await;
         let service = path(&self.namespace, name);
         // The API server refuses this, except while the Service is of type ExternalName.
         let without_ports = json!({"spec": {"ports": null}});
-        let removes_ports = async || {
-            let deadline = Instant::now() + LOST;
-            while self.request(Method::PATCH, &service, &without_ports).await.is_err() {
-                assert!(Instant::now() < deadline, "{name} never was of type ExternalName");
+        let removes_ports = async || while self.request(Method::PATCH, &service, &without_ports).await.is_err() {};
+        // On a busy machine, the Service may have moved between two requests.
+        for _ in 0..ATTEMPTS {
+            let created = self.creates(&linux).await;
+            let misplaces = async {
+                self.annotates(name, json!({"clusterip-policy/os": "windows"})).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            let breaks = async {
+                tokio::select! {
+                    () = removes_ports() => {}
+                    () = removes_ports() => {}
+                    () = misplaces => {}
+                }
+            };
+            if timeout(LOST, breaks).await.is_ok() {
+                self.scene.wait_for_event(&self.namespace, name, "MoveFailed").await;
+                return created["metadata"]["uid"].as_str().unwrap().to_owned();
             }
-        };
-        let misplaces = async {
-            self.annotates(name, json!({"clusterip-policy/os": "windows"})).await.unwrap();
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = removes_ports() => {}
-            () = removes_ports() => {}
-            () = misplaces => {}
+            self.request(Method::DELETE, &service, &json!({})).await.unwrap();
         }
-        self.scene.wait_for_event(&self.namespace, name, "MoveFailed").await;
-        created["metadata"]["uid"].as_str().unwrap().to_owned()
+        panic!("{name} never was of type ExternalName");
     }
 }
 
