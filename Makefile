@@ -212,7 +212,7 @@ test-map: | toolchain ## Test the map in a headless chromium, if it is installed
 .PHONY: e2e-tests
 e2e-tests: policy.wasm program control-plane ## Test on a real control plane; TESTS (all) selects tests
 	go -C e2e-tests/control-plane test -v ./load
-	$(ON_CONTROL_PLANE) cargo test $(ALL) --test e2e -- --test-threads $(E2E_THREADS) $(HELM_TESTS:%=--skip %) $(TESTS)
+	$(ON_CONTROL_PLANE) scripts/test-again cargo test $(ALL) --test e2e -- --test-threads $(E2E_THREADS) $(HELM_TESTS:%=--skip %) $(TESTS)
 
 .PHONY: test-chart
 test-chart: program control-plane $(HELM_USED) ## Test deploy/chart, and Services of other charts, with helm
