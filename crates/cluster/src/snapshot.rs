@@ -467,9 +467,10 @@ impl Snapshot {
         self.addresses.iter()
     }
 
-    pub fn used_by_others(&self, service: &ServiceKey) -> Vec<Span> {
+    /// See [`Cluster::free_addresses`](clusterip_core::lookups::Cluster::free_addresses), for this Service.
+    pub fn free_addresses(&self, service: &ServiceKey, ranges: &[Span], most: usize) -> (Vec<IpAddr>, bool) {
         let own = self.service(service).map(|service| service.addresses()).unwrap_or_default();
-        self.addresses.used_by_others(service, own)
+        self.addresses.free(service, own, ranges, most)
     }
 
     /// The external addresses that count as held, see [`in_use`](clusterip_core::external::stored::in_use), with their

@@ -40,9 +40,9 @@ pub trait Cluster {
     /// may be visited more than once.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
-    /// Addresses that other Services have, if the host knows them without a look-up; `None` if it knows none. An
-    /// address that is missing here may be in use all the same.
-    fn known_used(&self) -> Option<&[Span]> {
+    /// The addresses of `ranges` that no other Service has, if the host knows them without a look-up: the first `most` of
+    /// each range, and whether these are all. [`Self::reserve`] may find one of them taken all the same.
+    fn free_addresses(&self, _ranges: &[Span], _most: usize) -> Option<(Vec<IpAddr>, bool)> {
         None
     }
 

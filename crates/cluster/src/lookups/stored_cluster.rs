@@ -1,6 +1,6 @@
 //! Answers the look-ups of a decision from a snapshot, and reserves addresses for its Service.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -60,7 +60,6 @@ pub struct StoredCluster {
     client: Option<Client>,
     kept: Vec<IpAddr>,
     all_are_free: bool,
-    used: OnceCell<Vec<Span>>,
     left: Cell<usize>,
     reserved: RefCell<Vec<IpAddr>>,
     failed_claim: RefCell<Option<String>>,
@@ -116,7 +115,6 @@ impl StoredCluster {
             client: None,
             kept,
             all_are_free: false,
-            used: OnceCell::new(),
             left: Cell::new(MAX_STEPS),
             reserved: RefCell::default(),
             failed_claim: RefCell::default(),
@@ -340,13 +338,10 @@ impl Cluster for StoredCluster {
         Ok(())
     }
 
-    fn known_used(&self) -> Option<&[Span]> {
+    fn free_addresses(&self, ranges: &[Span], most: usize) -> Option<(Vec<IpAddr>, bool)> {
         let (namespace, name) = self.subject.owner.id();
-        let used = || match self.all_are_free {
-            true => Vec::new(),
-            false => self.snapshot().used_by_others(&ServiceKey::new(namespace, name)),
-        };
-        Some(self.used.get_or_init(used))
+        let free = |of: &Snapshot| Some(of.free_addresses(&ServiceKey::new(namespace, name), ranges, most));
+        if self.all_are_free { free(&Snapshot::default()) } else { free(&self.snapshot()) }
     }
 
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {

@@ -6,11 +6,6 @@ use std::net::IpAddr;
 use clusterip_core::address::{AddressSet, Span};
 use clusterip_core::service_key::ServiceKey;
 
-/// How many addresses a span must have to be known without a look-up. Looking fewer up is faster.
-const MIN_LENGTH: u128 = 8;
-/// How many spans are known without a look-up. With `order: lowest`, most addresses lie in one span for each pool.
-const MAX_SPANS: usize = 512;
-
 /// The addresses of all Services.
 #[derive(Default)]
 pub(super) struct AddressIndex {
@@ -54,21 +49,25 @@ impl AddressIndex {
         self.owners.iter().map(|(address, service)| (*address, service))
     }
 
-    /// The longer spans of addresses that Services other than `service` have. `own` are the addresses of `service`.
-    pub(super) fn used_by_others(&self, service: &ServiceKey, own: &[IpAddr]) -> Vec<Span> {
-        let is_only_own = |address: &&IpAddr| {
-            let mut owners = self.owners(**address).peekable();
-            owners.peek().is_some() && owners.all(|owner| owner == service)
-        };
-        let own: Vec<&IpAddr> = own.iter().filter(is_only_own).collect();
-        let long = |used: &AddressSet| {
-            used.spans().filter(|span| span.count() >= MIN_LENGTH).take(MAX_SPANS).collect::<Vec<_>>()
-        };
-        if own.is_empty() {
-            return long(&self.used);
+    /// The addresses of `ranges` that no Service other than `service` has: the first `most` of each range, and whether
+    /// these are all. `own` are the addresses of `service`.
+    pub(super) fn free(
+        &self,
+        service: &ServiceKey,
+        own: &[IpAddr],
+        ranges: &[Span],
+        most: usize,
+    ) -> (Vec<IpAddr>, bool) {
+        let is_only_own = |address: &IpAddr| self.owners(*address).all(|owner| owner == service);
+        let mut free: Vec<IpAddr> = own.iter().copied().filter(is_only_own).collect();
+        free.retain(|address| ranges.iter().any(|range| range.contains(*address)));
+        let mut are_all = true;
+        for range in ranges {
+            let address = |number| range.family().address(number);
+            let mut gaps = self.used.gaps(range).flatten().map(address);
+            free.extend(gaps.by_ref().take(most));
+            are_all &= gaps.next().is_none();
         }
-        let mut others = self.used.clone();
-        own.into_iter().for_each(|address| others.remove(*address));
-        long(&others)
+        (free, are_all)
     }
 }

@@ -8,6 +8,7 @@ use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::snapshot::{
     Insertion, MAX_BYTES, MAX_STEPS, SERVICE_NAME_LABEL, Snapshot, Stored, label_hashes,
 };
+use clusterip_core::address::Span;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::Cluster;
 use clusterip_core::service_key::ServiceKey;
@@ -123,7 +124,8 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
     for name in ["a", "b"] {
         let service = json!({"metadata": {"namespace": "shop", "name": name}});
         let cluster = StoredCluster::new(&snapshot, &service);
-        answers.push(format!("used by others than {name}: {:?}", cluster.known_used()));
+        let all = Span::from("10.0.0.0/24".parse::<IpNet>().unwrap());
+        answers.push(format!("free for {name}: {:?}", cluster.free_addresses(&[all], 200)));
         for third in 0..4 {
             let (block, mut found) = (format!("10.1.{third}.0/25").parse().unwrap(), BTreeSet::new());
             let mut visit = |name: &str, block: IpNet| {

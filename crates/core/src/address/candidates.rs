@@ -222,14 +222,14 @@ impl Band {
         (value <= run.last).then(|| run.family.address(value))
     }
 
-    /// How many positions follow this one whose addresses follow its address without a gap.
-    pub fn positions_without_gap(&self, position: u128) -> u128 {
-        let behind = self.runs.partition_point(|run| run.position <= position);
-        self.runs.get(behind).map_or(self.count, |next| next.position).saturating_sub(position + 1)
+    /// The addresses in the order of their positions, also those reserved for Services.
+    pub fn spans(&self) -> Vec<Span> {
+        let span = |run: &Run| Span::new(run.family.address(run.first), run.family.address(run.last));
+        self.runs.iter().filter_map(span).collect()
     }
 
     /// The position of an address; `None` if the band does not contain it.
-    fn position(&self, address: IpAddr) -> Option<u128> {
+    pub fn position(&self, address: IpAddr) -> Option<u128> {
         let (family, value) = (Family::of(address), number(address));
         let run = self.runs.iter().find(|run| run.family == family && run.first <= value && value <= run.last)?;
         Some(run.position.saturating_add(value - run.first)).filter(|position| !self.skipped.contains(*position))
@@ -282,10 +282,11 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Skips this many positions of an ascending walk.
-    pub fn skip_ascending(&mut self, positions: u128) {
-        self.next = self.next.saturating_add(positions);
-        self.left = self.left.saturating_sub(positions);
+    /// After how many other positions this one comes; `None` if the walk has passed it, or has more than 2^64 positions.
+    pub fn turn(&self, position: u128) -> Option<u128> {
+        let ahead = (position + self.count - self.next) % self.count;
+        let turn = ahead.checked_mul(inverse(self.step, self.count)?)? % self.count;
+        (turn < self.left).then_some(turn)
     }
 }
 
@@ -300,6 +301,19 @@ impl Iterator for Walk {
         self.next = if position >= to_wrap { position - to_wrap } else { position + self.step };
         Some(position)
     }
+}
+
+/// The number that gives 1 if it is multiplied by `step` modulo `count`, which have no divisor in common; `None` if `count`
+/// is larger than 2^64.
+fn inverse(step: u128, count: u128) -> Option<u128> {
+    let count = i128::from(u64::try_from(count).ok()?);
+    let (mut a, mut b, mut of_a, mut of_b) = (count, i128::try_from(step).ok()?, 0, 1);
+    while b != 0 {
+        let quotient = a / b;
+        (a, b) = (b, a - quotient * b);
+        (of_a, of_b) = (of_b, of_a - quotient * of_b);
+    }
+    u128::try_from(of_a.rem_euclid(count)).ok()
 }
 
 fn gcd(mut a: u128, mut b: u128) -> u128 {

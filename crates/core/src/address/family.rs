@@ -44,7 +44,7 @@ impl Family {
     }
 
     /// The address with the number `value`; for IPv4 the lower 32 bits count.
-    pub(crate) fn address(self, value: u128) -> IpAddr {
+    pub fn address(self, value: u128) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::from_bits(value as u32)),
             Self::V6 => IpAddr::V6(Ipv6Addr::from_bits(value)),

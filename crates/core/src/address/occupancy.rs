@@ -129,6 +129,15 @@ impl AddressSet {
         })
     }
 
+    /// The parts of `within` that are not in the set, ascending.
+    pub fn gaps(&self, within: &Span) -> impl Iterator<Item = RangeInclusive<u128>> {
+        let of_family = match within.family() {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        };
+        of_family.gaps(within.numbers())
+    }
+
     fn of(&mut self, address: IpAddr) -> &mut Occupancy {
         match Family::of(address) {
             Family::V4 => &mut self.v4,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::evidence::{self, Evidence};
-use crate::address::{Candidates, Family, Order, Span, number};
+use crate::address::{Band, Candidates, Family, Order, Walk, number};
 use crate::annotations::{self, POOL_ANNOTATION};
 use crate::decision::{Denial, Report};
 use crate::json::quote;
@@ -134,9 +134,21 @@ pub fn first_mismatch(
     Ok(None)
 }
 
-/// After this many addresses were found taken, all Services are listed once. In a cluster of some thousand Services a
-/// list costs as much as this many look-ups; in a pool that is half full, one pick in 65,000 gets this far.
+/// After this many addresses were found taken, the host is asked which ones are free, or all Services are listed once. In
+/// a cluster of some thousand Services a list costs as much as this many look-ups; in a pool that is half full, one pick in
+/// 65,000 gets this far.
 const LOOKUPS_BEFORE_LIST: u32 = 16;
+/// Of more free addresses, a walk soon finds one.
+const FEW: usize = 256;
+
+/// What a host knows about the free addresses of a band without a look-up.
+enum Known {
+    Nothing,
+    /// Too many to put them in order.
+    Many,
+    /// The picked address; `None` if all addresses are taken.
+    Picked(Option<IpAddr>),
+}
 
 /// Picks free addresses, and keeps what it learned for the next pick.
 pub struct Picker<'a> {
@@ -160,47 +172,83 @@ impl<'a> Picker<'a> {
     ///
     /// If the cluster has `IPAddress` objects, the last check is always a look-up of the address itself, because a list
     /// may be older than the last Service. Therefore `spread` starts without a list, and its cost does not grow with
-    /// the cluster. `lowest` starts without a list if the host sent the addresses in use with the request.
+    /// the cluster. If the host knows which addresses are free, the cost does not grow with the pool, however full it is.
     pub fn pick(&mut self, candidates: &Candidates) -> Result<Option<IpAddr>, LookupError> {
         let mut listed: Option<Vec<u128>> = None;
-        let is_listed = |listed: &Option<Vec<u128>>, address: IpAddr| {
-            listed.as_ref().is_some_and(|listed| listed.binary_search(&number(address)).is_ok())
-        };
         for band in &candidates.bands {
-            let mut walk = self.order.walk(self.key, band.count());
-            while let Some(position) = walk.next() {
-                let Some(address) = band.address(position) else { continue };
-                if let Some(used) = self.known_used().iter().find(|used| used.contains(address)) {
-                    let rest = number(used.last()) - number(address);
-                    walk.skip_ascending(rest.min(band.positions_without_gap(position)));
-                    continue;
-                }
-                if listed.is_none() && self.must_list() {
-                    listed = Some(self.used(candidates)?);
-                }
-                if is_listed(&listed, address) {
-                    continue;
-                }
-                if self.has_ip_address_api {
-                    match self.cluster.reserve(address)? {
-                        Reserve::Reserved => return Ok(Some(address)),
-                        Reserve::Taken => {
-                            self.taken_seen += 1;
-                            continue;
-                        }
-                        Reserve::NoSuchApi => self.has_ip_address_api = false,
-                    }
-                }
-                // Without `IPAddress` objects, only the list of Services tells which addresses are used.
-                if listed.is_none() {
-                    listed = Some(self.used(candidates)?);
-                }
-                if !is_listed(&listed, address) {
-                    return Ok(Some(address));
-                }
+            if let Some(address) = self.pick_in(band, candidates, &mut listed)? {
+                return Ok(Some(address));
             }
         }
         Ok(None)
+    }
+
+    fn pick_in(
+        &mut self,
+        band: &Band,
+        candidates: &Candidates,
+        listed: &mut Option<Vec<u128>>,
+    ) -> Result<Option<IpAddr>, LookupError> {
+        let is_listed = |listed: &Option<Vec<u128>>, address: IpAddr| {
+            listed.as_ref().is_some_and(|listed| listed.binary_search(&number(address)).is_ok())
+        };
+        let mut walk = self.order.walk(self.key, band.count());
+        loop {
+            if listed.is_none() && self.must_list() {
+                match self.pick_known(band, &walk)? {
+                    Known::Nothing => *listed = Some(self.used(candidates)?),
+                    Known::Many => self.taken_seen = 0,
+                    Known::Picked(address) => return Ok(address),
+                }
+            }
+            let Some(position) = walk.next() else { return Ok(None) };
+            let Some(address) = band.address(position) else { continue };
+            if is_listed(listed, address) {
+                continue;
+            }
+            if self.has_ip_address_api {
+                match self.cluster.reserve(address)? {
+                    Reserve::Reserved => return Ok(Some(address)),
+                    Reserve::Taken => {
+                        self.taken_seen += 1;
+                        continue;
+                    }
+                    Reserve::NoSuchApi => self.has_ip_address_api = false,
+                }
+            }
+            // Without `IPAddress` objects, only the list of Services tells which addresses are used.
+            if listed.is_none() {
+                *listed = Some(self.used(candidates)?);
+            }
+            if !is_listed(listed, address) {
+                return Ok(Some(address));
+            }
+        }
+    }
+
+    /// Picks one of the free addresses that the host knows, in the order of the walk.
+    fn pick_known(&self, band: &Band, walk: &Walk) -> Result<Known, LookupError> {
+        let (ranges, mut most) = (band.spans(), FEW);
+        loop {
+            let Some((free, are_all)) = self.cluster.free_addresses(&ranges, most) else { return Ok(Known::Nothing) };
+            // The first ones come first only in an ascending walk.
+            if !are_all && self.order == Order::Spread {
+                return Ok(Known::Many);
+            }
+            let turn = |address: IpAddr| Some((walk.turn(band.position(address)?)?, address));
+            let mut in_turn: Vec<(u128, IpAddr)> = free.into_iter().filter_map(turn).collect();
+            in_turn.sort_unstable();
+            for (_, address) in in_turn {
+                // Without `IPAddress` objects, the Services tell which addresses are used.
+                if self.cluster.reserve(address)? != Reserve::Taken {
+                    return Ok(Known::Picked(Some(address)));
+                }
+            }
+            if are_all {
+                return Ok(Known::Picked(None));
+            }
+            most *= 16;
+        }
     }
 
     /// The other Service that has `address`, the first one by namespace and name; `None` if no Service has it.
@@ -217,16 +265,8 @@ impl<'a> Picker<'a> {
         Ok(first)
     }
 
-    /// The addresses that need no look-up, because the host says that they are used. Only an ascending walk can skip
-    /// them.
-    fn known_used(&self) -> &'a [Span] {
-        let used = if self.order == Order::Lowest { self.cluster.known_used() } else { None };
-        used.unwrap_or_default()
-    }
-
     fn must_list(&self) -> bool {
-        let starts_with_list = self.order == Order::Lowest && self.cluster.known_used().is_none();
-        starts_with_list || !self.has_ip_address_api || self.taken_seen >= LOOKUPS_BEFORE_LIST
+        self.order == Order::Lowest || !self.has_ip_address_api || self.taken_seen >= LOOKUPS_BEFORE_LIST
     }
 
     /// The candidates that other Services have, as sorted numbers: with thousands of them, sorting once is cheaper than a

@@ -109,7 +109,7 @@ fn new_service_gets_one_address_of_each_family() {
             name: "a name to be generated: its record is its own",
             request: created(with_record(generated.clone(), "10.0.9.14")),
             held: Some(&[("10.0.9.14", "shop/ (in progress)")]),
-            expected: now("unchanged").pool("edge").addresses("10.0.9.14").with(&[]),
+            expected: now("unchanged").pool("edge").addresses("10.0.9.14").because("already recorded").with(&[]),
         },
         Case { name: "without a class", request: created(classless), held: NONE_HELD, expected: nothing() },
         Case { name: "class of another controller", request: created(foreign), held: NONE_HELD, expected: nothing() },

@@ -26,7 +26,7 @@ mod external_updates;
 mod families;
 mod families_set_by_hand;
 mod families_updates;
-mod known_used;
+mod free_addresses;
 mod node_allocation_state;
 mod node_blocks;
 mod node_places;

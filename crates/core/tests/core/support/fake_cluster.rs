@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_core::address::Span;
+use clusterip_core::address::{Family, Span};
 use clusterip_core::label_selector::{Labels, selects};
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::settings::Lookups;
@@ -34,7 +34,7 @@ pub struct FakeCluster {
     blocks: Vec<(String, IpNet)>,
     ip_addresses: BTreeSet<IpAddr>,
     lacks_ip_address_api: bool,
-    known_used: Option<Vec<Span>>,
+    knows_free: bool,
     cut_kind: Option<String>,
     left_out_kind: Option<String>,
     failures: Vec<(String, LookupError)>,
@@ -117,9 +117,9 @@ impl FakeCluster {
         self
     }
 
-    /// A host that knows these addresses to be used without a look-up.
-    pub fn known_used(mut self, used: &[Span]) -> Self {
-        self.known_used = Some(used.to_vec());
+    /// A host that knows without a look-up which addresses no Service has.
+    pub fn knowing_free_addresses(mut self) -> Self {
+        self.knows_free = true;
         self
     }
 
@@ -191,8 +191,15 @@ impl Cluster for FakeCluster {
         Ok(())
     }
 
-    fn known_used(&self) -> Option<&[Span]> {
-        self.known_used.as_deref()
+    fn free_addresses(&self, ranges: &[Span], most: usize) -> Option<(Vec<IpAddr>, bool)> {
+        let (mut free, mut are_all) = (Vec::new(), true);
+        for range in ranges {
+            let is_free = |address: &IpAddr| self.services.iter().all(|(_, _, used)| used != address);
+            let mut all = range.numbers().map(|number| Family::of(range.first()).address(number)).filter(is_free);
+            free.extend(all.by_ref().take(most));
+            are_all &= all.next().is_none();
+        }
+        self.knows_free.then_some((free, are_all))
     }
 
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
