@@ -34,6 +34,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::ledger::{Ledger, RESERVATION_TIME};
 use crate::api_error::{error_chain, error_message};
+use crate::api_requests::answer;
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
 use crate::lease_writes;
 use crate::repeated_failures;
@@ -75,6 +76,7 @@ struct Inner {
     ledger: Ledger,
     metrics: ClaimMetrics,
     runtime: Handle,
+    /// Every change is a single step, so a panic leaves nothing half done.
     known: Mutex<Known>,
 }
 
@@ -142,18 +144,14 @@ impl Claims {
     /// Whether another replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
-        let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
-        let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
-            Ok(Ok(lease)) => {
-                let claim = lease.as_ref().and_then(ReplicaClaim::of);
-                return claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service));
-            }
-            Ok(Err(error)) => error_message(&error),
-            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
-        };
-        // The address then counts as chosen by the author; it is also checked against the pool of the Service.
-        tracing::warn!(%address, error = failed, "looking up the owner of the address failed");
-        false
+        let asked = async { answer(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
+        let found = block_in_place(|| self.0.runtime.block_on(asked)).unwrap_or_else(|error| {
+            // The address then counts as chosen by the author; it is also checked against the pool of the Service.
+            tracing::warn!(%address, error = error_message(&error), "looking up the owner of the address failed");
+            None
+        });
+        let claim = found.as_ref().and_then(ReplicaClaim::of);
+        claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service))
     }
 
     /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
@@ -221,12 +219,11 @@ impl Inner {
             version.replace_with(&mut lease);
         }
         let (wanted, name) = (lease.spec.clone(), ReplicaClaim::lease_name(address));
-        let reason = match timeout(CLAIM_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
-            Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
+        let reason = match answer(CLAIM_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
+            Ok(lease) => return Ok(Some(self.claimed(address, &lease, result))),
             // The Lease exists, has changed, or is gone: another replica was faster.
-            Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
-            Ok(Err(error)) => error_message(&error),
-            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
+            Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => return Ok(None),
+            Err(error) => error_message(&error),
         };
         // The API server may have carried out the request all the same.
         let failed = |request, reason: String| {
@@ -242,9 +239,8 @@ impl Inner {
                 self.note_claim(&lease);
                 Ok(None)
             }
-            Ok(Ok(None)) => Err(failed("written", reason)),
+            Ok(Ok(None)) | Err(_) => Err(failed("written", reason)),
             Ok(Err(error)) => Err(failed("read", error_message(&error))),
-            Err(_) => Err(failed("written", reason)),
         }
     }
 
