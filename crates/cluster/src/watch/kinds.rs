@@ -3,6 +3,7 @@
 use std::iter::once;
 use std::time::Instant;
 
+use crate::api_error::if_found;
 use crate::list_pages::{PAGE_OBJECTS, SMALL_PAGE_OBJECTS};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -121,8 +122,7 @@ pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResour
     match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
         Ok((resource, _)) => Ok(Some(resource)),
         Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
+        found => if_found(found.map(|(resource, _)| Some(resource))),
     }
 }
 
