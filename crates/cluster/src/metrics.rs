@@ -65,12 +65,9 @@ impl Exposition {
     }
 }
 
-pub fn whole(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-pub fn length(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+/// A count as the value of a gauge.
+pub fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// A time as the value of a gauge: seconds since 1970.

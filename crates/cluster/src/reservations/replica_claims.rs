@@ -123,11 +123,12 @@ impl Claims {
     pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, String> {
         // An evaluation may also run on a thread of the runtime.
         let claimed = block_in_place(|| self.0.runtime.block_on(self.0.attempt(address, owner)));
-        self.0.metrics.attempt(match claimed {
+        let result = match claimed {
             Ok(Some(result)) => result,
             Ok(None) => ClaimResult::Taken,
             Err(_) => ClaimResult::Failed,
-        });
+        };
+        self.0.metrics.claims.get_or_create(&[("result", result)]).inc();
         claimed.map(|claimed| claimed.is_some())
     }
 

@@ -34,6 +34,7 @@ use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
 use crate::lookups::api_server_lists;
 use crate::lookups::snapshot::{Insertion, Snapshot, Stored, StoredService};
+use crate::metrics::{timestamp, whole};
 use crate::object;
 
 const LISTS: usize = 2;
@@ -257,9 +258,9 @@ impl Stores {
                 metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
             }
         }
-        metrics.services_left_out(self.read_snapshot().services_left_out());
+        metrics.services_left_out.set(whole(self.read_snapshot().services_left_out()));
         let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        metrics.api_server_contact(SystemTime::now() - blind);
+        metrics.last_contact.set(timestamp(SystemTime::now() - blind));
     }
 
     /// Since when a kind can't be watched that every decision or move needs.

@@ -274,7 +274,7 @@ impl Controller {
             term.next_look = Some(term.next_look.map_or(again, |next| next.min(again)));
         }
         term.waiting.set(lacking, Instant::now());
-        self.metrics.waiting.set(length(term.waiting.count()));
+        self.metrics.waiting.set(whole(term.waiting.count()));
     }
 
     fn report_holders(&self, owners: &Owners, term: &mut Term) {
@@ -306,9 +306,9 @@ impl Controller {
         let Report { is_new, as_event } = term.waiting.answered(question, answer, &reason, Instant::now());
         let is_counted = |result: &AssignmentResult| is_new || *result != AssignmentResult::Refused;
         if let Some(result) = result.filter(is_counted) {
-            self.metrics.assigned(result);
+            self.metrics.assignments.get_or_create(&[("result", result)]).inc();
         }
-        self.metrics.waiting.set(length(term.waiting.count()));
+        self.metrics.waiting.set(whole(term.waiting.count()));
         if is_new {
             tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
         }

@@ -10,6 +10,7 @@ use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsSource, list_if_defined, report_missing_permissions, start_following,
 };
+use clusterip_cluster::metrics::{timestamp, whole};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::watch::stores::Stores;
@@ -342,8 +343,8 @@ fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, 
         metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
     }
     metrics.nodes.blocks(&blocks);
-    metrics.services.ledger(in_flight.len());
-    metrics.services.leader(leads);
+    metrics.services.ledger.set(whole(in_flight.len()));
+    metrics.services.leader.set(i64::from(leads));
     if !leads {
         // Only the leader reports misplaced Services.
         metrics.services.misplaced(&BTreeMap::new());
@@ -352,7 +353,7 @@ fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, 
     let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
     let silence = contact.last.elapsed();
     if silence > MAX_SILENCE.max(stale) {
-        metrics.cluster.api_server_contact(SystemTime::now() - silence);
+        metrics.cluster.last_contact.set(timestamp(SystemTime::now() - silence));
     }
 }
 
@@ -406,7 +407,7 @@ async fn other_webhooks(stores: Stores, metrics: ServiceMetrics) {
         for name in told.difference(&now) {
             tracing::info!(target: LOG_TARGET, webhook_configuration = name, "the webhook of K2s is not called any more");
         }
-        metrics.other_webhooks(now.len());
+        metrics.other_webhooks.set(whole(now.len()));
         told = now;
         if names.changed().await.is_err() {
             return;
