@@ -75,8 +75,8 @@ impl ServeArguments {
         let me = Identity::new(Role::Serve);
         // A server with `--register-url` leaves nothing behind.
         let temporary = self.register_url.is_some();
-        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
-        let mut candidate = if temporary { candidate.temporary() } else { candidate };
+        let mut candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
+        candidate.temporary = temporary;
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = candidate.look().await;
         let (leadership, contact) = (candidate.subscribe(), candidate.contact.subscribe());
@@ -271,8 +271,8 @@ impl ServeArguments {
                     None => authority::service_names(&self.service, namespace),
                 };
                 let clock = Arc::new(Timestamp::now);
-                let authority = Authority::open(client.clone(), namespace, names, clock).await?;
-                let authority = if self.register_url.is_some() { authority.temporary() } else { authority };
+                let mut authority = Authority::open(client.clone(), namespace, names, clock).await?;
+                authority.temporary = self.register_url.is_some();
                 (authority.certificate(), authority.bundle(), Some(authority))
             }
         };
