@@ -18,6 +18,7 @@ use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::watched_fields;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
+use clusterip_core::distinct;
 use clusterip_core::field_mask::Mask;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -148,12 +149,7 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
 fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
     let mut all: Vec<Kind> = Vec::new();
     let workloads = WorkloadKind::known();
-    for kind in kinds::always().chain(workloads.iter().chain(&settings.kinds).map(kinds::of_workload)) {
-        if !all.contains(&kind) {
-            all.push(kind);
-        }
-    }
-    all
+    distinct(kinds::always().chain(workloads.iter().chain(&settings.kinds).map(kinds::of_workload)))
 }
 
 fn render((kinds, objects): &Found, namespaces: &LeaseNamespaces, output: Output) -> String {

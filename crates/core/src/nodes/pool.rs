@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::address::overlap;
 use crate::decision::{Report, in_words};
+use crate::distinct;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
 use crate::services::MAX_FAMILIES;
@@ -84,14 +85,7 @@ impl Node {
 /// The blocks of a Node from `podCIDR` and `podCIDRs`, without duplicates and without host bits. Texts that are not a
 /// CIDR are left out.
 pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
-    let mut blocks = Vec::new();
-    for block in texts.filter_map(|text| text.parse::<IpNet>().ok()) {
-        let block = block.trunc();
-        if !blocks.contains(&block) {
-            blocks.push(block);
-        }
-    }
-    blocks
+    distinct(texts.filter_map(|text| Some(text.parse::<IpNet>().ok()?.trunc())))
 }
 
 /// Where a block of a Node lies, compared with the pool that the Node belongs to. Blocks of other Nodes don't matter.
