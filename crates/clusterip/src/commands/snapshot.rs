@@ -147,7 +147,6 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
 
 /// The kinds that a decision may ask about, with these settings or with others that name no custom resource.
 fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
-    let mut all: Vec<Kind> = Vec::new();
     let workloads = WorkloadKind::known();
     distinct(kinds::always().chain(workloads.iter().chain(&settings.kinds).map(kinds::of_workload)))
 }
@@ -255,8 +254,9 @@ mod tests {
 
     fn read_back(text: String) -> Vec<Value> {
         let source = ManifestText { name: "snapshot".to_owned(), text };
-        let manifests = manifests::parse(&[source], "default").unwrap();
-        manifests.into_iter().map(|manifest| manifest.object.value()).collect()
+        let mut objects = Vec::new();
+        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object.value())).unwrap();
+        objects
     }
 
     #[test]
