@@ -16,9 +16,7 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     entry.extend(fields(object.get("spec")));
     // Only objects have these.
     entry.retain(|field, _| !["priority", "serviceCIDRSelector", "fence"].contains(&field.as_str()));
-    if let Some(cidrs) = cidrs {
-        entry.insert("cidrs".to_owned(), json!(cidrs));
-    }
+    entry.extend(cidrs.map(|cidrs| ("cidrs".to_owned(), json!(cidrs))));
     Value::Object(entry)
 }
 
@@ -113,9 +111,7 @@ pub fn objects(document: &Value) -> Vec<Value> {
         let ObjectKey { kind, name } = ObjectKey::policy();
         objects.push(object(kind, name.into(), policy));
     }
-    for ((_, kind), pools) in SECTIONS.iter().zip(pools) {
-        objects.extend(pool_objects(*kind, &pools));
-    }
+    objects.extend(SECTIONS.iter().zip(pools).flat_map(|((_, kind), pools)| pool_objects(*kind, &pools)));
     objects
 }
 
