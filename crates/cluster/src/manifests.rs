@@ -13,7 +13,7 @@ pub mod manifest_edit;
 pub mod manifest_files;
 mod parallel_parser;
 
-pub use self::manifest_files::{MAX_FILE, is_standard_input, read_file, read_large_file};
+pub use self::manifest_files::{MAX_FILE, is_standard_input, read_at_most, read_file};
 use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
 

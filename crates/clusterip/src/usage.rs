@@ -139,8 +139,7 @@ fn by_family<P>(
     of: impl Fn(&P) -> (&String, Vec<Family>),
     usage: impl Fn(&P, Family) -> Usage,
 ) -> Vec<PoolUsage> {
-    let mut all = Vec::new();
-    for pool in pools {
+    let of_pool = |pool: &P| -> Vec<PoolUsage> {
         let (name, families) = of(pool);
         let of_family = |family| PoolUsage { pool: name.clone(), family, usage: usage(pool, family) };
         families.into_iter().map(of_family).collect()

@@ -138,9 +138,8 @@ impl ControlPlaneServices {
 
     /// `None` if they can be read, or were not requested yet.
     pub fn unknown_webhooks(&self) -> Option<String> {
-        let states = self.states();
-        states.iter().find(|(kind, _)| kind.1 == MUTATING).and_then(|(_, state)| match state {
-            State::Failing { reason, .. } => Some(reason.clone()),
+        self.states().iter().find_map(|(kind, state)| match state {
+            State::Failing { reason, .. } if kind.1 == MUTATING => Some(reason.clone()),
             _ => None,
         })
     }

@@ -120,7 +120,6 @@ fn is_built_in(kind: &Kind) -> bool {
 /// As [`resource`], but the API server is asked about every kind. `None` if it does not know the kind.
 pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
-        Ok((resource, _)) => Ok(Some(resource)),
         Err(kube::Error::Discovery(_)) => Ok(None),
         found => if_found(found.map(|(resource, _)| Some(resource))),
     }

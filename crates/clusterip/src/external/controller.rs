@@ -31,7 +31,7 @@ use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::recorded;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::{Snapshot, Stored, StoredService};
-use clusterip_cluster::metrics::length;
+use clusterip_cluster::metrics::whole;
 use clusterip_cluster::panics;
 use clusterip_cluster::watch::kinds::own_name;
 use clusterip_cluster::watch::stores::{Change, watch_config};

@@ -73,12 +73,6 @@ pub struct MoveRequest {
     pub seamless: Option<SeamlessOptions>,
 }
 
-impl MoveRequest {
-    pub fn id(&self) -> ServiceKey {
-        ServiceKey::new(self.namespace.clone(), self.name.clone())
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
     Controller,

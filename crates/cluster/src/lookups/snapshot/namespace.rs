@@ -46,13 +46,11 @@ struct OfKind {
 pub(super) struct Addresses {
     pub(super) cluster: Box<[IpAddr]>,
     pub(super) external: Box<[IpAddr]>,
-    pub(super) may_have_external: bool,
 }
 
 impl Addresses {
     pub(super) fn of(service: &StoredService) -> Self {
-        let (cluster, external) = (service.addresses().into(), service.external().into());
-        Self { cluster, external, may_have_external: service.may_have_external() }
+        Self { cluster: service.addresses().into(), external: service.external().into() }
     }
 }
 

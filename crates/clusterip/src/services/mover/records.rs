@@ -82,8 +82,7 @@ impl Records {
         let this = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
         match api.delete(&name, &DeleteParams::default().preconditions(this)).await {
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(self.unread(&error)),
-            Ok(_) => Ok(()),
+            ended => ended.map(drop).map_err(|error| self.unread(&error)),
         }
     }
 
