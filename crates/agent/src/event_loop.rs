@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clusterip_cluster::api_error::{error_chain, error_message};
 use clusterip_cluster::backoff::RetryBackoff;
 use clusterip_cluster::lease_writes;
-use clusterip_cluster::metrics::length;
+use clusterip_cluster::metrics::whole;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_cluster::watch::stores::watch_config;
 use clusterip_failover::assignments::Assignments;
@@ -179,7 +179,7 @@ impl EventLoop {
         self.state.set_term(term);
         self.state.assignments = Arc::clone(&self.assignments.borrow_and_update());
         let observed = self.observed.borrow_and_update().clone();
-        self.metrics.held.set(length(observed.addresses.len()));
+        self.metrics.held.set(whole(observed.addresses.len()));
         self.health.send_if_modified(|health| {
             let other = health.holding != observed.addresses;
             health.holding.clone_from(&observed.addresses);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::PoisonError;
 
 use anyhow::{Error, anyhow};
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::backoff::with_jitter;
+use clusterip_cluster::connect::answer;
 use clusterip_cluster::lease_writes;
 use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_cluster::watch::stores::Stores;
@@ -52,8 +52,7 @@ pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
     if !stores.complete() {
         return None;
     }
-    let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-    let is_unknown = snapshot.node(node).is_none();
+    let is_unknown = stores.read_snapshot().node(node).is_none();
     is_unknown.then(|| format!("there is no Node {node:?}: --node must be the name of the Node that the agent runs on"))
 }
 
@@ -150,8 +149,7 @@ impl Heartbeat {
                     let sent = Instant::now();
                     // Until the write is answered, the state of the Lease is unknown.
                     self.heartbeat_state.forget();
-                    let written = timeout(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease));
-                    match written.await.map_err(|_| no_answer())? {
+                    match answer(REQUEST_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
                         Ok(lease) => {
                             self.heartbeat_state.wrote(lease, sent, Instant::now());
                             if self.heartbeat_state.until().is_some() {
@@ -159,7 +157,8 @@ impl Heartbeat {
                             }
                         }
                         // Another writer was faster, an earlier request has succeeded after all, or the Lease is gone.
-                        Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
+                        Err(KubeError::Api(status))
+                            if status.code == 409 || lease_writes::is_missing(&status, &self.name) => {}
                         Err(error) => return Err(Error::msg(error_message(&error))),
                     }
                 }
@@ -169,7 +168,7 @@ impl Heartbeat {
     }
 
     async fn read(&mut self) -> anyhow::Result<()> {
-        let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(|_| no_answer())?;
+        let read = answer(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await;
         let lease = read.map_err(|error| Error::msg(error_message(&error)))?;
         self.heartbeat_state.read(lease, Instant::now());
         Ok(())
@@ -187,15 +186,6 @@ impl Heartbeat {
         self.metrics.alive.set(i64::from(alive));
         self.health.send_if_modified(|health| std::mem::replace(&mut health.alive, alive) != alive);
     }
-}
-
-fn no_answer() -> Error {
-    anyhow!("no answer within {REQUEST_TIMEOUT:?}")
-}
-
-/// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
-fn is_missing(status: &kube::core::Status, name: &str) -> bool {
-    status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 #[cfg(test)]

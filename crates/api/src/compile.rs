@@ -87,9 +87,7 @@ pub fn in_use_before(objects: &Objects) -> InUse {
         } else {
             object.pointer("/status/inUse").filter(|used| used.is_object()).cloned()
         };
-        if let Some(used) = used {
-            in_use.insert(key, used);
-        }
+        in_use.extend(used.map(|used| (key, used)));
     }
     in_use
 }
@@ -150,9 +148,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
         }
     }
     let mut in_use: InUse = accepted.iter().cloned().collect();
-    if let Some(policy) = &policy {
-        in_use.insert(ObjectKey::policy(), policy.clone());
-    }
+    in_use.extend(policy.iter().map(|policy| (ObjectKey::policy(), policy.clone())));
     Compilation { document: builder.document(&accepted, false), in_use, states }
 }
 

@@ -5,7 +5,7 @@ use clusterip_core::json::describe;
 use clusterip_core::settings::{Mistake, Settings, default_pools, unknown_name_message};
 use serde_json::{Map, Value, json};
 
-use crate::object_key::{ENUM_FIELDS, Kind, ObjectKey, SECTIONS, upper_camel};
+use crate::object_key::{ENUM_FIELDS, Kind, ObjectKey, SECTIONS};
 use crate::{GROUP, VERSION};
 
 /// The entry of a pool object in the document: its spec, with the name and with the given ranges in place of
@@ -16,9 +16,7 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     entry.extend(fields(object.get("spec")));
     // Only objects have these.
     entry.retain(|field, _| !["priority", "serviceCIDRSelector", "fence"].contains(&field.as_str()));
-    if let Some(cidrs) = cidrs {
-        entry.insert("cidrs".to_owned(), json!(cidrs));
-    }
+    entry.extend(cidrs.map(|cidrs| ("cidrs".to_owned(), json!(cidrs))));
     Value::Object(entry)
 }
 
@@ -36,7 +34,7 @@ pub(crate) fn document(policy: Option<&Value>, pools: impl Fn(Kind) -> Vec<Value
     for ((name, kind), mut section) in SECTIONS.into_iter().zip([services, external, nodes]) {
         let pools = pools(kind);
         if kind == Kind::ServicePool || !pools.is_empty() {
-            rename_values(&mut section, lower_camel);
+            rename_values(&mut section, str::make_ascii_lowercase);
             section.insert("pools".to_owned(), pools.into());
             document.insert(name.to_owned(), section.into());
         }
@@ -59,17 +57,13 @@ pub(crate) fn policy_mistakes(spec: &Value) -> Vec<String> {
     invalid.mistakes.iter().map(below_spec).collect()
 }
 
-fn rename_values(section: &mut Map<String, Value>, rename: fn(&str) -> String) {
+/// Changes the first letter of names: `Deny` to `deny`, or the reverse. All names are ASCII.
+fn rename_values(section: &mut Map<String, Value>, change: fn(&mut str)) {
     for name in ENUM_FIELDS {
         if let Some(Value::String(value)) = section.get_mut(name) {
-            *value = rename(value);
+            value.get_mut(..1).into_iter().for_each(change);
         }
     }
-}
-
-/// `Deny` as `deny`. All names are ASCII.
-fn lower_camel(name: &str) -> String {
-    name.char_indices().map(|(at, c)| if at == 0 { c.to_ascii_lowercase() } else { c }).collect()
 }
 
 /// The priority of the last pool, and the step to the pool before it. A new pool fits in between, and one with the
@@ -98,8 +92,8 @@ pub fn objects(document: &Value) -> Vec<Value> {
     if !has_others {
         services.entry("pools").or_insert_with(default_pools);
     }
-    rename_values(services, upper_camel);
-    rename_values(nodes, upper_camel);
+    rename_values(services, str::make_ascii_uppercase);
+    rename_values(nodes, str::make_ascii_uppercase);
     let pools = [services, external, nodes].map(|section| section.remove("pools").unwrap_or_default());
 
     let [mut policy, external, nodes] = sections;
@@ -113,9 +107,7 @@ pub fn objects(document: &Value) -> Vec<Value> {
         let ObjectKey { kind, name } = ObjectKey::policy();
         objects.push(object(kind, name.into(), policy));
     }
-    for ((_, kind), pools) in SECTIONS.iter().zip(pools) {
-        objects.extend(pool_objects(*kind, &pools));
-    }
+    objects.extend(SECTIONS.iter().zip(pools).flat_map(|((_, kind), pools)| pool_objects(*kind, &pools)));
     objects
 }
 

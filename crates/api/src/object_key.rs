@@ -110,7 +110,7 @@ pub fn reason_of_object(field: &str, reason: &str) -> String {
 }
 
 /// `deny` as `Deny`.
-pub(crate) fn upper_camel(name: &str) -> String {
+fn upper_camel(name: &str) -> String {
     name.char_indices().map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c }).collect()
 }
 

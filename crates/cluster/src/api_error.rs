@@ -80,6 +80,14 @@ pub fn failed(what: impl Display, error: &kube::Error) -> anyhow::Error {
     anyhow::Error::new(failure).context(text)
 }
 
+/// What was read or done; nothing if the API server answers 404, because it lacks the object or does not serve the kind.
+pub fn if_found<T: Default>(answer: kube::Result<T>) -> kube::Result<T> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(T::default()),
+        answer => answer,
+    }
+}
+
 /// The message of the API server, or the reason why it can't be reached, in one line and without the names of types.
 pub fn error_message(error: &kube::Error) -> String {
     if let Some(text) = without_secrets(error) {

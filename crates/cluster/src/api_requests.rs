@@ -27,6 +27,12 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?} (--request-timeout)")
 }
 
+/// The answer to a request; an error if there is none within this time.
+pub async fn answer<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = |_| Err(kube::Error::Service(format!("no answer within {limit:?}").into()));
+    timeout(limit, request).await.unwrap_or_else(late)
+}
+
 type Inner = BoxService<Request<RequestBody>, Response<Body>, BoxError>;
 
 struct Sender {

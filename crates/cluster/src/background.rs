@@ -7,10 +7,11 @@
 //! smaller share of them than the threads that answer requests.
 
 use std::future::Future;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -79,7 +80,7 @@ impl Threads {
             thread::Builder::new().name(name.to_owned()).spawn(worker).is_ok()
         };
         if (0..places.all).filter(start).count() == 0 {
-            *shared.lock() = None;
+            *shared.queue.lock() = None;
         }
         Self(shared)
     }
@@ -115,35 +116,31 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let job = self.shared.lock().as_mut().and_then(|queue| queue.remove(&self.requester, self.number));
+        let job = self.shared.queue.lock().as_mut().and_then(|queue| queue.remove(&self.requester, self.number));
         drop(job);
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        *self.0.lock() = None;
+        *self.0.queue.lock() = None;
         self.0.changed.notify_all();
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<FairQueue<Job>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// `None` if there are no threads.
     fn push(&self, requester: &Requester, job: Job) -> Option<u64> {
-        let number = self.lock().as_mut()?.push(requester.clone(), job);
+        let number = self.queue.lock().as_mut()?.push(requester.clone(), job);
         self.changed.notify_one();
         Some(number)
     }
 
     fn work(&self) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         while let Some(jobs) = queue.as_mut() {
             let Some((requester, job)) = jobs.take(Instant::now()) else {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut queue);
                 continue;
             };
             drop(queue);
@@ -151,7 +148,7 @@ impl Shared {
             let begin = Instant::now();
             job();
             let end = Instant::now();
-            queue = self.lock();
+            queue = self.queue.lock();
             if let Some(jobs) = queue.as_mut() {
                 jobs.done(&requester, end - begin, end);
             }

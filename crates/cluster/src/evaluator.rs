@@ -169,9 +169,9 @@ fn guarded<T>(
 ) -> Result<T, EvaluationError> {
     let begin = Instant::now();
     let evaluation = panics::catch(evaluate);
-    metrics.took(begin.elapsed());
+    metrics.duration.observe(begin.elapsed().as_secs_f64());
     evaluation.unwrap_or_else(|cause| {
-        metrics.error();
+        metrics.errors.inc();
         let (namespace, name) = owner.id();
         tracing::error!(namespace, name, cause, "the decision about an object failed");
         Err(EvaluationError::Panicked(cause))

@@ -1,9 +1,7 @@
 //! The metrics of a process that follows a cluster and its settings, and of one that evaluates the policy.
 
-use std::time::{Duration, SystemTime};
-
 use crate::label_values;
-use crate::metrics::{Component, Number, ScrapeLock, length, timestamp};
+use crate::metrics::{Component, Number, ScrapeLock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,14 +17,16 @@ type Label<T> = [(&'static str, T); 1];
 #[derive(Clone, Default)]
 pub struct ClusterMetrics {
     lock: ScrapeLock,
-    valid: Gauge,
+    /// Is set to 1 again if the latest version is in use again, after other versions were refused.
+    pub valid: Gauge,
     settings: Labelled<Label<String>, Gauge>,
     versions: Labelled<Label<&'static str>, Counter>,
     synced: Labelled<Label<String>, Gauge>,
     watch_errors: Labelled<Label<String>, Counter>,
     left_out: Labelled<Label<String>, Counter>,
-    services_left_out: Gauge,
-    last_contact: Number,
+    pub services_left_out: Gauge,
+    /// When its watches began to fail, or now if none fails.
+    pub last_contact: Number,
 }
 
 impl ClusterMetrics {
@@ -52,11 +52,6 @@ impl ClusterMetrics {
         self.versions.get_or_create(&[("result", "refused")]).inc();
     }
 
-    /// The latest version is in use again, after other versions were refused.
-    pub fn settings_restored(&self) {
-        self.valid.set(1);
-    }
-
     pub fn store_synced(&self, kind: &str, synced: bool) {
         self.synced.get_or_create(&[("kind", kind.to_owned())]).set(i64::from(synced));
     }
@@ -67,15 +62,6 @@ impl ClusterMetrics {
 
     pub fn left_out(&self, kind: &str) {
         self.left_out.get_or_create(&[("kind", kind.to_owned())]).inc();
-    }
-
-    pub fn services_left_out(&self, count: usize) {
-        self.services_left_out.set(length(count));
-    }
-
-    /// When its watches began to fail, or now if none fails.
-    pub fn api_server_contact(&self, at: SystemTime) {
-        self.last_contact.set(timestamp(at));
     }
 }
 
@@ -104,24 +90,14 @@ impl Component for ClusterMetrics {
 
 #[derive(Clone)]
 pub struct EvaluationMetrics {
-    duration: Histogram,
-    errors: Counter,
+    /// With an answer or without.
+    pub duration: Histogram,
+    pub errors: Counter,
 }
 
 impl Default for EvaluationMetrics {
     fn default() -> Self {
         Self { duration: Histogram::new(LATENCIES), errors: Counter::default() }
-    }
-}
-
-impl EvaluationMetrics {
-    /// With an answer or without.
-    pub fn took(&self, duration: Duration) {
-        self.duration.observe(duration.as_secs_f64());
-    }
-
-    pub fn error(&self) {
-        self.errors.inc();
     }
 }
 
@@ -148,13 +124,7 @@ label_values! {
 
 #[derive(Clone, Default)]
 pub struct ClaimMetrics {
-    claims: Labelled<Label<ClaimResult>, Counter>,
-}
-
-impl ClaimMetrics {
-    pub fn attempt(&self, result: ClaimResult) {
-        self.claims.get_or_create(&[("result", result)]).inc();
-    }
+    pub claims: Labelled<Label<ClaimResult>, Counter>,
 }
 
 impl Component for ClaimMetrics {

@@ -3,6 +3,7 @@
 use std::iter::once;
 use std::time::Instant;
 
+use crate::api_error::if_found;
 use crate::list_pages::{PAGE_OBJECTS, SMALL_PAGE_OBJECTS};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -119,10 +120,8 @@ fn is_built_in(kind: &Kind) -> bool {
 /// As [`resource`], but the API server is asked about every kind. `None` if it does not know the kind.
 pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
-        Ok((resource, _)) => Ok(Some(resource)),
         Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
+        found => if_found(found.map(|(resource, _)| Some(resource))),
     }
 }
 

@@ -20,6 +20,11 @@ pub fn preconditions(version: &Version) -> Preconditions {
     Preconditions { uid: Some(version.uid.clone()), resource_version: Some(version.resource_version.clone()) }
 }
 
+/// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
+pub fn is_missing(status: &kube::core::Status, name: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
 pub async fn delete(leases: &Api<Lease>, name: &str, version: &Version) -> Result<(), Error> {
     let parameters = DeleteParams::default().preconditions(preconditions(version));
     leases.delete(name, &parameters).await.map(|_| ())

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::body::{Body, Bytes};
 use axum::http::uri::{PathAndQuery, Uri};
@@ -13,6 +12,7 @@ use futures::StreamExt;
 use kube::Error as KubeError;
 use kube::api::{ListParams, ObjectList};
 use kube::client::Body as RequestBody;
+use parking_lot::Mutex;
 use tower::BoxError;
 
 /// How many objects are requested at a time, as long as no page is too large.
@@ -50,7 +50,7 @@ impl PageSizes {
         P: Future<Output = Result<Response<Body>, BoxError>>,
     {
         let path = head.uri.path();
-        let mut objects = self.lock().get(path).map_or(requested, |most| requested.min(*most));
+        let mut objects = self.0.lock().get(path).map_or(requested, |most| requested.min(*most));
         loop {
             let mut head = head.clone();
             head.uri = with_limit(&head.uri, objects)?;
@@ -59,7 +59,7 @@ impl PageSizes {
             if objects > 1 {
                 let Some(read) = read_up_to_maximum(body).await? else {
                     objects = (objects / STEP).max(1);
-                    self.lock().insert(path.to_owned(), objects);
+                    self.0.lock().insert(path.to_owned(), objects);
                     continue;
                 };
                 body = read.into();
@@ -69,12 +69,8 @@ impl PageSizes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn grow(&self, path: &str, objects: u32) {
-        let mut sizes = self.lock();
+        let mut sizes = self.0.lock();
         let next = objects.saturating_mul(STEP);
         if next >= PAGE_OBJECTS {
             sizes.remove(path);

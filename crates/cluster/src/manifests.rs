@@ -13,7 +13,7 @@ pub mod manifest_edit;
 pub mod manifest_files;
 mod parallel_parser;
 
-pub use self::manifest_files::{MAX_FILE, is_standard_input, read_file, read_large_file};
+pub use self::manifest_files::{MAX_FILE, is_standard_input, read_at_most, read_file};
 use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
 
@@ -70,18 +70,12 @@ fn mistakes(mistakes: &[String]) -> anyhow::Error {
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
-/// Parses all objects of the texts, including the items of `List`s. An object without a namespace, of a kind that has
-/// one, gets `namespace`. The error has all mistakes. Behind text that is not YAML, no document is read.
-pub fn parse(sources: &[ManifestText], namespace: &str) -> anyhow::Result<Vec<Manifest>> {
-    let mut manifests = Vec::new();
-    each(sources, namespace, &mut |manifest, _| manifests.push(manifest))?;
-    Ok(manifests)
-}
-
 /// Is called with each manifest, and with its place in the text.
 type Visit<'v> = dyn FnMut(Manifest, &Node) + 'v;
 
-/// As [`parse`], but calls `visit` with each manifest in turn.
+/// Parses all objects of the texts, including the items of `List`s, and calls `visit` with each in turn. An object
+/// without a namespace, of a kind that has one, gets `namespace`. The error has all mistakes. Behind text that is not
+/// YAML, no document is read.
 pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut Visit<'_>) -> anyhow::Result<()> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {

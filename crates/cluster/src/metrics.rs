@@ -3,10 +3,11 @@
 //! Dashboards and alerts rely on the names: docs/metrics.md lists them, and tests compare that list with what is
 //! exposed.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,7 +30,7 @@ pub struct ScrapeLock(Arc<Mutex<()>>);
 
 impl ScrapeLock {
     pub fn hold(&self) -> MutexGuard<'_, ()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -64,12 +65,9 @@ impl Exposition {
     }
 }
 
-pub fn whole(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-pub fn length(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+/// A count as the value of a gauge.
+pub fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// A time as the value of a gauge: seconds since 1970.

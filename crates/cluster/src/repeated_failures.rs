@@ -2,8 +2,9 @@
 //! for each cause, one more for each minute, and one at the end.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::kinds::Kind;
 
@@ -22,12 +23,12 @@ pub struct Line {
 
 /// Notes a failure; `None` if it is not logged, because a failure with this cause was logged a moment ago.
 pub fn line(cause: &str) -> Option<Line> {
-    CAUSES.lock().unwrap_or_else(PoisonError::into_inner).note(cause, Instant::now())
+    CAUSES.lock().note(cause, Instant::now())
 }
 
 /// Notes that the failures with this cause have ended; `None` if that is not logged, because it is known.
 pub fn end(cause: &str) -> Option<Line> {
-    CAUSES.lock().unwrap_or_else(PoisonError::into_inner).end(cause)
+    CAUSES.lock().end(cause)
 }
 
 pub(crate) fn warn_of_watch((api_version, kind): &Kind, error: &str) {

@@ -221,7 +221,11 @@ impl Snapshot {
         }
         let before = self.remove(&api_version, &kind, namespace, &name);
         if let Stored::Service(service) = &after {
-            self.add_addresses(service.key(), &Addresses::of(service));
+            self.addresses.add(service.key(), service.addresses());
+            self.external.add(service.key(), service.external());
+            if service.may_have_external() {
+                self.may_have_external.insert(service.key().clone());
+            }
         }
         let of_namespace = self.namespaces.entry(namespace.into()).or_default();
         let is_kept = of_namespace.insert(stored_kind, &name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
@@ -247,25 +251,14 @@ impl Snapshot {
             _ => bare,
         };
         if let Some(addresses) = addresses {
-            self.forget_addresses(&ServiceKey::new(namespace, name), &addresses);
+            let service = ServiceKey::new(namespace, name);
+            self.addresses.forget(&service, &addresses.cluster);
+            self.external.forget(&service, &addresses.external);
+            self.may_have_external.remove(&service);
         }
         let removed = removed?;
         self.revise(stored_kind, namespace);
         Some(removed)
-    }
-
-    fn add_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
-        self.addresses.add(service, &addresses.cluster);
-        self.external.add(service, &addresses.external);
-        if addresses.may_have_external {
-            self.may_have_external.insert(service.clone());
-        }
-    }
-
-    fn forget_addresses(&mut self, service: &ServiceKey, addresses: &Addresses) {
-        self.addresses.forget(service, &addresses.cluster);
-        self.external.forget(service, &addresses.external);
-        self.may_have_external.remove(service);
     }
 
     fn known_kind(&self, api_version: &str, kind: &str) -> Option<StoredKind> {

@@ -139,16 +139,12 @@ fn by_family<P>(
     of: impl Fn(&P) -> (&String, Vec<Family>),
     usage: impl Fn(&P, Family) -> Usage,
 ) -> Vec<PoolUsage> {
-    let mut all = Vec::new();
-    for pool in pools {
+    let of_pool = |pool: &P| -> Vec<PoolUsage> {
         let (name, families) = of(pool);
-        all.extend(families.into_iter().map(|family| PoolUsage {
-            pool: name.clone(),
-            family,
-            usage: usage(pool, family),
-        }));
-    }
-    all
+        let of_family = |family| PoolUsage { pool: name.clone(), family, usage: usage(pool, family) };
+        families.into_iter().map(of_family).collect()
+    };
+    pools.iter().flat_map(of_pool).collect()
 }
 
 /// Who has the address. Another holder without a name is an `IPAddress` object without its Service.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, External, RecordChange, Verdict};
 use crate::external::{self, HolderOf};
 use crate::field_mask::Mask;
 use crate::json::describe;
@@ -35,7 +35,13 @@ pub fn decide(request: &Request, settings: &Settings, in_use: InUse<'_>, cluster
     let mut decision = services::decide(request, settings, &namespace, cluster);
     // If either decision is a refusal, the whole request is refused.
     if !decision.verdict.is_denied() {
-        external::decide(request, settings, in_use.external, &namespace, cluster, &mut decision);
+        match external::decide(request, settings, in_use.external, &namespace, cluster, &mut decision) {
+            Ok(external) => decision.external = external,
+            Err(denial) => {
+                decision.external = Some(External { reason: None, ..External::new(RecordChange::Denied, "") });
+                decision.verdict = Verdict::from(denial).about(&format!("Service {}", request.subject()));
+            }
+        }
     }
     services::explain(request, settings, &mut decision);
     decision

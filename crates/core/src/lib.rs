@@ -31,3 +31,14 @@ pub mod workload;
 
 pub use decide::{InUse, SettingsResponse, decide, decide_service, decide_value, validate, validate_settings};
 pub use decision::{Decision, Denial, Verdict};
+
+/// The items in their order, each of them once.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
+}

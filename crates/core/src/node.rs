@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::distinct;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
 use crate::service::MAX_FAMILIES;
@@ -32,12 +33,5 @@ impl Node {
 /// The blocks of a Node from `podCIDR` and `podCIDRs`, without duplicates and without host bits. Texts that are not a
 /// CIDR are left out.
 pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
-    let mut blocks = Vec::new();
-    for block in texts.filter_map(|text| text.parse::<IpNet>().ok()) {
-        let block = block.trunc();
-        if !blocks.contains(&block) {
-            blocks.push(block);
-        }
-    }
-    blocks
+    distinct(texts.filter_map(|text| Some(text.parse::<IpNet>().ok()?.trunc())))
 }

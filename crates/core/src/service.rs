@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::address::{Family, parse_address};
 use crate::annotations::AnnotationMap;
+use crate::distinct;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
 
@@ -141,7 +142,7 @@ impl Service {
     /// server refuses them.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let texts = self.cluster_ip.iter().chain(&self.cluster_ips).map(String::as_str);
-        if self.external_name { Vec::new() } else { distinct(texts) }
+        if self.external_name { Vec::new() } else { distinct(texts.filter_map(parse_address)) }
     }
 
     /// Whether the API server adds a second address to a Service that had one before this update, as `allocateUpdate` in
@@ -171,17 +172,7 @@ pub fn named_addresses(service: &Value) -> Vec<IpAddr> {
     let spec = |key: &str| service.get("spec").and_then(|spec| spec.get(key));
     let all = spec("clusterIPs").and_then(Value::as_array).into_iter().flatten();
     let texts = spec("clusterIP").into_iter().chain(all.take(MAX_FAMILIES + 1)).filter_map(Value::as_str);
-    distinct(texts)
-}
-
-fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in texts.filter_map(parse_address) {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses
+    distinct(texts.filter_map(parse_address))
 }
 
 /// The field manager of the moves of `clusterip`.

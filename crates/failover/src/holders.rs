@@ -32,9 +32,7 @@ impl Observer {
 
     pub fn apply(&mut self, lease: &Lease, now: Instant) {
         self.peers.apply(lease, now);
-        if let Some(claim) = HolderClaim::of(lease) {
-            self.claims.insert(claim.address, claim);
-        }
+        self.claims.extend(HolderClaim::of(lease).map(|claim| (claim.address, claim)));
     }
 
     pub fn delete(&mut self, lease: &Lease, now: Instant) {
@@ -119,16 +117,10 @@ impl HolderSnapshot {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
         match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL)).map(String::as_str) {
-            Some(EXTERNAL) => {
-                if let Some(claim) = HolderClaim::of(lease) {
-                    self.claims.insert(claim.address, claim);
-                }
-            }
+            Some(EXTERNAL) => self.claims.extend(HolderClaim::of(lease).map(|claim| (claim.address, claim))),
             Some(AGENT) => {
                 let node = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NODE_ANNOTATION));
-                if let Some(node) = node {
-                    self.heartbeats.insert(node.clone(), lease.clone());
-                }
+                self.heartbeats.extend(node.map(|node| (node.clone(), lease.clone())));
             }
             _ => {}
         }

@@ -155,9 +155,7 @@ impl AgentState {
         if known.is_some_and(|known| Version::of(lease).is_known_beside(&Version::of(known))) {
             return;
         }
-        if let Some(node) = holder.as_ref().and_then(Identity::agent_node) {
-            self.claiming.insert(node.to_owned(), now);
-        }
+        self.claiming.extend(holder.as_ref().and_then(Identity::agent_node).map(|node| (node.to_owned(), now)));
         self.claims.insert(address, Claimed { holder, lease: Ok(Box::new(lease.clone())) });
         self.check(address);
     }

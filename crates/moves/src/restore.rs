@@ -129,14 +129,10 @@ fn is_member(node: &Fields) -> bool {
 
 /// A node of the tree; `None` if neither the node nor anything below it is in the set.
 fn node(member: bool, mut children: Fields) -> Option<Value> {
-    match (member, children.is_empty()) {
-        (false, true) => None,
-        (true, false) => {
-            children.insert(".".into(), json!({}));
-            Some(children.into())
-        }
-        _ => Some(children.into()),
+    if member && !children.is_empty() {
+        children.insert(".".into(), json!({}));
     }
+    (member || !children.is_empty()).then(|| children.into())
 }
 
 #[cfg(test)]

@@ -216,7 +216,8 @@ impl Situation<'_> {
 
     fn between_swaps(&self, service: &Value, target: &[IpAddr]) -> SeamlessStep {
         let Self { new, old, trigger, journal, progress, .. } = self;
-        if !new.is_at(&journal.to) || !points_at(service, journal) {
+        let points_at = service.pointer("/spec/externalName").and_then(Value::as_str);
+        if !new.is_at(&journal.to) || points_at != Some(journal.external_name()) {
             // The name has no address, so assign one first, unless a temporary Service has it.
             return if new.has_any(target) {
                 SeamlessStep::Delete(Role::New)
@@ -265,10 +266,6 @@ impl Situation<'_> {
         let (_, role) = all.into_iter().find(|(temporary, _)| temporary.is_ours())?;
         Some(SeamlessStep::Delete(role))
     }
-}
-
-fn points_at(service: &Value, journal: &Journal) -> bool {
-    service.pointer("/spec/externalName").and_then(Value::as_str) == Some(journal.external_name())
 }
 
 /// What one run of a move knows.

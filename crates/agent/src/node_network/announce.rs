@@ -94,10 +94,8 @@ fn arp(hardware: EthernetAddress, address: Ipv4Addr) -> Vec<Vec<u8>> {
 fn neighbour_advertisement(hardware: EthernetAddress, address: Ipv6Addr, router: bool) -> Vec<u8> {
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     const ALL_NODES_HARDWARE: EthernetAddress = EthernetAddress([0x33, 0x33, 0, 0, 0, 1]);
-    let flags = match router {
-        true => NdiscNeighborFlags::OVERRIDE | NdiscNeighborFlags::ROUTER,
-        false => NdiscNeighborFlags::OVERRIDE,
-    };
+    let mut flags = NdiscNeighborFlags::OVERRIDE;
+    flags.set(NdiscNeighborFlags::ROUTER, router);
     let icmp =
         Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { flags, target_addr: address, lladdr: Some(hardware.into()) });
     let ip = Ipv6Repr {

@@ -7,7 +7,7 @@ use std::future::{Future, Ready, ready};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum_server::accept::Accept;
 use futures::task::AtomicWaker;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
@@ -86,20 +87,16 @@ impl ConnectionLimiter {
         Self { limits, connections: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the peer of this connection has presented a client certificate that was verified.
     pub fn has_certificate(&self, peer: SocketAddr) -> bool {
-        self.lock().open.get(&peer).is_some_and(|state| state.activity().has_certificate)
+        self.connections.lock().open.get(&peer).is_some_and(|state| state.activity.lock().has_certificate)
     }
 
     fn enter(&self, stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let now = Instant::now();
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         let of_peer = connections.open.keys().filter(|other| host(**other) == host(peer)).count();
         let is_full = connections.open.len() >= self.limits.most;
         // A replaced connection is closed the next time it is polled. Twice the limit at once is an attack.
@@ -112,7 +109,7 @@ impl ConnectionLimiter {
         if let Some((address, of_other)) = replaced {
             connections.log_closed(address.ip(), of_other);
             if let Some(state) = connections.open.remove(&address) {
-                state.activity().is_replaced = true;
+                state.activity.lock().is_replaced = true;
                 state.task.wake();
             }
         }
@@ -147,7 +144,7 @@ impl Connections {
         }
         let of_larger = self.open.iter().filter_map(|(peer, state)| {
             let count = counts.get(&host(*peer)).copied().filter(|count| *count > of_peer)?;
-            let Activity { has_certificate, answered, .. } = *state.activity();
+            let Activity { has_certificate, answered, .. } = *state.activity.lock();
             Some((has_certificate, Reverse(count), answered, Reverse(state.opened), *peer))
         });
         of_larger.min().map(|(_, Reverse(count), .., peer)| (peer, count))
@@ -161,8 +158,8 @@ pub async fn track(
     request: Request,
     next: Next,
 ) -> Response {
-    let state = connections.lock().open.get(&peer).cloned();
-    state.iter().for_each(|state| state.activity().requests += 1);
+    let state = connections.connections.lock().open.get(&peer).cloned();
+    state.iter().for_each(|state| state.activity.lock().requests += 1);
     let _request = OpenRequest(state);
     next.run(request).await
 }
@@ -183,14 +180,10 @@ impl<S> Accept<TcpStream, S> for ConnectionLimiter {
 }
 
 impl State {
-    fn activity(&self) -> MutexGuard<'_, Activity> {
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// When the connection will have been idle for this long, if no request comes; `None` if that moment has passed.
     fn idle_at(&self, idle: Duration) -> Option<Instant> {
         let now = Instant::now();
-        let activity = self.activity();
+        let activity = self.activity.lock();
         let end = if activity.requests > 0 { now + idle } else { activity.since + idle };
         (end > now).then_some(end)
     }
@@ -199,7 +192,7 @@ impl State {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         if let Some(state) = &self.0 {
-            let mut activity = state.activity();
+            let mut activity = state.activity.lock();
             activity.requests = activity.requests.saturating_sub(1);
             activity.answered = true;
             activity.since = Instant::now();
@@ -221,7 +214,7 @@ pub struct Connection {
 
 impl Connection {
     pub fn set_has_certificate(&self, has: bool) {
-        self.state.activity().has_certificate = has;
+        self.state.activity.lock().has_certificate = has;
     }
 
     /// Fails if the connection has been replaced, or has been idle for too long.
@@ -229,7 +222,7 @@ impl Connection {
         // The waker is registered before the flag is read: otherwise a connection that is replaced in between would
         // wait for its peer.
         self.state.task.register(cx.waker());
-        if self.state.activity().is_replaced {
+        if self.state.activity.lock().is_replaced {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         while self.idle.as_mut().poll(cx).is_ready() {
@@ -256,7 +249,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut connections = self.limiter.lock();
+        let mut connections = self.limiter.connections.lock();
         connections.alive -= 1;
         // A new connection may use the same port already.
         if connections.open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use axum::extract::connect_info::ConnectInfo;
@@ -10,6 +10,7 @@ use axum::extract::{Request, State as Shared};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
 
 use super::connection::host;
 use super::error_response::ErrorResponse;
@@ -35,12 +36,8 @@ struct Unread {
 }
 
 impl UnreadAnswers {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn count(&self, peer: IpAddr, bytes: Bytes) -> Result<Unread, ErrorResponse> {
-        let mut lengths = self.lock();
+        let mut lengths = self.0.lock();
         let (all, of_peer) = (lengths.values().sum::<usize>(), lengths.get(&peer).copied().unwrap_or_default());
         let most = if all + bytes.len() > ALL { OF_PEER.min(ALL / lengths.len().max(1)) } else { OF_PEER };
         if of_peer > 0 && of_peer + bytes.len() > most {
@@ -61,7 +58,7 @@ impl AsRef<[u8]> for Unread {
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        let mut lengths = self.answers.lock();
+        let mut lengths = self.answers.0.lock();
         if let Some(length) = lengths.get_mut(&self.peer) {
             *length -= self.bytes.len();
             if *length == 0 {
@@ -115,6 +112,6 @@ mod tests {
         assert!(of(1, 1).is_none(), "a part keeps all of it");
         drop(part);
         assert!(of(1, 1).is_some());
-        assert!(answers.lock().is_empty());
+        assert!(answers.0.lock().is_empty());
     }
 }

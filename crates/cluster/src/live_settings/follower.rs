@@ -121,7 +121,7 @@ impl Follower {
             Ok((written, live)) => {
                 self.used = written;
                 if self.refused.take().is_some() {
-                    self.metrics.settings_restored();
+                    self.metrics.valid.set(1);
                     tracing::info!(source = %self.source, "the settings can be used again");
                 }
                 self.valid_with = ranges;

@@ -17,7 +17,7 @@ use kube::{Client, Error as KubeError};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use crate::api_error::error_chain;
+use crate::api_error::{error_chain, if_found};
 use crate::host_metrics::ClusterMetrics;
 use crate::list_pages::visit_pages;
 use crate::repeated_failures::warn_of_watch;
@@ -44,15 +44,7 @@ pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
 
 /// As [`list`]; none if the definitions of the custom resources are not installed.
 pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
-    if_served(list(client).await)
-}
-
-/// What was read; nothing if the API server does not serve the kind.
-fn if_served<T: Default>(read: Result<T, KubeError>) -> Result<T, KubeError> {
-    match read {
-        Err(KubeError::Api(status)) if status.code == 404 => Ok(T::default()),
-        read => read,
-    }
+    if_found(list(client).await)
 }
 
 /// What a server compiles from the objects of this API in a cluster; `None` if there are none.
@@ -68,7 +60,7 @@ pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, Kub
 /// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
 pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, KubeError> {
     let listed = Api::<ServiceCIDR>::all(client.clone()).list(&ListParams::default()).await;
-    let found = if_served(listed.map(|listed| listed.items))?;
+    let found = if_found(listed.map(|listed| listed.items))?;
     let objects = found.iter().map(|object| ServiceCidr::read(&json!(object)));
     Ok(ServiceRanges::of_service_cidrs(objects))
 }

@@ -1,11 +1,10 @@
 //! Answers the policy's look-ups from the API server, each when it is asked.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::connect::ClusterArguments;
 use crate::list_pages::visit_pages;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -86,7 +85,7 @@ impl ApiServerLookups {
 
 impl HostCalls for ApiServerLookups {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answered = self.answered.lock();
         if let Some((_, answer)) = answered.iter().find(|(asked, _)| asked == call) {
             return answer.clone();
         }

@@ -59,7 +59,8 @@ pub struct StoredCluster {
     claims: Option<Claims>,
     client: Option<Client>,
     kept: Vec<IpAddr>,
-    all_are_free: bool,
+    /// Whether no address counts as used.
+    pub all_are_free: bool,
     left: Cell<usize>,
     reserved: RefCell<Vec<IpAddr>>,
     failed_claim: RefCell<Option<String>>,
@@ -73,13 +74,6 @@ impl StoredCluster {
         let owner = Owner::new(object::namespace(object), object::name(object), "");
         let subject = Subject { owner, own: Vec::new(), dry_run: true };
         Self::with(snapshot, subject, Vec::new(), Ledger::default(), None)
-    }
-
-    /// As [`Self::new`], and no address counts as used.
-    pub fn with_free_addresses(snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Self {
-        let mut cluster = Self::new(snapshot, object);
-        cluster.all_are_free = true;
-        cluster
     }
 
     /// The cluster for a decision with `settings`, which may keep addresses for the Service. The Service gets such an

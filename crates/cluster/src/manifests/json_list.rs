@@ -23,10 +23,7 @@ struct List<'t> {
 /// makes of each, in their order. Returns whether the text is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
 /// parser reads the text again and reports where a mistake is.
 pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + Sync, mut visit: impl FnMut(R)) -> bool {
-    if !text.trim_start().starts_with('{') {
-        return false;
-    }
-    let Ok(List { kind, items, .. }) = serde_json::from_str(text) else { return false };
+    let Some(List { kind, items, .. }) = list(text) else { return false };
     let mut is_list = kind == "List";
     in_order(
         &items,
@@ -43,10 +40,7 @@ pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + S
 /// say what is wrong with it.
 pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<Vec<Manifest>> {
     let text = source.text.as_str();
-    if !text.trim_start().starts_with('{') {
-        return None;
-    }
-    let List { kind, api_version, items } = serde_json::from_str(text).ok()?;
+    let List { kind, api_version, items } = list(text)?;
     let (file, mut line, mut before): (Arc<str>, _, _) = (source.name.as_str().into(), 1, 0);
     let lines = items.into_iter().map(|item| {
         let at = item.get().as_ptr().addr() - text.as_ptr().addr();
@@ -67,6 +61,10 @@ pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Opt
         None => is_list = false,
     });
     is_list.then_some(manifests)
+}
+
+fn list(text: &str) -> Option<List<'_>> {
+    if text.trim_start().starts_with('{') { serde_json::from_str(text).ok() } else { None }
 }
 
 /// An item of a list; `None` if it is no object with a type and a name.

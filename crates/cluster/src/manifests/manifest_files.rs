@@ -156,10 +156,8 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
 /// links.
 fn collect(folder: &Path, root: &Path, files: &mut Vec<PathBuf>, outside: &mut Vec<String>) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", shown(folder));
-    let mut entries: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        entries.push(entry.map_err(failed)?.path());
-    }
+    let entries = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut entries: Vec<PathBuf> = entries.map_err(failed)?;
     entries.sort();
     for path in entries {
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
@@ -197,12 +195,8 @@ pub fn read_file(path: &Path) -> anyhow::Result<ManifestText> {
     read_at_most(path, MAX_FILE)
 }
 
-/// As [`read_file`] without a limit, for files with the objects of a whole cluster.
-pub fn read_large_file(path: &Path) -> anyhow::Result<ManifestText> {
-    read_at_most(path, u64::MAX)
-}
-
-fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
+/// As [`read_file`] with another limit: there is none for files with the objects of a whole cluster.
+pub fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
     let (name, mut bytes) = (shown(path), Vec::new());
     let failed = |error: io::Error| anyhow!("{name}: {error}");
     if is_standard_input(path) {

@@ -1,6 +1,7 @@
 //! The permissions that each duty of a process requires.
 
 use clusterip_api::Kind;
+use clusterip_core::distinct;
 use clusterip_failover::leases::LEASE;
 use kube::api::ApiResource;
 
@@ -102,10 +103,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     let mut needs = Vec::new();
     let mut add = |group: &str, resource: &str, namespace: Option<&str>, name: Option<&str>, verbs: &[&'static str]| {
         for verb in verbs {
-            let need = Need { name: name.map(str::to_owned), ..Need::read(verb, group, resource, namespace) };
-            if !needs.contains(&need) {
-                needs.push(need);
-            }
+            needs.push(Need { name: name.map(str::to_owned), ..Need::read(verb, group, resource, namespace) });
         }
     };
     watched.iter().for_each(|kind| add(&kind.group, &kind.plural, None, None, WATCHED));
@@ -121,7 +119,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         let resource = "clusteradmissionpolicies";
         add("policies.kubewarden.io", resource, None, Some(policy), &["get", "list", "watch"]);
     }
-    needs
+    distinct(needs)
 }
 
 /// What a seamless move needs besides a plain one: for the temporary Services, and for what is read before it begins.

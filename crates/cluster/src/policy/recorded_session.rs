@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -131,22 +132,18 @@ impl Replay {
     }
 
     pub fn left(&self) -> usize {
-        self.state().left.len()
+        self.0.lock().left.len()
     }
 
     /// The first look-up that was not the recorded one. If there is one, the result of the evaluation is meaningless.
     pub fn mismatch(&self) -> Option<String> {
-        self.state().mismatch.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, Replayed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().mismatch.clone()
     }
 }
 
 impl HostCalls for Replay {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.asked += 1;
         let number = state.asked;
         let Some(expected) = state.left.pop_front() else {
@@ -177,7 +174,7 @@ impl Recorder {
     }
 
     pub fn exchanges(&self) -> Vec<Exchange> {
-        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.exchanges.lock().clone()
     }
 }
 
@@ -186,7 +183,7 @@ impl HostCalls for Recorder {
         let answer = self.host.answer(call);
         let written = answer.clone().map(|payload| String::from_utf8_lossy(&payload).into_owned());
         let exchange = Exchange { call: call.clone(), answer: written };
-        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
+        self.exchanges.lock().push(exchange);
         answer
     }
 }

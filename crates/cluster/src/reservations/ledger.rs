@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_core::address::Family;
@@ -14,6 +14,7 @@ use clusterip_core::external::stored::in_use;
 use clusterip_core::service::addresses;
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::object;
@@ -84,6 +85,7 @@ pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> NamespaceShare<'a> + 'a);
 /// The reservations. Clones share one ledger.
 #[derive(Clone)]
 pub struct Ledger {
+    /// Every change is a single step, so a panic leaves nothing half done.
     reservations: Arc<Mutex<Reservations>>,
     clock: Arc<dyn Fn() -> Instant + Send + Sync>,
 }
@@ -129,7 +131,7 @@ impl Ledger {
     /// `is_used` takes a lock of its own, and a thread that holds that one may ask the ledger.
     pub fn reserve(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
         let reservation = Reservation::new(owner, (self.clock)(), Origin::Evaluation);
-        if !insert_if_free(&mut self.lock(), address, reservation) {
+        if !insert_if_free(&mut self.reservations.lock(), address, reservation) {
             return false;
         }
         let used = is_used();
@@ -150,7 +152,7 @@ impl Ledger {
         is_shown: impl Fn(IpAddr) -> bool,
     ) -> Result<bool, String> {
         let now = (self.clock)();
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         let namespace = owner.namespace();
         let counts = |(address, it): &(&IpAddr, &Reservation)| {
             it.counts(**address, namespace, share, now) && !is_shown(**address)
@@ -175,7 +177,7 @@ impl Ledger {
     /// answer wrote, with another UID, and a Service whose name is not generated yet is known only by its record.
     pub fn renew_external(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
         let now = (self.clock)();
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         let given = ledger.get_mut(&address).filter(|it| it.is_given() && it.external && it.is_active(now));
         let is_its = |it: &&mut Reservation| it.owner == *owner || is_recorded && it.owner.id() == owner.id();
         given.filter(is_its).map(|it| (it.since, it.origin) = (now, Origin::Policy)).is_some()
@@ -184,7 +186,7 @@ impl Ledger {
     /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As
     /// no request was given them, their reservations end when the Service is seen.
     pub fn written_by_controller(&self, addresses: &[IpAddr]) {
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         let of_evaluation = |it: &&mut Reservation| it.origin == Origin::Evaluation;
         for address in addresses {
             ledger.get_mut(address).filter(of_evaluation).into_iter().for_each(|it| it.origin = Origin::Controller);
@@ -194,7 +196,7 @@ impl Ledger {
     /// The external addresses that answers of this process gave, and when.
     pub fn given_external(&self) -> Vec<(IpAddr, Owner, Instant)> {
         let now = (self.clock)();
-        let ledger = self.lock();
+        let ledger = self.reservations.lock();
         let given = ledger.iter().filter(|(_, it)| it.is_given() && it.external && it.is_active(now));
         given.map(|(address, it)| (*address, it.owner.clone(), it.since)).collect()
     }
@@ -212,7 +214,7 @@ impl Ledger {
     /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
     pub fn reserve_claimed(&self, address: IpAddr, owner: &Owner, duration: Duration) {
         let reservation = Reservation::new(owner, (self.clock)(), Origin::OtherReplica);
-        insert_if_free(&mut self.lock(), address, Reservation { duration, ..reservation });
+        insert_if_free(&mut self.reservations.lock(), address, Reservation { duration, ..reservation });
     }
 
     /// Releases a reservation after the claim of another replica is gone.
@@ -238,7 +240,7 @@ impl Ledger {
             // Another request of the Service may use the address.
             self.remove_if(*address, |it| it.origin == Origin::Evaluation);
         }
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         let mut released = Vec::new();
         for address in used {
             // An earlier request of the Service may have reserved the address.
@@ -262,7 +264,7 @@ impl Ledger {
     /// whose reservations were released.
     pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         if !insert_if_free(&mut ledger, address, Reservation::new(owner, now, Origin::Author)) {
             return Vec::new();
         }
@@ -305,7 +307,7 @@ impl Ledger {
         shown.into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, false)));
         for address in in_use(object) {
             self.remove_if(address, |it| it.origin == Origin::Controller && is_its(it, true));
-            if let Some(reservation) = self.lock().get_mut(&address).filter(|it| is_its(it, true)) {
+            if let Some(reservation) = self.reservations.lock().get_mut(&address).filter(|it| is_its(it, true)) {
                 reservation.owner = Owner::new(namespace, name, "");
             }
         }
@@ -313,13 +315,13 @@ impl Ledger {
 
     pub fn owner(&self, address: IpAddr) -> Option<Owner> {
         let now = (self.clock)();
-        self.lock().get(&address).filter(|it| it.is_active(now)).map(|it| it.owner.clone())
+        self.reservations.lock().get(&address).filter(|it| it.is_active(now)).map(|it| it.owner.clone())
     }
 
     /// Ordered by address.
     pub fn reservations(&self) -> Vec<(IpAddr, Owner)> {
         let now = (self.clock)();
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         ledger.retain(|_, reservation| reservation.is_active(now));
         let mut reservations: Vec<_> = ledger.iter().map(|(address, it)| (*address, it.owner.clone())).collect();
         reservations.sort_unstable_by_key(|(address, _)| *address);
@@ -328,19 +330,17 @@ impl Ledger {
 
     fn active(&self, address: IpAddr, is_it: impl FnOnce(&Reservation) -> bool) -> bool {
         let now = (self.clock)();
-        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && is_it(reservation))
+        self.reservations
+            .lock()
+            .get(&address)
+            .is_some_and(|reservation| reservation.is_active(now) && is_it(reservation))
     }
 
     fn remove_if(&self, address: IpAddr, is_it: impl FnOnce(&Reservation) -> bool) {
-        let mut ledger = self.lock();
+        let mut ledger = self.reservations.lock();
         if ledger.get(&address).is_some_and(is_it) {
             ledger.remove(&address);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reservations> {
-        // Every change is a single step, so a panic leaves nothing half done.
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::annotations::LEASE_LABEL;
@@ -27,12 +27,14 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client, Error as KubeError};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::ledger::{Ledger, RESERVATION_TIME};
 use crate::api_error::{error_chain, error_message};
+use crate::api_requests::answer;
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
 use crate::lease_writes;
 use crate::repeated_failures;
@@ -74,6 +76,7 @@ struct Inner {
     ledger: Ledger,
     metrics: ClaimMetrics,
     runtime: Handle,
+    /// Every change is a single step, so a panic leaves nothing half done.
     known: Mutex<Known>,
 }
 
@@ -120,17 +123,18 @@ impl Claims {
     pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, String> {
         // An evaluation may also run on a thread of the runtime.
         let claimed = block_in_place(|| self.0.runtime.block_on(self.0.attempt(address, owner)));
-        self.0.metrics.attempt(match claimed {
+        let result = match claimed {
             Ok(Some(result)) => result,
             Ok(None) => ClaimResult::Taken,
             Err(_) => ClaimResult::Failed,
-        });
+        };
+        self.0.metrics.claims.get_or_create(&[("result", result)]).inc();
         claimed.map(|claimed| claimed.is_some())
     }
 
     /// Records the claim of another replica in the ledger again, after a reservation that had replaced it has ended.
     pub fn reserve_again(&self, address: IpAddr) {
-        if let Some(other) = self.0.known().others.get(&address)
+        if let Some(other) = self.0.known.lock().others.get(&address)
             && let remaining = other.value.duration.saturating_sub(other.since.elapsed())
             && !remaining.is_zero()
         {
@@ -141,24 +145,20 @@ impl Claims {
     /// Whether another replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
-        let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
-        let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
-            Ok(Ok(lease)) => {
-                let claim = lease.as_ref().and_then(ReplicaClaim::of);
-                return claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service));
-            }
-            Ok(Err(error)) => error_message(&error),
-            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
-        };
-        // The address then counts as chosen by the author; it is also checked against the pool of the Service.
-        tracing::warn!(%address, error = failed, "looking up the owner of the address failed");
-        false
+        let asked = async { answer(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
+        let found = block_in_place(|| self.0.runtime.block_on(asked)).unwrap_or_else(|error| {
+            // The address then counts as chosen by the author; it is also checked against the pool of the Service.
+            tracing::warn!(%address, error = error_message(&error), "looking up the owner of the address failed");
+            None
+        });
+        let claim = found.as_ref().and_then(ReplicaClaim::of);
+        claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service))
     }
 
     /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
     pub fn release(&self, addresses: &[IpAddr]) {
         for address in addresses {
-            let mut known = self.0.known();
+            let mut known = self.0.known.lock();
             // Asked under the lock, so that no other request of this replica claims the address in between.
             if self.0.ledger.is_reserved_here(*address) {
                 continue;
@@ -201,17 +201,12 @@ impl Claims {
 }
 
 impl Inner {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // Every change is a single step, so a panic leaves nothing half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, String> {
         let claim = ReplicaClaim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
         let (mine, left_behind) = {
-            let mut known = self.known();
+            let mut known = self.known.lock();
             let mine = known.mine.remove(&address);
             let other = known.others.get(&address).filter(|_| mine.is_none());
             if other.is_some_and(|other| !other.is_unchanged_for(other.value.duration, Instant::now())) {
@@ -225,18 +220,17 @@ impl Inner {
             version.replace_with(&mut lease);
         }
         let (wanted, name) = (lease.spec.clone(), ReplicaClaim::lease_name(address));
-        let reason = match timeout(CLAIM_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
-            Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
+        let reason = match answer(CLAIM_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
+            Ok(lease) => return Ok(Some(self.claimed(address, &lease, result))),
             // The Lease exists, has changed, or is gone: another replica was faster.
-            Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
-            Ok(Err(error)) => error_message(&error),
-            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
+            Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => return Ok(None),
+            Err(error) => error_message(&error),
         };
         // The API server may have carried out the request all the same.
         let failed = |request, reason: String| {
             if let Some(mine) = mine {
                 // The previous claim still belongs to this replica, which must remove it.
-                self.known().mine.entry(address).or_insert(Mine { idle: None, ..mine });
+                self.known.lock().mine.entry(address).or_insert(Mine { idle: None, ..mine });
             }
             format!("{address} can't be claimed: Lease {}/{name} can't be {request}: {reason}", self.namespace)
         };
@@ -246,14 +240,13 @@ impl Inner {
                 self.note_claim(&lease);
                 Ok(None)
             }
-            Ok(Ok(None)) => Err(failed("written", reason)),
+            Ok(Ok(None)) | Err(_) => Err(failed("written", reason)),
             Ok(Err(error)) => Err(failed("read", error_message(&error))),
-            Err(_) => Err(failed("written", reason)),
         }
     }
 
     fn claimed(&self, address: IpAddr, lease: &Lease, result: ClaimResult) -> ClaimResult {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.others.remove(&address);
         known.mine.insert(address, Mine { version: Version::of(lease), since: Instant::now(), idle: None });
         result
@@ -269,7 +262,7 @@ impl Inner {
                 tracing::debug!(%address, error = error_message(&error), "removing the claim failed, trying again");
                 if mine {
                     let since = Instant::now();
-                    self.known().mine.entry(address).or_insert(Mine { version, since, idle: Some(since) });
+                    self.known.lock().mine.entry(address).or_insert(Mine { version, since, idle: Some(since) });
                 }
             }
         }
@@ -278,7 +271,7 @@ impl Inner {
     fn sweep(self: &Arc<Self>, leads: bool, is_used: &dyn Fn(IpAddr) -> bool) {
         let now = Instant::now();
         let mut idle = Vec::new();
-        for (address, mine) in &mut self.known().mine {
+        for (address, mine) in &mut self.known.lock().mine {
             if self.ledger.is_reserved_here(*address) {
                 mine.idle = None;
             } else {
@@ -294,7 +287,7 @@ impl Inner {
         if !leads {
             return;
         }
-        for (address, other) in &mut self.known().others {
+        for (address, other) in &mut self.known.lock().others {
             if other.is_unchanged_for(other.value.duration + GRACE, now) {
                 self.runtime.spawn(Arc::clone(self).remove(*address, other.value.version.clone(), false));
                 // If the claim is still there, it is tried again after the grace period.
@@ -311,7 +304,7 @@ impl Inner {
                 self.note_claim(&lease);
             }
             Event::InitDone => {
-                let mut known = self.known();
+                let mut known = self.known.lock();
                 known.mine.retain(|address, mine| mine.idle.is_none() || listed.contains(address));
                 let gone = known.others.extract_if(|address, _| !listed.contains(address));
                 gone.for_each(|(address, _)| self.given_up(address));
@@ -324,7 +317,7 @@ impl Inner {
     fn note_claim(&self, lease: &Lease) {
         let Some(claim) = ReplicaClaim::of(lease) else { return };
         let (address, version) = (claim.address, Version::of(lease));
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if claim.holder == self.me {
             // The claim may come from a request that timed out here but was carried out all the same.
             let new = Mine { version, since: Instant::now(), idle: None };
@@ -347,7 +340,7 @@ impl Inner {
     fn forget_claim(self: &Arc<Self>, lease: &Lease) {
         let Some(claim) = ReplicaClaim::of(lease) else { return };
         let uid = Version::of(lease).uid;
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.mine.get(&claim.address).is_some_and(|mine| mine.version.uid == uid) {
             known.mine.remove(&claim.address);
         }
@@ -370,7 +363,7 @@ impl Inner {
     /// failed, and those whose reservation was renewed after the claim, the oldest claims first.
     fn claim_again(self: &Arc<Self>, now: Instant) {
         let mut given = self.ledger.given_external();
-        let Known { mine, others } = &*self.known();
+        let Known { mine, others } = &*self.known.lock();
         given.retain(|(address, _, since)| match (mine.get(address), others.get(address)) {
             (Some(mine), _) => mine.since + MARGIN < Instant::from_std(*since),
             (None, Some(other)) => other.is_unchanged_for(other.value.duration, now),
@@ -413,7 +406,7 @@ mod tests {
                 let method = request.method().clone();
                 let sent = request.into_body().collect_bytes().await.unwrap();
                 let mut sent: Value = serde_json::from_slice(&sent).unwrap_or_default();
-                let mut stored = stored.lock().unwrap();
+                let mut stored = stored.lock();
                 let version = |lease: &Value| lease["metadata"]["resourceVersion"].as_str().map(str::to_owned);
                 let code = match (&method, &*stored) {
                     (&Method::POST, Some(_)) => 409,
@@ -476,7 +469,7 @@ mod tests {
             match before {
                 Before::Nothing => {}
                 Before::OwnClaim => assert_eq!(claims.claim(external(), &web), Ok(true)),
-                _ => *stored.lock().unwrap() = serde_json::to_value(&of_other).ok(),
+                _ => *stored.lock() = serde_json::to_value(&of_other).ok(),
             }
             if before == Before::KnownClaimOfAnother {
                 claims.0.note_claim(&of_other);
@@ -490,10 +483,10 @@ mod tests {
             // The other replica gives its claim up.
             if before == Before::ClaimOfAnother || before == Before::KnownClaimOfAnother {
                 claims.0.note_claim(&of_other);
-                *stored.lock().unwrap() = None;
+                *stored.lock() = None;
                 claims.0.forget_claim(&of_other);
             }
-            let is_mine = || stored.lock().unwrap().as_ref().is_some_and(|it| it["spec"]["holderIdentity"] == "me");
+            let is_mine = || stored.lock().as_ref().is_some_and(|it| it["spec"]["holderIdentity"] == "me");
             for _ in 0..1000 {
                 if !is_mine() {
                     sleep(Duration::from_millis(5)).await;
@@ -526,9 +519,9 @@ mod tests {
             let web = Owner::new("shop", "web", "");
             assert!(!reserved || ledger.reserve(external(), &web, || false));
             assert_eq!(claims.claim(external(), &web), Ok(true));
-            claims.0.known().mine.get_mut(&external()).unwrap().idle = Instant::now().checked_sub(idle);
+            claims.0.known.lock().mine.get_mut(&external()).unwrap().idle = Instant::now().checked_sub(idle);
             claims.0.sweep(false, &|_| used);
-            assert_eq!(claims.0.known().mine.contains_key(&external()), stays, "{name}");
+            assert_eq!(claims.0.known.lock().mine.contains_key(&external()), stays, "{name}");
         }
     }
 
@@ -564,14 +557,14 @@ mod tests {
             }
             if claim == Claim::Old {
                 let before = Instant::now().checked_sub(MARGIN + Duration::from_secs(1)).unwrap();
-                claims.0.known().mine.get_mut(&external()).unwrap().since = before;
+                claims.0.known.lock().mine.get_mut(&external()).unwrap().since = before;
             }
             assert_eq!(ledger.reserve_external(external(), &web, &share(external()), |_| false), Ok(true), "{name}");
             if is_given {
                 ledger.commit(&web, &[external()], &[external()], &share);
             }
             claims.0.sweep(false, &|_| false);
-            let version = || stored.lock().unwrap().as_ref().map(|it| it["metadata"]["resourceVersion"].clone());
+            let version = || stored.lock().as_ref().map(|it| it["metadata"]["resourceVersion"].clone());
             for _ in 0..1000 {
                 if version() != expected.map(Value::from) {
                     sleep(Duration::from_millis(5)).await;

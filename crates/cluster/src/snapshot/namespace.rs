@@ -46,7 +46,6 @@ struct OfKind {
 pub(super) struct Addresses {
     pub(super) cluster: Box<[IpAddr]>,
     pub(super) external: Box<[IpAddr]>,
-    pub(super) may_have_external: bool,
     /// See [`StoredService::routed`].
     pub(super) routed: Box<[IpAddr]>,
 }
@@ -54,9 +53,7 @@ pub(super) struct Addresses {
 impl Addresses {
     pub(super) fn of(service: &StoredService) -> Self {
         let (cluster, external) = (service.addresses().into(), service.external().into());
-        let may_have_external = service.may_have_external();
-        let routed = if may_have_external { service.routed().into() } else { Box::default() };
-        Self { cluster, external, may_have_external, routed }
+        Self { cluster, external, routed: service.routed().into() }
     }
 }
 

@@ -10,7 +10,7 @@ use std::borrow::Borrow;
 use clusterip_api::LabelledRanges;
 use clusterip_core::settings::UnusableRange;
 use ipnet::IpNet;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::object::{kind, map, name};
 
@@ -86,11 +86,7 @@ impl ServiceRanges {
     }
 
     pub fn unusable_document(&self) -> Value {
-        self.unusable
-            .iter()
-            .map(|range| (range.cidr.to_string(), range.why.clone().into()))
-            .collect::<Map<_, _>>()
-            .into()
+        self.unusable.iter().map(|range| (range.cidr.to_string(), range.why.as_str())).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads the objects of a running cluster.
 
-use crate::api_error::failed;
+use crate::api_error::{failed, if_found};
 use crate::connect::ClusterArguments;
 use crate::list_pages::visit_pages;
 use anyhow::Context;
@@ -49,8 +49,6 @@ pub async fn each(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(PartialOb
     let failed = |error: kube::Error| failed(format!("listing {api_version}/{name} failed"), &error);
     let Some(resource) = kinds::resource(client, kind).await.map_err(failed)? else { return Ok(()) };
     let api = &Api::all_with(client.clone(), &resource);
-    match visit_pages(ListParams::default(), |page| async move { api.list(&page).await }, visit).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        done => done.map_err(failed),
-    }
+    let visited = visit_pages(ListParams::default(), |page| async move { api.list(&page).await }, visit).await;
+    if_found(visited).map_err(failed)
 }

@@ -9,10 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -111,7 +112,7 @@ impl ControlPlaneServices {
     /// As [`Self::callers`], but only as far as it is known: for a report, not for the decision to move.
     pub fn known_callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
         let service = ServiceKey::new(namespace, name);
-        let callers = self.lock();
+        let callers = self.0.callers.lock();
         let callers = callers.iter().filter(|(_, calls)| calls.services.contains(&service));
         callers.map(|(caller, _)| caller.clone()).collect()
     }
@@ -137,9 +138,8 @@ impl ControlPlaneServices {
 
     /// `None` if they can be read, or were not requested yet.
     pub fn unknown_webhooks(&self) -> Option<String> {
-        let states = self.states();
-        states.iter().find(|(kind, _)| kind.1 == MUTATING).and_then(|(_, state)| match state {
-            State::Failing { reason, .. } => Some(reason.clone()),
+        self.states().iter().find_map(|(kind, state)| match state {
+            State::Failing { reason, .. } if kind.1 == MUTATING => Some(reason.clone()),
             _ => None,
         })
     }
@@ -182,15 +182,11 @@ impl ControlPlaneServices {
     }
 
     pub(super) fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
-        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Caller, Calls>> {
-        self.0.callers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.states.lock()
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<Caller, Calls>)) {
-        let mut callers = self.lock();
+        let mut callers = self.0.callers.lock();
         change(&mut callers);
         let choosing = callers.iter().filter(|(caller, calls)| caller.kind == MUTATING && calls.chooses_addresses);
         send_if_changed(&self.0.other_webhooks, choosing.map(|(caller, _)| caller.name.clone()).collect());

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::api_error::{error_chain, is_too_slow};
@@ -22,6 +22,7 @@ use kube::api::ApiResource;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
@@ -30,6 +31,7 @@ use super::partial_object::PartialObject;
 use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
 use crate::kinds::{self, Kind, State, own_name};
+use crate::metrics::{timestamp, whole};
 use crate::object;
 use crate::snapshot::service_ranges::ServiceRanges;
 use crate::snapshot::{Insertion, Snapshot, Stored, StoredService};
@@ -231,7 +233,7 @@ impl Stores {
     }
 
     pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
-        self.0.states()
+        self.0.states.lock()
     }
 
     /// The watches that are not in sync, each with its reason; empty if all are in sync. After the start, a kind of
@@ -256,9 +258,9 @@ impl Stores {
                 metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
             }
         }
-        metrics.services_left_out(self.read_snapshot().services_left_out());
+        metrics.services_left_out.set(whole(self.read_snapshot().services_left_out()));
         let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        metrics.api_server_contact(SystemTime::now() - blind);
+        metrics.last_contact.set(timestamp(SystemTime::now() - blind));
     }
 
     /// Since when a kind can't be watched that every decision or move needs.
@@ -304,12 +306,8 @@ impl Stores {
 }
 
 impl Inner {
-    fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn states_with(&self, kind: &Kind) -> MutexGuard<'_, BTreeMap<Kind, State>> {
-        if kinds::is_caller(kind) { self.control_plane_services.states() } else { self.states() }
+        if kinds::is_caller(kind) { self.control_plane_services.states() } else { self.states.lock() }
     }
 
     async fn follow(self: Arc<Self>, kind: Kind) {
@@ -471,10 +469,7 @@ impl Inner {
         if kinds::is_caller(kind) {
             return self.control_plane_services.retain(kind, |other| other != name);
         }
-        let removed = {
-            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-            snapshot.remove(&kind.0, &kind.1, namespace, name)
-        };
+        let removed = Snapshot::write(&self.snapshot).remove(&kind.0, &kind.1, namespace, name);
         if own_name(kind) == "ServiceCIDR" {
             self.learn_service_cidrs();
         }
@@ -492,8 +487,7 @@ impl Inner {
         for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
             self.delete(kind, &namespace, &name);
         }
-        let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-        snapshot.keep_left_out(&kind.0, &kind.1, listed);
+        Snapshot::write(&self.snapshot).keep_left_out(&kind.0, &kind.1, listed);
     }
 
     fn set_listing(&self, kind: &Kind, listing: bool) {
@@ -522,7 +516,7 @@ impl Inner {
             }
             _ => tracing::debug!(api_version = kind.0, kind = kind.1, "listed"),
         }
-        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).add_api(&kind.0, &kind.1);
+        Snapshot::write(&self.snapshot).add_api(&kind.0, &kind.1);
     }
 
     fn set_absent(&self, kind: &Kind) {
@@ -534,7 +528,7 @@ impl Inner {
         tracing::info!(api_version = kind.0, kind = kind.1, "the cluster does not have this kind");
         // Addresses in use are known from Services too, so that look-up always gets an answer.
         if own_name(kind) != "IPAddress" {
-            self.snapshot.write().unwrap_or_else(PoisonError::into_inner).remove_api(&kind.0, &kind.1);
+            Snapshot::write(&self.snapshot).remove_api(&kind.0, &kind.1);
         }
     }
 
@@ -558,8 +552,7 @@ impl Inner {
     /// Makes the look-ups of a kind fail until it is listed.
     fn set_unlisted(&self, kind: &Kind, reason: &str) {
         if !kinds::is_caller(kind) {
-            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-            snapshot.set_unlisted(&kind.0, &kind.1, reason);
+            Snapshot::write(&self.snapshot).set_unlisted(&kind.0, &kind.1, reason);
         }
     }
 }

@@ -2,9 +2,10 @@
 //! each object that decisions are made from, and a second watch would make the API server send everything twice.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::partial_object::PartialObject;
@@ -47,8 +48,7 @@ impl Subscriptions {
     }
 
     fn with<T>(&self, kind: &Kind, act: impl FnOnce(&mut Entry) -> T) -> T {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        act(entries.entry(kind.clone()).or_default())
+        act(self.0.lock().entry(kind.clone()).or_default())
     }
 }
 

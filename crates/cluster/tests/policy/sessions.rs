@@ -84,9 +84,9 @@ impl Folder {
         if !path.exists() {
             return None;
         }
-        let manifests = manifests::parse(&[manifests::read_file(&path).unwrap()], "default").unwrap();
-        let objects: CompleteObjects = manifests.iter().map(|manifest| manifest.object.value()).collect();
-        Some(Arc::new(objects))
+        let (source, mut objects) = (manifests::read_file(&path).unwrap(), Vec::new());
+        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object.value())).unwrap();
+        Some(Arc::new(CompleteObjects::from_iter(objects)))
     }
 
     /// The whole `AdmissionResponse` with its patch decoded.

@@ -38,9 +38,7 @@ pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: 
     for node in &placed {
         of_node(node, findings);
     }
-    for (pool, used) in settings.nodes.pools.iter().zip(&pools) {
-        findings.extend(full(pool, used));
-    }
+    findings.extend(settings.nodes.pools.iter().zip(&pools).flat_map(|(pool, used)| full(pool, used)));
     let with_blocks = placed.iter().filter(|node| !node.blocks.is_empty()).count();
     Some(Nodes { pools, count: placed.len(), with_blocks })
 }

@@ -81,7 +81,8 @@ pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, servi
     if let Some(skip) = skip_reason(settings, service) {
         return Err(skip);
     }
-    let cluster = StoredCluster::with_free_addresses(snapshot, service);
+    let mut cluster = StoredCluster::new(snapshot, service);
+    cluster.all_are_free = true;
     let decision = decide_service("", &as_if_created(service), None, settings, InUse::default(), &cluster);
     Ok(Placement::of(settings, service, &decision, &cluster))
 }

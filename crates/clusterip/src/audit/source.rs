@@ -76,9 +76,8 @@ impl AuditedCluster {
         }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL));
         let is_claim = is_in(&namespaces.server) && label.is_some_and(|label| label == CLAIM);
-        if let Some(claim) = ReplicaClaim::of(lease).filter(|_| is_claim) {
-            self.in_flight.push((claim.address, claim.owner));
-        }
+        let claim = ReplicaClaim::of(lease).filter(|_| is_claim);
+        self.in_flight.extend(claim.map(|claim| (claim.address, claim.owner)));
     }
 
     fn add_reservations(&mut self, pool: &Value) {

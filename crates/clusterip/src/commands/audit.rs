@@ -158,7 +158,7 @@ impl AuditArguments {
         let (settings, cluster, about) = match &self.snapshot {
             Some(file) => {
                 let given = GivenSettings::read(self.settings.as_deref())?;
-                let text = manifests::read_large_file(file).context("snapshot")?;
+                let text = manifests::read_at_most(file, u64::MAX).context("snapshot")?;
                 let of_objects = || given_settings::of_snapshot(&source::settings_objects(&text));
                 let (written, name) = match self.settings.is_none().then(of_objects).flatten() {
                     Some(of_objects) => of_objects,

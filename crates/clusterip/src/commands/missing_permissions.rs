@@ -4,6 +4,7 @@ use anyhow::anyhow;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
 use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::permissions::{self, Duties, Missing, Need};
+use clusterip_core::distinct;
 use clusterip_core::settings::Settings;
 use kube::Client;
 
@@ -46,12 +47,7 @@ impl Reads {
                 listed.push(Need::list(&resource));
             }
         }
-        for need in listed.into_iter().chain(self.more) {
-            if !needs.contains(&need) {
-                needs.push(need);
-            }
-        }
-        needs
+        distinct(needs.into_iter().chain(listed).chain(self.more))
     }
 }
 

@@ -69,7 +69,7 @@ fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
         let folder = [file.to_owned()];
         (manifest_files::load(&folder, NamespaceRule::Default("default")).context("snapshot")?.manifests, false)
     } else {
-        let source = manifests::read_large_file(file).context("snapshot")?;
+        let source = manifests::read_at_most(file, u64::MAX).context("snapshot")?;
         let is_empty_list = manifests::is_empty_list(&source);
         let read = manifest_files::load_text(source, NamespaceRule::Default("default"));
         (read.context("snapshot")?.manifests, is_empty_list)

@@ -147,10 +147,8 @@ impl SettingsArguments {
 /// An object with only the fields that users write: its type, name, labels, annotations and spec.
 fn as_written(object: &Value) -> Value {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-    let mut metadata = Map::new();
-    if let Some(key) = ObjectKey::of(object) {
-        metadata.insert("name".to_owned(), key.name.into());
-    }
+    let name = ObjectKey::of(object).map(|key| ("name".to_owned(), key.name.into()));
+    let mut metadata: Map<String, Value> = name.into_iter().collect();
     for field in ["labels", "annotations"] {
         if let Some(Value::Object(values)) = object.pointer(&format!("/metadata/{field}")) {
             let mut values = values.clone();

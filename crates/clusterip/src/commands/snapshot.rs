@@ -18,6 +18,7 @@ use clusterip_cluster::watch::control_plane_services::{Calls, K2S};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::watched_fields;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
+use clusterip_core::distinct;
 use clusterip_core::field_mask::Mask;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -146,14 +147,8 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
 
 /// The kinds that a decision may ask about, with these settings or with others that name no custom resource.
 fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
-    let mut all: Vec<Kind> = Vec::new();
     let workloads = WorkloadKind::known();
-    for kind in kinds::always().chain(workloads.iter().chain(&settings.kinds).map(kinds::of_workload)) {
-        if !all.contains(&kind) {
-            all.push(kind);
-        }
-    }
-    all
+    distinct(kinds::always().chain(workloads.iter().chain(&settings.kinds).map(kinds::of_workload)))
 }
 
 fn render((kinds, objects): &Found, namespaces: &LeaseNamespaces, output: Output) -> String {
@@ -259,8 +254,9 @@ mod tests {
 
     fn read_back(text: String) -> Vec<Value> {
         let source = ManifestText { name: "snapshot".to_owned(), text };
-        let manifests = manifests::parse(&[source], "default").unwrap();
-        manifests.into_iter().map(|manifest| manifest.object.value()).collect()
+        let mut objects = Vec::new();
+        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object.value())).unwrap();
+        objects
     }
 
     #[test]

@@ -31,7 +31,7 @@ use clusterip_cluster::external::policy_check::ExternalPolicy;
 use clusterip_cluster::external::service_fields::recorded;
 use clusterip_cluster::kinds::own_name;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::metrics::length;
+use clusterip_cluster::metrics::whole;
 use clusterip_cluster::panics;
 use clusterip_cluster::snapshot::{Snapshot, Stored, StoredService};
 use clusterip_cluster::watch::stores::{Change, watch_config};
@@ -274,7 +274,7 @@ impl Controller {
             term.next_look = Some(term.next_look.map_or(again, |next| next.min(again)));
         }
         term.waiting.set(lacking, Instant::now());
-        self.metrics.waiting.set(length(term.waiting.count()));
+        self.metrics.waiting.set(whole(term.waiting.count()));
     }
 
     fn report_holders(&self, owners: &Owners, term: &mut Term) {
@@ -306,9 +306,9 @@ impl Controller {
         let Report { is_new, as_event } = term.waiting.answered(question, answer, &reason, Instant::now());
         let is_counted = |result: &AssignmentResult| is_new || *result != AssignmentResult::Refused;
         if let Some(result) = result.filter(is_counted) {
-            self.metrics.assigned(result);
+            self.metrics.assignments.get_or_create(&[("result", result)]).inc();
         }
-        self.metrics.waiting.set(length(term.waiting.count()));
+        self.metrics.waiting.set(whole(term.waiting.count()));
         if is_new {
             tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
         }

@@ -24,7 +24,7 @@ label_values! {
 pub struct ExternalMetrics {
     lock: ScrapeLock,
     addresses: Labelled<[(&'static str, String); 3], Number>,
-    assignments: Labelled<[(&'static str, AssignmentResult); 1], Counter>,
+    pub assignments: Labelled<[(&'static str, AssignmentResult); 1], Counter>,
     pub takeovers: Counter,
     pub waiting: Gauge,
 }
@@ -62,9 +62,5 @@ impl ExternalMetrics {
                 self.addresses.get_or_create(&labels).set(count as f64);
             }
         }
-    }
-
-    pub fn assigned(&self, result: AssignmentResult) {
-        self.assignments.get_or_create(&[("result", result)]).inc();
     }
 }

@@ -36,7 +36,8 @@ pub struct Candidate {
     seen: Option<ObservedLease>,
     /// Whether this process may hold the Lease. A write without an answer may have been carried out.
     wrote: bool,
-    temporary: bool,
+    /// Whether to delete the Lease at the end, if this process created it and may delete it, instead of giving it back.
+    pub temporary: bool,
     created: Option<String>,
     state: watch::Sender<Leadership>,
     /// Until when this process leads without another renewal. What ends by then ends before another process may lead.
@@ -65,22 +66,12 @@ impl Candidate {
         }
     }
 
-    /// Deletes the Lease at the end, if this process created it and may delete it, instead of giving it back.
-    #[must_use]
-    pub fn temporary(self) -> Self {
-        Self { temporary: true, ..self }
-    }
-
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.state.subscribe()
     }
 
     /// Reads the Lease. The sooner the Lease of a dead process is first seen, the sooner it can be taken.
-    pub async fn look(&mut self) -> anyhow::Result<()> {
-        self.observe().await.map(drop)
-    }
-
-    async fn observe(&mut self) -> anyhow::Result<Option<Lease>> {
+    pub async fn look(&mut self) -> anyhow::Result<Option<Lease>> {
         let found = self.read().await?;
         let spec = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         self.seen = spec.map(|spec| Observed::next(self.seen.take(), spec, Instant::now()));
@@ -162,7 +153,7 @@ impl Candidate {
 
     async fn attempt(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let found = self.observe().await?;
+        let found = self.look().await?;
         let now = Instant::now();
         let (renewed, leadership) = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
             Step::Write(spec) => {
@@ -281,9 +272,5 @@ impl Candidate {
 
 /// Whether another process was faster, and changed, created or deleted the Lease.
 fn raced(error: &KubeError) -> bool {
-    // A missing namespace also answers 404, but names another object.
-    let lease_gone = |status: &kube::core::Status| {
-        status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == LEASE)
-    };
-    matches!(error, KubeError::Api(status) if status.code == 409 || lease_gone(status))
+    matches!(error, KubeError::Api(status) if status.code == 409 || lease_writes::is_missing(status, LEASE))
 }

@@ -1,7 +1,6 @@
 //! Writes Events about moves, Nodes and external addresses for people to read.
 
 use clusterip_cluster::api_error::error_message;
-use clusterip_core::service_key::ServiceKey;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -23,18 +22,6 @@ pub(crate) struct EventContent<'e> {
     pub(crate) reason: &'e str,
     /// The full message. It is cut to 1024 bytes.
     pub(crate) note: String,
-}
-
-/// Writes an Event about a Service, after an `action` that answers a `request`, if there is one.
-pub(crate) async fn publish_service_event(
-    client: &Client,
-    id: &ServiceKey,
-    action: &str,
-    content: EventContent<'_>,
-    request: Option<ObjectReference>,
-) {
-    let about = (Some(&*id.namespace), &*id.name);
-    write(client, event_about(("v1", "Service"), about, action, content, request)).await;
 }
 
 /// Writes the Events of a controller without delaying it, some at once.
@@ -63,7 +50,8 @@ impl EventQueue {
     }
 }
 
-fn event_about(
+/// An Event about an object, after an `action` that concerns the object `secondary`, too, if there is one.
+pub(crate) fn event_about(
     (api_version, kind): (&str, &str),
     (namespace, name): (Option<&str>, &str),
     action: &str,
@@ -84,7 +72,7 @@ fn event_about(
 }
 
 /// Events are for people, and no decision depends on them, so a failure is only logged.
-async fn write(client: &Client, (about, event): (ObjectReference, Event)) {
+pub(crate) async fn write(client: &Client, (about, event): (ObjectReference, Event)) {
     // A recorder that is kept counts a second move as a repetition of the first, and shows the old note.
     let recorder = Recorder::new(client.clone(), Reporter { controller: CONTROLLER.to_owned(), instance: None });
     if let Err(error) = recorder.publish(&event, &about).await {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::{io, thread};
 
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::metrics::length;
+use clusterip_cluster::metrics::whole;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::{Decision, Verdict};
@@ -262,7 +262,7 @@ impl Term {
     }
 
     fn update_metrics(&self) {
-        self.metrics.waiting.set(length(self.allocation_state.waiting.len()));
+        self.metrics.waiting.set(whole(self.allocation_state.waiting.len()));
         self.metrics.misplaced(&self.allocation_state.misplaced());
     }
 }

@@ -6,10 +6,10 @@
 //! - If there is no answer, the Node is read again. The outcome is unclear as long as the API server may still carry
 //!   out the request.
 
-use std::future::Future;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::answer;
 use clusterip_cluster::object::{blocks_of, map};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::node::Node;
@@ -19,7 +19,7 @@ use kube::api::ApiResource;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::leader::event_recorder::CONTROLLER;
 use crate::nodes::blocks::fields_of;
@@ -161,10 +161,4 @@ impl Writer {
             .map_err(kube::Error::HttpError)?;
         self.client.request_text(request).await.map(drop)
     }
-}
-
-/// The answer to a request; an error if there is none within this time.
-async fn answer<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let late = |_| Err(kube::Error::Service(format!("no answer within {limit:?}").into()));
-    timeout(limit, request).await.unwrap_or_else(late)
 }

@@ -36,8 +36,7 @@ pub fn lines(rows: impl IntoIterator<Item = Vec<String>>, indent: usize, layout:
 /// `rows` returns the rows for a bar of a given length, which is shortened until they fit. At last the columns move together.
 pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, layout: Layout) -> Vec<String> {
     let any = Layout { width: None, ..layout };
-    let attempts = [(longest, GAP), (longest / 2, GAP), (longest / 4, GAP), (0, GAP)];
-    let mut attempts = attempts.into_iter().map(|(bar, gap)| aligned(rows(bar), 0, gap, any));
+    let mut attempts = [longest, longest / 2, longest / 4, 0].into_iter().map(|bar| aligned(rows(bar), 0, GAP, any));
     let fits = |line: &String| layout.width.is_none_or(|width| measure_text_width(line) <= width);
     attempts.find(|lines| lines.iter().all(fits)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
 }

@@ -30,9 +30,7 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
     let filled = fillings(plan);
     let (mut next, mut places) = (0, BTreeMap::new());
     manifests::each(sources, "", &mut |_, node| {
-        if let Some(filling) = filled.get(&next) {
-            places.insert(next, InsertionPoint::of(node, filling.fields));
-        }
+        places.extend(filled.get(&next).map(|filling| (next, InsertionPoint::of(node, filling.fields))));
         next += 1;
     })?;
     for (&index, Filling { values, record, .. }) in &filled {

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clusterip_agent::agent_metrics::{AgentMetrics, Renewal, Step};
 use clusterip_cluster::host_metrics::{ClaimResult, ClusterMetrics};
@@ -48,8 +48,8 @@ fn filled() -> ServerMetrics {
     );
     metrics.admission.answered(ResourceKind::Service, AdmissionResult::Unchanged, None, Duration::from_millis(125));
     metrics.admission.answered(ResourceKind::Service, AdmissionResult::Error, None, Duration::from_secs(2));
-    metrics.evaluation.took(Duration::from_micros(600));
-    metrics.evaluation.error();
+    metrics.evaluation.duration.observe(0.0006);
+    metrics.evaluation.errors.inc();
     metrics.admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], "gone");
     metrics.services.pools(&[fill("gone", Family::V4, 1, 1, 0)], &[("gone".to_owned(), 1)].into());
     let linux = [fill("linux", Family::V4, 204, 7, 200), fill("linux", Family::V6, 1 << 62, 0, 1 << 62)];
@@ -59,9 +59,9 @@ fn filled() -> ServerMetrics {
         "linux",
     );
     metrics.services.pools(&linux, &[("linux".to_owned(), 2)].into());
-    metrics.services.ledger(3);
-    metrics.claims.attempt(ClaimResult::Claimed);
-    metrics.claims.attempt(ClaimResult::Taken);
+    metrics.services.ledger.set(3);
+    metrics.claims.claims.get_or_create(&[("result", ClaimResult::Claimed)]).inc();
+    metrics.claims.claims.get_or_create(&[("result", ClaimResult::Taken)]).inc();
     metrics.services.replicas(2, 1);
     metrics.services.moved(MoveResult::Moved);
     metrics.services.moved(MoveResult::UserChanged);
@@ -70,15 +70,15 @@ fn filled() -> ServerMetrics {
     metrics.cluster.settings_in_use("11", true);
     metrics.cluster.settings_refused();
     metrics.cluster.settings_in_use("22", false);
-    metrics.services.leader(true);
-    metrics.services.other_webhooks(1);
+    metrics.services.leader.set(1);
+    metrics.services.other_webhooks.set(1);
     metrics.cluster.store_synced("Service", true);
     metrics.cluster.store_synced("Node", false);
     metrics.cluster.watch_error("Node");
     metrics.cluster.left_out("Pod");
-    metrics.cluster.services_left_out(2);
+    metrics.cluster.services_left_out.set(2);
     metrics.admission.certificate_expiry.set(1_800_000_000.0);
-    metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    metrics.cluster.last_contact.set(1_700_000_000.5);
     let blocks = |pool: &str, family| fill(pool, family, 256, 7, 250);
     metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "gone");
     metrics.nodes.blocks(&[blocks("gone", Family::V4)]);
@@ -93,7 +93,7 @@ fn filled() -> ServerMetrics {
     };
     metrics.external.pools(&[external("gone", Family::V4)]);
     metrics.external.pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
-    metrics.external.assigned(AssignmentResult::Refused);
+    metrics.external.assignments.get_or_create(&[("result", AssignmentResult::Refused)]).inc();
     metrics.external.takeovers.inc();
     metrics.external.waiting.set(1);
     metrics
@@ -109,8 +109,8 @@ fn filled_of_agent() -> String {
     cluster.store_synced("Service", true);
     cluster.watch_error("Node");
     cluster.left_out("Pod");
-    cluster.services_left_out(2);
-    cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    cluster.services_left_out.set(2);
+    cluster.last_contact.set(1_700_000_000.5);
     agent.held.set(7);
     agent.alive.set(1);
     agent.renewals.get_or_create(&[("result", Renewal::Renewed)]).inc();

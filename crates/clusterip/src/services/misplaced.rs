@@ -73,12 +73,6 @@ pub struct MoveRequest {
     pub seamless: Option<SeamlessOptions>,
 }
 
-impl MoveRequest {
-    pub fn id(&self) -> ServiceKey {
-        ServiceKey::new(self.namespace.clone(), self.name.clone())
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
     Controller,
@@ -281,9 +275,7 @@ fn place(evaluation: &Evaluation) -> Option<(&Settings, Option<&Pool>)> {
 /// The Service as it was before its recorded move began, with its present selector.
 pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     let mut spec = journal.spec.clone();
-    if let Some(selector) = service.pointer("/spec/selector") {
-        spec.insert("selector".to_owned(), selector.clone());
-    }
+    spec.extend(service.pointer("/spec/selector").map(|selector| ("selector".to_owned(), selector.clone())));
     let mut was = service.clone();
     was["spec"] = spec.into();
     // The Service itself may be unknown.

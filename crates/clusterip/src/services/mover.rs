@@ -305,7 +305,9 @@ impl<T: Targets> Run<'_, T> {
             && let Some(bare) = step::without_external(&body)
             && let Err(reason) = targets.check_update(&bare, &body).await
         {
-            attempt.leave_out_external(&reason);
+            // The policy refused its external addresses.
+            attempt.without.external = true;
+            attempt.notes.push(format!("its external addresses were not restored: {reason}"));
             return Ok(None);
         }
         let refusal = match self.put("", text_of(body)).await {

@@ -1,6 +1,7 @@
 //! The `ControllerRevision` objects in the server's namespace: records of moves, requests for moves, and the settings
 //! in use.
 
+use clusterip_cluster::api_error::if_found;
 use clusterip_cluster::list_pages::visit_pages;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -41,8 +42,5 @@ pub async fn list(
 }
 
 pub async fn delete(api: &Api<ControllerRevision>, name: &str) -> Result<(), KubeError> {
-    match api.delete(name, &DeleteParams::default()).await {
-        Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
-        ended => ended.map(drop),
-    }
+    if_found(api.delete(name, &DeleteParams::default()).await.map(drop))
 }

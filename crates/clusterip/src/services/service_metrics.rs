@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length, whole};
+use clusterip_cluster::metrics::{Component, Number, ScrapeLock, whole};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -57,12 +57,13 @@ pub struct ServiceMetrics {
     used: Labelled<PoolFamily, Number>,
     free: Labelled<PoolFamily, Number>,
     unmatched: Labelled<[(&'static str, String); 1], Gauge>,
-    ledger: Gauge,
+    pub ledger: Gauge,
     replicas: Labelled<[(&'static str, &'static str); 1], Gauge>,
     moves: Labelled<[(&'static str, MoveResult); 1], Counter>,
     misplaced: Labelled<[(&'static str, StayReason); 1], Gauge>,
-    leader: Gauge,
-    other_webhooks: Gauge,
+    pub leader: Gauge,
+    /// How many webhook configurations of other programs choose addresses of Services, too.
+    pub other_webhooks: Gauge,
 }
 
 impl ServiceMetrics {
@@ -88,15 +89,11 @@ impl ServiceMetrics {
         }
     }
 
-    pub fn ledger(&self, addresses: usize) {
-        self.ledger.set(length(addresses));
-    }
-
     /// Sets how many live replicas use the same settings as this one, including itself, and how many use others.
     pub fn replicas(&self, same: usize, other: usize) {
         let _lock = self.lock.hold();
         for (settings, count) in [("same", same), ("other", other)] {
-            self.replicas.get_or_create(&[("settings", settings)]).set(length(count));
+            self.replicas.get_or_create(&[("settings", settings)]).set(whole(count));
         }
     }
 
@@ -111,15 +108,6 @@ impl ServiceMetrics {
             let count = services.get(&reason).copied().unwrap_or_default();
             self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));
         }
-    }
-
-    /// Sets how many webhook configurations of other programs choose addresses of Services, too.
-    pub fn other_webhooks(&self, configurations: usize) {
-        self.other_webhooks.set(length(configurations));
-    }
-
-    pub fn leader(&self, leads: bool) {
-        self.leader.set(i64::from(leads));
     }
 }
 

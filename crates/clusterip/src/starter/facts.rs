@@ -28,10 +28,6 @@ pub enum Os {
 }
 
 impl Os {
-    pub fn of_label(value: &str) -> Option<Self> {
-        Self::from_str(value, true).ok()
-    }
-
     pub fn label(self) -> &'static str {
         match self {
             Self::Linux => "linux",
@@ -150,7 +146,7 @@ pub async fn systems(client: &Client) -> anyhow::Result<BTreeSet<Os>> {
         failed.context(text)
     })?;
     let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
-    Ok(labels.filter_map(|os| Os::of_label(os)).collect())
+    Ok(labels.filter_map(|os| Os::from_str(os, true).ok()).collect())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum;
 use clusterip_cluster::yaml;
 use clusterip_core::address::{Family, Span, static_band_len};
 use clusterip_core::settings::{Pool, Settings};
@@ -222,7 +223,7 @@ fn settings_name_the_reason_for_one_pool() {
 /// The settings as the program reads them, with the Service ranges.
 fn settings(ranges: &[IpNet], pools: &[Pool], origin: &'static str) -> Settings {
     let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
-    let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| Os::of_label(os(pool)?)).collect();
+    let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| Os::from_str(os(pool)?, true).ok()).collect();
     let text = document(&ranges, &systems, pools).unwrap();
     let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let written = document["services"].get("serviceCIDRs").is_some();

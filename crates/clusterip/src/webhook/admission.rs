@@ -14,7 +14,7 @@ use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::quote;
 use clusterip_core::service::{addresses, named_addresses};
-use clusterip_core::settings::{Explicit, Settings};
+use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
@@ -34,10 +34,8 @@ pub enum OnError {
     Allow,
 }
 
-struct Reviewed {
-    decision: Decision,
-    changed: Option<Value>,
-}
+/// The decision, and the object as it changes the request's; `None` if it does not change.
+type Reviewed = (Decision, Option<Value>);
 
 pub struct Admission {
     evaluator: Evaluator,
@@ -52,7 +50,7 @@ impl Admission {
 
     fn decide(&self, request: &Value) -> anyhow::Result<Reviewed> {
         if let Some(message) = too_long(request) {
-            return Ok(Reviewed { decision: Decision::denied(422, message), changed: None });
+            return Ok((Decision::denied(422, message), None));
         }
         if let Some(since) = self.evaluator.stores().stale_since()
             && since.elapsed() > MAX_STALENESS
@@ -62,11 +60,11 @@ impl Admission {
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request);
         if resource_kind(request) == ResourceKind::Node {
-            return Ok(Reviewed { decision: self.decide_about_node(request, owner)?, changed: None });
+            return Ok((self.decide_about_node(request, owner)?, None));
         }
         if let Some((list, most)) = cut_list(request) {
             let message = format!("request.{list} has {most} or more items");
-            return Ok(Reviewed { decision: Decision::denied(422, message), changed: None });
+            return Ok((Decision::denied(422, message), None));
         }
         let (namespace, name) = owner.id();
         let given = named_addresses(object);
@@ -86,7 +84,8 @@ impl Admission {
         if decision.denial().is_none() && !dry_run {
             decision.chosen.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
         }
-        Ok(Reviewed { changed: decision.changed(object), decision })
+        let changed = decision.changed(object);
+        Ok((decision, changed))
     }
 
     /// Decides about a Node, without changing it: the API server does not refuse a block that two Nodes have, and it
@@ -116,8 +115,12 @@ impl Admission {
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
         let decision = look.decision.clone();
+        let settings = &look.settings.settings;
+        let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
+        // Without a pool, the addresses belong outside of all pools.
         let fits = decision.allocated().is_some_and(|addresses| addresses.len() == given.len())
-            && lies_in_pool(&look.settings.settings, &decision, given);
+            && pool.is_some() == decision.pool.is_some()
+            && given.iter().all(|address| fits(settings, pool, *address));
         // The external addresses stay reserved, also for the evaluation that follows if the Service gets others.
         look.commit(&[]);
         if fits {
@@ -133,7 +136,7 @@ impl Admission {
             if let (Some(object), Some(external)) = (&mut changed, external) {
                 external.carry_out(object);
             }
-            return Ok(Reviewed { decision, changed });
+            return Ok((decision, changed));
         }
         let evaluation = evaluate(&subject)?;
         let decision = evaluation.decision.clone();
@@ -147,7 +150,7 @@ impl Admission {
             let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
             self.evaluator.ledger().release(&gone, &subject.owner);
         }
-        Ok(Reviewed { decision, changed })
+        Ok((decision, changed))
     }
 
     /// Logs that there is no decision, and answers as [`OnError`] says, a refusal with this code.
@@ -174,7 +177,7 @@ impl Reviewer for Admission {
         let begin = Instant::now();
         let kind = resource_kind(request);
         let (response, result, pool) = match self.decide(request) {
-            Ok(Reviewed { decision, changed }) => {
+            Ok((decision, changed)) => {
                 log(kind, request, &decision);
                 let unwritten =
                     |error| AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}"));
@@ -223,13 +226,6 @@ fn named<'r>(request: &'r Value, field: &str) -> &'r str {
         "" => text(request, &["object", "metadata", field]),
         given => given,
     }
-}
-
-/// Whether the addresses are in the pool that a decision names, or outside of all pools if it names none.
-fn lies_in_pool(settings: &Settings, decision: &Decision, addresses: &[IpAddr]) -> bool {
-    let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
-    let has_place = pool.is_some() || (decision.pool.is_none() && decision.allocated().is_some());
-    has_place && addresses.iter().all(|address| fits(settings, pool, *address))
 }
 
 struct Logged<'r> {

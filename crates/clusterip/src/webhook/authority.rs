@@ -130,7 +130,8 @@ pub struct Authority {
     certificate: Certificate,
     bundle: watch::Sender<String>,
     created: Option<String>,
-    temporary: bool,
+    /// Whether to delete the Secret at the end of [`Self::run`] if this process created it.
+    pub temporary: bool,
 }
 
 impl Authority {
@@ -145,12 +146,6 @@ impl Authority {
         let bundle = watch::Sender::new(stored.bundle(now));
         let namespace = namespace.to_owned();
         Ok(Self { secrets, namespace, names, clock, stored, leaf, certificate, bundle, created, temporary: false })
-    }
-
-    /// Deletes the Secret at the end of [`Self::run`] if this process created it.
-    #[must_use]
-    pub fn temporary(self) -> Self {
-        Self { temporary: true, ..self }
     }
 
     pub fn certificate(&self) -> Certificate {

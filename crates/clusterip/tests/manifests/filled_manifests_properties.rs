@@ -1,10 +1,9 @@
 //! Manifests of any form: `plan -o yaml` changes nothing but the addresses, and planning its output changes nothing.
 
-use clusterip_cluster::manifests;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::support::{plan, source};
+use crate::support::{parse, plan, source};
 
 /// A document, with the order of its fields and the text of its scalars.
 #[derive(Clone, Debug)]
@@ -254,7 +253,7 @@ proptest! {
         let filled = filled.unwrap();
         prop_assert_eq!(&filled, &write(&expected, style, as_list, line_end));
 
-        let read = manifests::parse(&[source("out.yaml", &filled)], "").unwrap();
+        let read = parse(&[source("out.yaml", &filled)], "");
         let mut values: Vec<Value> = expected.iter().map(Tree::to_value).collect();
         for value in &mut values {
             let metadata = value["metadata"].as_object_mut().unwrap();

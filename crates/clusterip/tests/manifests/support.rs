@@ -2,7 +2,7 @@
 
 use clusterip::planner::{Plan, Planner};
 use clusterip::report::filled_manifests;
-use clusterip_cluster::manifests::{self, ManifestText};
+use clusterip_cluster::manifests::{self, Manifest, ManifestText};
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
@@ -37,6 +37,13 @@ pub fn source(name: &str, text: &str) -> ManifestText {
     ManifestText { name: name.to_owned(), text: text.to_owned() }
 }
 
+/// All objects of these texts.
+pub fn parse(sources: &[ManifestText], namespace: &str) -> Vec<Manifest> {
+    let mut manifests = Vec::new();
+    manifests::each(sources, namespace, &mut |manifest, _| manifests.push(manifest)).unwrap();
+    manifests
+}
+
 /// Plans these texts, and fills the addresses in.
 pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
     plan_with(settings(), sources)
@@ -44,7 +51,7 @@ pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
 
 /// The same with these settings.
 pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<String, String>) {
-    let manifests = manifests::parse(sources, "default").unwrap();
+    let manifests = parse(sources, "default");
     let settings = Settings::from_value(&document).unwrap();
     let plan = Planner::new(settings, Vec::new()).plan(&manifests, |_| true, || ());
     let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());

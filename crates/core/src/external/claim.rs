@@ -5,6 +5,7 @@ use std::slice::from_ref;
 
 use crate::address::parse_address;
 use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, is_too_long_for_addresses, parts};
+use crate::distinct;
 use crate::service::Service;
 
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
@@ -34,15 +35,7 @@ impl ClaimField<'_> {
     /// The addresses that count as held, without duplicates. Texts that are not addresses are left out: the program
     /// that reads the field decides what they mean.
     pub fn counted(&self) -> Vec<IpAddr> {
-        let mut found: Vec<IpAddr> = Vec::new();
-        for text in self.texts.iter().take(MAX_EXTERNAL_IPS) {
-            for address in claimed_addresses(text) {
-                if !found.contains(&address) {
-                    found.push(address);
-                }
-            }
-        }
-        found
+        distinct(self.texts.iter().take(MAX_EXTERNAL_IPS).flat_map(|text| claimed_addresses(text)))
     }
 
     /// The first address that `matters` accepts and that does not count, because there are too many or the text is too

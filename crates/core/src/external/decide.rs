@@ -11,7 +11,7 @@ use crate::annotations::{
     MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, in_record,
     is_too_long_for_addresses, parts, recorded_addresses,
 };
-use crate::decision::{Decision, Denial, External, RecordChange, Verdict};
+use crate::decision::{Decision, Denial, External, RecordChange};
 use crate::json::quote;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Request};
@@ -19,31 +19,13 @@ use crate::service::{FamilyPolicy, Service};
 use crate::services::second;
 use crate::settings::{ExternalPool, Settings};
 
-/// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing
-/// if the request concerns none.
+/// The decision about the external addresses of a Service, beside `decision` about its cluster IPs, which is no
+/// refusal; `None` if the request concerns none. A refusal does not name the Service yet.
 ///
 /// New claims are always checked. An address is assigned only if the host says which addresses are in use. A
 /// request that newly claims an address that the Service may not have is refused. Claims that the Service had before
 /// are never refused, because its other fields must stay changeable.
 pub(crate) fn decide(
-    request: &Request,
-    settings: &Settings,
-    host: Option<&HolderOf<'_>>,
-    namespace: &LazyNamespace<'_>,
-    cluster: &dyn Cluster,
-    decision: &mut Decision,
-) {
-    match decided(request, settings, host, namespace, cluster, decision) {
-        Ok(external) => decision.external = external,
-        Err(denial) => {
-            decision.external = Some(External { reason: None, ..External::new(RecordChange::Denied, "") });
-            decision.verdict = Verdict::from(denial).about(&format!("Service {}", request.subject()));
-        }
-    }
-}
-
-/// The decision about the external addresses, or the refusal, which does not name the Service yet.
-fn decided(
     request: &Request,
     settings: &Settings,
     host: Option<&HolderOf<'_>>,

@@ -6,6 +6,7 @@ use super::evidence::{self, Evidence};
 use crate::address::{Band, Candidates, Family, Order, Walk, number};
 use crate::annotations::{self, POOL_ANNOTATION};
 use crate::decision::{Denial, Report};
+use crate::distinct;
 use crate::json::quote;
 use crate::lookups::{Cluster, LazyNamespace, LookupError, Reserve};
 use crate::service::{FamilyPolicy, Service};
@@ -55,12 +56,7 @@ pub fn choose<'s>(
             }
         }
     }
-    let mut keys: Vec<&str> = Vec::new();
-    for key in admitting.iter().flat_map(|pool| pool.matches.node_labels.keys()) {
-        if !keys.contains(&key.as_str()) {
-            keys.push(key);
-        }
-    }
+    let keys = distinct(admitting.iter().flat_map(|pool| pool.matches.node_labels.keys()).map(String::as_str));
     let evidence = if keys.is_empty() {
         Evidence::default()
     } else {

@@ -7,6 +7,7 @@ use super::pools::{self, Common, PoolPaths};
 use super::reader::Reader;
 use super::{Explicit, Mistake, Settings};
 use crate::address::{Blocks, Family, Occupancy, overlap};
+use crate::distinct;
 use crate::json::{Located, describe};
 use crate::label_selector::{LabelSelector, Labels};
 
@@ -64,13 +65,7 @@ impl BlockSize {
 impl NodePool {
     /// The families of the ranges, in the order of the ranges. The blocks of a Node have the same order.
     pub fn families(&self) -> Vec<Family> {
-        let mut families = Vec::new();
-        for family in self.cidrs.iter().map(|cidr| Family::of(cidr.addr())) {
-            if !families.contains(&family) {
-                families.push(family);
-            }
-        }
-        families
+        distinct(self.cidrs.iter().map(|cidr| Family::of(cidr.addr())))
     }
 
     pub fn cidrs_of(&self, family: Family) -> impl Iterator<Item = IpNet> {

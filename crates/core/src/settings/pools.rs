@@ -124,7 +124,9 @@ pub(super) fn mistakes(
     let mut mistakes = Vec::new();
     // Each request checks the settings, and they may have hundreds of pools: pools are compared pair by pair only if
     // there is something to find.
-    let (has_unique_names, are_disjoint) = (have_unique_names(pools), are_disjoint(pools));
+    let mut names = Labels::new();
+    let has_unique_names = pools.iter().all(|pool| names.insert(pool.name.to_owned(), String::new()).is_none());
+    let are_disjoint = are_disjoint(pools);
     for (index, (pool, pool_paths)) in pools.iter().zip(paths).enumerate() {
         let earlier = &pools[..index];
         let mut say = |path: &str, reason: String| mistakes.push(Mistake { path: path.to_owned(), reason });
@@ -153,11 +155,6 @@ pub(super) fn mistakes(
         }
     }
     mistakes
-}
-
-fn have_unique_names(pools: &[Common<'_>]) -> bool {
-    let mut names = Labels::new();
-    pools.iter().all(|pool| names.insert(pool.name.to_owned(), String::new()).is_none())
 }
 
 /// Whether certainly no range has an address of another one. Ranges of both families are compared as numbers, so an

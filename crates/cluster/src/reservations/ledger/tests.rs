@@ -232,7 +232,7 @@ fn each_new_reservation_removes_those_that_have_ended() {
     ];
     for (last, add) in (1..).zip(add) {
         add(&ledger, ip(last));
-        assert_eq!(ledger.lock().len(), 1, "{last}");
+        assert_eq!(ledger.reservations.lock().len(), 1, "{last}");
         seconds.fetch_add(65, Ordering::Relaxed);
     }
 }

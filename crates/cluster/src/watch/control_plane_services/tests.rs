@@ -138,7 +138,7 @@ fn callers_are_found_until_their_references_are_gone() {
     services.take(&api, &json!({"metadata": {"name": "v1.x"}}));
     services.take(&validating, &webhook("one", &[]));
     assert_eq!((called("hook").as_str(), called("other").as_str()), ("", ""));
-    assert!(services.lock().is_empty(), "nothing is left behind");
+    assert!(services.0.callers.lock().is_empty(), "nothing is left behind");
 }
 
 #[test]

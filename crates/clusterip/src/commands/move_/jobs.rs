@@ -156,8 +156,9 @@ impl Run<'_> {
     /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
     pub(super) async fn carry_out(&self, jobs: Vec<Job>, interrupt: Interrupt) -> anyhow::Result<Ended> {
         let namespace = &self.deployed.namespace;
-        let candidate = Candidate::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
-        let mut candidate = candidate.temporary();
+        let me = Identity::new(Role::Move);
+        let mut candidate = Candidate::new(self.client.clone(), namespace, me, Timing::default());
+        candidate.temporary = true;
         let acquisition = tokio::select! {
             biased;
             () = interrupt.clone() => {

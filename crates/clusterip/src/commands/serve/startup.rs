@@ -10,6 +10,7 @@ use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsSource, list_if_defined, report_missing_permissions, start_following,
 };
+use clusterip_cluster::metrics::{timestamp, whole};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::watch::stores::Stores;
@@ -74,8 +75,8 @@ impl ServeArguments {
         let me = Identity::new(Role::Serve);
         // A server with `--register-url` leaves nothing behind.
         let temporary = self.register_url.is_some();
-        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
-        let mut candidate = if temporary { candidate.temporary() } else { candidate };
+        let mut candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
+        candidate.temporary = temporary;
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = candidate.look().await;
         let (leadership, contact) = (candidate.subscribe(), candidate.contact.subscribe());
@@ -270,8 +271,8 @@ impl ServeArguments {
                     None => authority::service_names(&self.service, namespace),
                 };
                 let clock = Arc::new(Timestamp::now);
-                let authority = Authority::open(client.clone(), namespace, names, clock).await?;
-                let authority = if self.register_url.is_some() { authority.temporary() } else { authority };
+                let mut authority = Authority::open(client.clone(), namespace, names, clock).await?;
+                authority.temporary = self.register_url.is_some();
                 (authority.certificate(), authority.bundle(), Some(authority))
             }
         };
@@ -342,8 +343,8 @@ fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, 
         metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
     }
     metrics.nodes.blocks(&blocks);
-    metrics.services.ledger(in_flight.len());
-    metrics.services.leader(leads);
+    metrics.services.ledger.set(whole(in_flight.len()));
+    metrics.services.leader.set(i64::from(leads));
     if !leads {
         // Only the leader reports misplaced Services.
         metrics.services.misplaced(&BTreeMap::new());
@@ -352,7 +353,7 @@ fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, 
     let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
     let silence = contact.last.elapsed();
     if silence > MAX_SILENCE.max(stale) {
-        metrics.cluster.api_server_contact(SystemTime::now() - silence);
+        metrics.cluster.last_contact.set(timestamp(SystemTime::now() - silence));
     }
 }
 
@@ -406,7 +407,7 @@ async fn other_webhooks(stores: Stores, metrics: ServiceMetrics) {
         for name in told.difference(&now) {
             tracing::info!(target: LOG_TARGET, webhook_configuration = name, "the webhook of K2s is not called any more");
         }
-        metrics.other_webhooks(now.len());
+        metrics.other_webhooks.set(whole(now.len()));
         told = now;
         if names.changed().await.is_err() {
             return;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::api_error::{error_message, if_found};
 use clusterip_cluster::background;
 use clusterip_cluster::backoff::pause_after;
 use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
@@ -392,11 +392,7 @@ impl Reconciler {
     async fn live(&self, id: &ServiceKey) -> Result<Option<Vec<u8>>, kube::Error> {
         let request =
             Request::get(service_path(&id.namespace, &id.name)).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        match request_at_most(&self.client, request, Size::Large.most_read()).await {
-            Ok(service) => Ok(Some(service)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_found(request_at_most(&self.client, request, Size::Large.most_read()).await.map(Some))
     }
 
     /// When to look at a Service again after its move ended like this.

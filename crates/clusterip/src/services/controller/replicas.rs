@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
+use clusterip_cluster::connect::answer;
 use clusterip_cluster::lease_writes;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::watch::stores::watch_config;
@@ -247,14 +248,12 @@ impl Replicas {
     }
 
     async fn renew(&mut self) {
-        let failed = match timeout(REQUEST_TIMEOUT, self.write()).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error_message(&error),
-            Err(_) => format!("no answer within {REQUEST_TIMEOUT:?}"),
-        };
-        // The Lease may have been written nevertheless.
-        self.version = None;
-        tracing::warn!(lease = self.name, error = failed, "the Lease of this replica can't be renewed");
+        if let Err(error) = answer(REQUEST_TIMEOUT, self.write()).await {
+            // The Lease may have been written nevertheless.
+            self.version = None;
+            let error = error_message(&error);
+            tracing::warn!(lease = self.name, error, "the Lease of this replica can't be renewed");
+        }
     }
 
     async fn write(&mut self) -> Result<(), KubeError> {

@@ -184,7 +184,7 @@ impl Requests {
         let request: MoveRequest = serde_json::from_value(object.data?.0)
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
-        let id = request.id();
+        let id = ServiceKey::new(&request.namespace, &request.name);
         self.0.lock().insert(id.clone(), Open { request, object: about, considered: false });
         Some(id)
     }

@@ -99,9 +99,7 @@ pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<(Strin
     // Tenants can make their objects large, so only the names are listed.
     for (namespace, name) in names(&listed).await? {
         let object = api(client, &namespace).get_opt(&name).await?;
-        if let Some(in_use) = object.and_then(SettingsInUse::of) {
-            all.push((namespace, in_use));
-        }
+        all.extend(object.and_then(SettingsInUse::of).map(|in_use| (namespace, in_use)));
     }
     Ok(all)
 }

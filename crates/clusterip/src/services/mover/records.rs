@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::api_error::{error_message, if_found};
 use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
 use clusterip_cluster::object;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
@@ -57,11 +57,9 @@ impl Records {
         let path = format!("{}/{}", self.path(), name(uid));
         let request = Request::get(path).body(Vec::new()).map_err(KubeError::HttpError);
         let read = async { request_at_most(&self.client, request?, size.most_read()).await };
-        match read.await.and_then(|text| serde_json::from_slice(&text).map_err(KubeError::SerdeError)) {
-            Ok(found) => self.journal(found).map(Some),
-            Err(KubeError::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(self.unread(&error)),
-        }
+        let found = read.await.and_then(|text| serde_json::from_slice(&text).map(Some).map_err(KubeError::SerdeError));
+        let found: Option<ControllerRevision> = if_found(found).map_err(|error| self.unread(&error))?;
+        found.map(|found| self.journal(found)).transpose()
     }
 
     /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
@@ -84,8 +82,7 @@ impl Records {
         let this = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
         match api.delete(&name, &DeleteParams::default().preconditions(this)).await {
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(self.unread(&error)),
-            Ok(_) => Ok(()),
+            ended => ended.map(drop).map_err(|error| self.unread(&error)),
         }
     }
 

@@ -263,12 +263,6 @@ impl Attempt {
         self.refused.extend(self.target.iter().take(count).filter(|address| !stays(address)));
     }
 
-    /// Goes on without the external addresses, which the policy refused.
-    pub(super) fn leave_out_external(&mut self, reason: &str) {
-        self.without.external = true;
-        self.notes.push(format!("its external addresses were not restored: {reason}"));
-    }
-
     /// Gives up a node port that was waited for long enough. `false` if the wait goes on, or no port can be given up.
     pub(super) fn after_port(&mut self, which: Option<u64>, reason: &str, patience: Duration) -> bool {
         let since = *self.waiting.get_or_insert_with(Instant::now);

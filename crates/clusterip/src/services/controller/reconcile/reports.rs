@@ -10,7 +10,7 @@ use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use serde_json::Value;
 
 use super::{Known, Next, REPORTED, Reconciler, WATCHED, outgrows};
-use crate::leader::event_recorder::{EventContent, publish_service_event};
+use crate::leader::event_recorder::{self, EventContent, event_about};
 use crate::services::controller::brakes::{Brake, Why};
 use crate::services::misplaced::{AskedBy, Misplaced};
 use crate::services::mover::MoveError;
@@ -110,7 +110,9 @@ impl Reconciler {
 
     /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
     pub(super) async fn publish_event(&self, id: &ServiceKey, content: EventContent<'_>) {
-        publish_service_event(&self.client, id, "Move", content, self.requests.considered(id)).await;
+        let (kind, about) = (("v1", "Service"), (Some(&*id.namespace), &*id.name));
+        event_recorder::write(&self.client, event_about(kind, about, "Move", content, self.requests.considered(id)))
+            .await;
     }
 
     pub(super) async fn report_brake(
