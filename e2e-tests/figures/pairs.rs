@@ -196,6 +196,8 @@ struct Spent {
 impl Spent {
     async fn of(server: Option<&Server>) -> Self {
         let Some(server) = server else { return Self::default() };
+        // The server shows the same metrics for a second.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
         Self {
             processor: processor_time(server.pid()).as_secs_f64(),
             admissions: metric(server, "clusterip_admission_duration_seconds_count").await,
