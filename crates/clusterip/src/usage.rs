@@ -96,10 +96,18 @@ pub(crate) fn full(ranges: impl Iterator<Item = (Family, Usage)>) -> BTreeMap<Fa
     sums
 }
 
-/// How full each pool is, for each of its families, in the order of the settings.
+/// Those of the addresses, which are in ascending order, that a range contains.
+pub fn within<'a>(addresses: &'a [IpAddr], range: &IpNet) -> &'a [IpAddr] {
+    let begin = addresses.partition_point(|address| *address < range.network());
+    let end = addresses.partition_point(|address| *address <= range.broadcast());
+    &addresses[begin..end]
+}
+
+/// How full each pool is, for each of its families, in the order of the settings. `used` is in ascending order.
 pub fn of_services(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUsage> {
     let usage = |pool: &Pool, family| {
-        let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
+        let ranges = pool.cidrs.iter().filter(|cidr| Family::of(cidr.addr()) == family);
+        let inside = ranges.flat_map(|cidr| within(used, cidr));
         Usage::of_addresses(&settings.candidates(pool, family), inside.map(|address| (*address, false)))
     };
     by_family(&settings.pools, |pool| (&pool.name, families(|family| pool.has(family))), usage)

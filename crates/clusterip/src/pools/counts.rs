@@ -28,16 +28,20 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     used.sort_unstable();
     used.dedup();
     // There may be many pools and addresses, so they are compared while the snapshot is not locked.
-    let in_no_pool: Vec<IpAddr> = used.iter().copied().filter(|address| settings.pool_of(*address).is_none()).collect();
+    let mut in_no_pool: BTreeSet<&IpAddr> = used.iter().collect();
+    for address in settings.pools.iter().flat_map(|pool| &pool.cidrs).flat_map(|cidr| usage::within(&used, cidr)) {
+        in_no_pool.remove(address);
+    }
     let snapshot = evaluator.stores().read_snapshot();
     let reserved: Vec<IpAddr> = evaluator.ledger().reservations().into_iter().map(|(address, _)| address).collect();
     let in_flight = |used: &[IpAddr]| -> Vec<IpAddr> {
         reserved.iter().copied().filter(|address| used.binary_search(address).is_err()).collect()
     };
     let wrong = misplaced.iter().filter_map(|key| snapshot.service(key));
-    let wrong: Vec<IpAddr> = wrong.flat_map(|service| service.addresses()).copied().collect();
+    let mut wrong: Vec<IpAddr> = wrong.flat_map(|service| service.addresses()).copied().collect();
+    wrong.sort_unstable();
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
-    let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(*address));
+    let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(**address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
     let mut external: Vec<IpAddr> = snapshot.external_addresses().map(|(address, _)| address).collect();
     let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
