@@ -9,6 +9,7 @@ use clusterip_agent::event_loop::AddressAgent;
 use clusterip_agent::heartbeat::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
+use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
@@ -443,6 +444,38 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
 }
 
 /// Agents with bound tokens take over from each other as they do without the policies.
+/// One Lease with such a time made every list of Leases unreadable, for all agents and for the server.
+#[tokio::test]
+async fn agent_writes_no_time_that_others_can_not_read() {
+    let plane = deployed().await;
+    let client = agent_on(&plane, "late-node").await;
+    let late = "9999-12-31T00:00:00.000000Z";
+    let own = || heartbeat("late-node", "late-node_agent_0123456789abcdef", 0);
+    for (name, lease, expected) in [
+        ("renewTime", with(own(), "spec", "renewTime", json!(late)), "refused"),
+        ("acquireTime", with(own(), "spec", "acquireTime", json!(late)), "refused"),
+        (
+            "managedFields",
+            managed(own(), &["late"], late, &json!({"f:spec": {"f:renewTime": {"f:below": {}}}})),
+            "refused",
+        ),
+        (
+            "the last year that others can read",
+            with(own(), "spec", "renewTime", json!("9998-12-31T23:59:59.000000Z")),
+            "allowed",
+        ),
+    ] {
+        // The typed client can't write these times.
+        let create = async || {
+            let request = Request::post(format!("/apis/coordination.k8s.io/v1/namespaces/{AGENTS}/leases?dryRun=All"));
+            let request = request.header("content-type", "application/json").body(lease.to_string().into_bytes());
+            outcome(client.request::<Value>(request.unwrap()).await)
+        };
+        // The policies may not be in force yet.
+        eventually(name, async || (create().await == expected).then_some(())).await;
+    }
+}
+
 #[tokio::test]
 async fn agents_take_over_from_a_dead_agent() {
     const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
