@@ -67,7 +67,7 @@ const FREQUENT: [&str; 8] =
 /// The fields of a Service that decisions, moves and audits read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredService {
-    key: ServiceKey,
+    pub(super) key: Arc<ServiceKey>,
     addresses: Box<[IpAddr]>,
     external: Box<[IpAddr]>,
     /// Which fields of [`PLAIN`] are not kept.
@@ -110,7 +110,7 @@ impl StoredService {
             Some((u8::try_from(index).ok()?, field))
         };
         Self {
-            key: ServiceKey::of(service),
+            key: Arc::new(ServiceKey::of(service)),
             addresses,
             external: in_use(service).into(),
             is_plain: PLAIN.map(is_plain),
@@ -196,7 +196,7 @@ impl StoredService {
         let mut service = Map::new();
         service.insert("apiVersion".to_owned(), "v1".into());
         service.insert("kind".to_owned(), "Service".into());
-        let ServiceKey { namespace, name } = &self.key;
+        let ServiceKey { namespace, name } = &*self.key;
         let mut metadata = Map::from_iter([("name".to_owned(), name.as_str().into())]);
         if !namespace.is_empty() {
             metadata.insert("namespace".to_owned(), namespace.as_str().into());
