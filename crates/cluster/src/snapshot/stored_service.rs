@@ -224,8 +224,12 @@ impl StoredService {
     /// With its entries in the indexes.
     pub(super) fn bytes(&self) -> usize {
         const ENTRY: usize = 96;
-        let key = 2 * self.key.name.len() + self.key.namespace.len();
-        let addresses = (self.addresses.len() + self.external.len()) * (size_of::<IpAddr>() + ENTRY);
+        // External addresses have no entry in the set of used ones.
+        const EXTERNAL: usize = 64;
+        let key = size_of::<ServiceKey>() + 2 * self.key.name.len() + self.key.namespace.len();
+        let addresses = (self.addresses.len() + self.external.len()) * size_of::<IpAddr>()
+            + self.addresses.len() * ENTRY
+            + self.external.len() * EXTERNAL;
         let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, Compact)>() + field.bytes());
         // An `Arc` has two counters.
         let ports = self.ports.as_ref().map_or(0, |ports| size_of_val(&**ports) + 2 * size_of::<usize>() + ALLOCATED);
