@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use clusterip_core::address::Span;
+use clusterip_core::address::{AddressSet, Span};
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{NamespaceMeta, Selected};
@@ -82,8 +82,10 @@ pub struct Snapshot {
     namespaces: BTreeMap<Box<str>, Namespace>,
     ip_addresses: BTreeSet<IpAddr>,
     addresses: AddressIndex,
-    /// The Services that may have external addresses.
-    may_have_external: BTreeSet<ServiceKey>,
+    /// The same addresses, without their Services.
+    used: AddressSet,
+    /// The Services that may have external addresses, without those that are left out.
+    may_have_external: BTreeSet<Arc<ServiceKey>>,
     /// The external addresses that count as held, with their Services.
     external: AddressIndex,
     /// The kinds whose look-ups fail.
@@ -220,15 +222,16 @@ impl Snapshot {
             return Insertion::Same;
         }
         let before = self.remove(&api_version, &kind, namespace, &name);
-        if let Stored::Service(service) = &after {
-            self.addresses.add(service.key(), service.addresses());
-            self.external.add(service.key(), service.external());
-            if service.may_have_external() {
-                self.may_have_external.insert(service.key().clone());
-            }
-        }
         let of_namespace = self.namespaces.entry(namespace.into()).or_default();
         let is_kept = of_namespace.insert(stored_kind, &name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
+        if let Stored::Service(service) = &after {
+            self.addresses.add(&service.key, service.addresses());
+            service.addresses().iter().for_each(|address| self.used.insert(*address));
+            self.external.add(&service.key, service.external());
+            if is_kept && service.may_have_external() {
+                self.may_have_external.insert(Arc::clone(&service.key));
+            }
+        }
         self.revise(stored_kind, namespace);
         if is_kept { Insertion::Changed { before, after } } else { Insertion::LeftOut(before) }
     }
@@ -251,8 +254,11 @@ impl Snapshot {
             _ => bare,
         };
         if let Some(addresses) = addresses {
-            let service = ServiceKey::new(namespace, name);
+            let service = Arc::new(ServiceKey::new(namespace, name));
             self.addresses.forget(&service, &addresses.cluster);
+            for address in addresses.cluster.iter().filter(|address| !self.addresses.has(**address)) {
+                self.used.remove(*address);
+            }
             self.external.forget(&service, &addresses.external);
             self.may_have_external.remove(&service);
         }
@@ -463,7 +469,7 @@ impl Snapshot {
     /// See [`Cluster::free_addresses`](clusterip_core::lookups::Cluster::free_addresses), for this Service.
     pub fn free_addresses(&self, service: &ServiceKey, ranges: &[Span], most: usize) -> (Vec<IpAddr>, bool) {
         let own = self.service(service).map(|service| service.addresses()).unwrap_or_default();
-        self.addresses.free(service, own, ranges, most)
+        self.addresses.free(service, own, &self.used, ranges, most)
     }
 
     /// The external addresses that count as held, see [`in_use`](clusterip_core::external::stored::in_use), with their
@@ -482,7 +488,7 @@ impl Snapshot {
         let bare = |other: &ServiceKey| self.namespaces.get(&*other.namespace)?.bare.get(&*other.name);
         self.external_owners(address).filter(|other| *other != key).any(|other| match self.service(other) {
             Some(service) => service.routed().contains(&address),
-            None => bare(other).is_some_and(|bare| bare.routed.contains(&address)),
+            None => bare(other).is_some_and(|bare| bare.routed().contains(&address)),
         })
     }
 

@@ -2,31 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
 
 use clusterip_core::address::{AddressSet, Span};
 use clusterip_core::service_key::ServiceKey;
 
-/// The addresses of all Services.
+/// The addresses of all Services. The addresses of a Service share its key, because a tenant may write any number of
+/// external addresses.
 #[derive(Default)]
-pub(super) struct AddressIndex {
-    owners: BTreeSet<(IpAddr, ServiceKey)>,
-    used: AddressSet,
-}
+pub(super) struct AddressIndex(BTreeSet<(IpAddr, Arc<ServiceKey>)>);
 
 impl AddressIndex {
-    pub(super) fn add(&mut self, service: &ServiceKey, addresses: &[IpAddr]) {
-        for address in addresses {
-            self.owners.insert((*address, service.clone()));
-            self.used.insert(*address);
-        }
+    pub(super) fn add(&mut self, service: &Arc<ServiceKey>, addresses: &[IpAddr]) {
+        self.0.extend(addresses.iter().map(|address| (*address, Arc::clone(service))));
     }
 
-    pub(super) fn forget(&mut self, service: &ServiceKey, addresses: &[IpAddr]) {
+    pub(super) fn forget(&mut self, service: &Arc<ServiceKey>, addresses: &[IpAddr]) {
         for address in addresses {
-            self.owners.remove(&(*address, service.clone()));
-            if !self.has(*address) {
-                self.used.remove(*address);
-            }
+            self.0.remove(&(*address, Arc::clone(service)));
         }
     }
 
@@ -35,8 +28,9 @@ impl AddressIndex {
     }
 
     pub(super) fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        let owners = self.owners.range((address, ServiceKey::default())..);
-        owners.take_while(move |(other, _)| *other == address).map(|(_, service)| service)
+        static FIRST: LazyLock<Arc<ServiceKey>> = LazyLock::new(Arc::default);
+        let owners = self.0.range((address, Arc::clone(&FIRST))..);
+        owners.take_while(move |(other, _)| *other == address).map(|(_, service)| &**service)
     }
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
@@ -46,15 +40,16 @@ impl AddressIndex {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
-        self.owners.iter().map(|(address, service)| (*address, service))
+        self.0.iter().map(|(address, service)| (*address, &**service))
     }
 
     /// The addresses of `ranges` that no Service other than `service` has: the first `most` of each range, and whether
-    /// these are all. `own` are the addresses of `service`.
+    /// these are all. `own` are the addresses of `service`, and `used` those of all Services.
     pub(super) fn free(
         &self,
         service: &ServiceKey,
         own: &[IpAddr],
+        used: &AddressSet,
         ranges: &[Span],
         most: usize,
     ) -> (Vec<IpAddr>, bool) {
@@ -64,7 +59,7 @@ impl AddressIndex {
         let mut are_all = true;
         for range in ranges {
             let address = |number| range.family().address(number);
-            let mut gaps = self.used.gaps(range).flatten().map(address);
+            let mut gaps = used.gaps(range).flatten().map(address);
             free.extend(gaps.by_ref().take(most));
             are_all &= gaps.next().is_none();
         }

@@ -46,14 +46,21 @@ struct OfKind {
 pub(super) struct Addresses {
     pub(super) cluster: Box<[IpAddr]>,
     pub(super) external: Box<[IpAddr]>,
-    /// See [`StoredService::routed`].
-    pub(super) routed: Box<[IpAddr]>,
+    /// How many of `external` kube-proxy sends to the Service: the first ones. See [`StoredService::routed`].
+    routed: usize,
 }
 
 impl Addresses {
     pub(super) fn of(service: &StoredService) -> Self {
-        let (cluster, external) = (service.addresses().into(), service.external().into());
-        Self { cluster, external, routed: service.routed().into() }
+        let all = service.routed();
+        let mut external: Box<[IpAddr]> = service.external().into();
+        external.sort_by_key(|address| !all.contains(address));
+        let routed = external.partition_point(|address| all.contains(address));
+        Self { cluster: service.addresses().into(), external, routed }
+    }
+
+    pub(super) fn routed(&self) -> &[IpAddr] {
+        &self.external[..self.routed]
     }
 }
 
@@ -85,10 +92,11 @@ impl Namespace {
             if !matches!(&object, Stored::Workload(workload) if workload.is_inert()) {
                 of_kind.left_out.insert(name_hash(name));
             }
-            // The Service ranges limit the number of Services with a ClusterIP. Nothing limits the number of Services
-            // without addresses, so nothing is kept of them.
+            // Nothing limits the number of Services with external addresses. But which of these lie in a pool, now or
+            // later, is not known here, and such an address must not be given to another Service. So all are kept, in
+            // little memory.
             if let Stored::Service(service) = &object
-                && (!service.addresses().is_empty() || service.may_have_external())
+                && !(service.addresses().is_empty() && service.external().is_empty())
             {
                 self.bare.insert(name.into(), Addresses::of(service));
             }

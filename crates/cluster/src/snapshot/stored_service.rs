@@ -67,7 +67,7 @@ const FREQUENT: [&str; 8] =
 /// The fields of a Service that decisions, moves and audits read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredService {
-    key: ServiceKey,
+    pub(super) key: Arc<ServiceKey>,
     addresses: Box<[IpAddr]>,
     external: Box<[IpAddr]>,
     /// Which fields of [`PLAIN`] are not kept.
@@ -110,7 +110,7 @@ impl StoredService {
             Some((u8::try_from(index).ok()?, field))
         };
         Self {
-            key: ServiceKey::of(service),
+            key: Arc::new(ServiceKey::of(service)),
             addresses,
             external: in_use(service).into(),
             is_plain: PLAIN.map(is_plain),
@@ -196,7 +196,7 @@ impl StoredService {
         let mut service = Map::new();
         service.insert("apiVersion".to_owned(), "v1".into());
         service.insert("kind".to_owned(), "Service".into());
-        let ServiceKey { namespace, name } = &self.key;
+        let ServiceKey { namespace, name } = &*self.key;
         let mut metadata = Map::from_iter([("name".to_owned(), name.as_str().into())]);
         if !namespace.is_empty() {
             metadata.insert("namespace".to_owned(), namespace.as_str().into());
@@ -224,8 +224,12 @@ impl StoredService {
     /// With its entries in the indexes.
     pub(super) fn bytes(&self) -> usize {
         const ENTRY: usize = 96;
-        let key = 2 * self.key.name.len() + self.key.namespace.len();
-        let addresses = (self.addresses.len() + self.external.len()) * (size_of::<IpAddr>() + ENTRY);
+        // External addresses have no entry in the set of used ones.
+        const EXTERNAL: usize = 64;
+        let key = size_of::<ServiceKey>() + 2 * self.key.name.len() + self.key.namespace.len();
+        let addresses = (self.addresses.len() + self.external.len()) * size_of::<IpAddr>()
+            + self.addresses.len() * ENTRY
+            + self.external.len() * EXTERNAL;
         let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, Compact)>() + field.bytes());
         // An `Arc` has two counters.
         let ports = self.ports.as_ref().map_or(0, |ports| size_of_val(&**ports) + 2 * size_of::<usize>() + ALLOCATED);

@@ -276,6 +276,19 @@ fn workloads_with_much_affinity_take_more_steps() {
     assert_eq!(read(&Arc::new(RwLock::new(snapshot)), "web", &["Deployment"]), [(1, true)]);
 }
 
+/// Workloads with more than 16 labels are looked up for every selector.
+#[test]
+fn workloads_that_lack_a_label_take_the_steps_of_a_look_up() {
+    let mut snapshot = Snapshot::default();
+    let labels: serde_json::Map<_, _> = (0..17).map(|number| (format!("l{number}"), json!("x"))).collect();
+    for number in 0..500 {
+        snapshot.insert(&workload("ReplicaSet", number, &labels.clone().into(), &json!({})));
+    }
+    snapshot.insert(&workload("Deployment", 0, &json!({"app": "web"}), &json!({})));
+    let found = read(&Arc::new(RwLock::new(snapshot)), "web", &["ReplicaSet", "Deployment"]);
+    assert_eq!(found, [(0, true), (0, true)]);
+}
+
 /// Labels of the maximum length, one of which is `app: web`.
 fn many_labels(prefix: &str) -> Value {
     let long = |number: usize| (format!("example.com/{prefix}-{number:040}"), json!("v".repeat(63)));
@@ -362,6 +375,30 @@ fn object_of_a_megabyte_is_kept_in_few_kibibytes() {
         let bytes = snapshot.bytes("shop");
         assert!(bytes > 0 && bytes < 20 << 10, "{name}: {bytes} bytes are kept");
     }
+}
+
+/// A tenant may write any number of addresses, also of Services that are left out.
+#[test]
+fn external_addresses_of_a_service_that_is_left_out_share_its_key() {
+    let mut snapshot = Snapshot::limited();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {
+            "type": "ExternalName", "externalName": "x".repeat(MAX_BYTES),
+            "externalIPs": ["10.0.9.3", "10.0.9.1"], "loadBalancerIP": "10.0.9.2,10.0.9.4",
+        },
+    });
+    assert_eq!(snapshot.insert(&object), Insertion::LeftOut(None));
+    let (own, other) = (ServiceKey::new("shop", "web"), ServiceKey::new("bank", "web"));
+    let found: Vec<_> = snapshot.external_addresses().collect();
+    assert!(found.iter().all(|(address, key)| **key == own && !snapshot.is_routed_to_other(*address, &own)));
+    let routed = found.iter().map(|(address, _)| snapshot.is_routed_to_other(*address, &other));
+    assert_eq!(routed.collect::<Vec<_>>(), [true, false, true, false], "kube-proxy ignores a request");
+    assert!(found.iter().all(|(_, key)| std::ptr::eq(*key, found[0].1)), "the key is copied for each address");
+    assert_eq!(snapshot.external_services(), []);
+    snapshot.remove("v1", "Service", "shop", "web");
+    assert_eq!(snapshot.external_addresses().count(), 0);
 }
 
 #[test]
