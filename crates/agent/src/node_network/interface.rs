@@ -6,6 +6,8 @@
 //! address`; kernels before 5.18 drop the protocol of an address silently.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow, bail, ensure};
 use futures::TryStreamExt;
@@ -14,6 +16,7 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMe
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::{Handle, LinkGetRequest, RouteMessageBuilder, new_connection};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,9 @@ const LABEL: &str = ":cip";
 /// The value that the kernel takes for an unlimited lifetime.
 const FOREVER: u32 = u32::MAX;
 const LABEL_LENGTH: usize = 15;
+/// For so long, a list of addresses serves further calls of [`Interface::hold`]. The kernel lists the addresses of all
+/// interfaces, and an agent may hold a thousand addresses again at once.
+const FRESH: Duration = Duration::from_millis(500);
 
 /// An interface, by its index: if another one gets its name, [`Interface::hold`] returns [`NoInterface`].
 #[derive(Clone, Debug)]
@@ -41,6 +47,8 @@ pub struct Interface {
     pub name: String,
     pub(crate) index: u32,
     handle: Handle,
+    /// The addresses of the interface, and when they were listed.
+    listed: Arc<Mutex<Option<(Instant, Arc<[AddressMessage]>)>>>,
 }
 
 impl Interface {
@@ -70,7 +78,7 @@ impl Interface {
         if link.header.link_layer_type != LinkLayerType::Ether {
             return Err(not_ethernet(&name));
         }
-        Ok(Self { name, index: link.header.index, handle })
+        Ok(Self { name, index: link.header.index, handle, listed: Arc::default() })
     }
 
     /// Adds `address` to the interface, unless it is there. The kernel removes it up to a second before `until`, unless this
@@ -88,10 +96,10 @@ impl Interface {
         let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
         ensure!(is_up, "interface {} or its link is down: it transmits no frames", self.name);
         // An address can be present twice, with two prefix lengths.
-        let mut there = self.messages().await?;
-        there.retain(|message| of(message) == Some(address));
+        let listed = self.recent_messages().await?;
+        let there: Vec<_> = listed.iter().filter(|message| of(message) == Some(address)).collect();
         ensure!(
-            there.iter().all(ours),
+            there.iter().all(|message| ours(message)),
             "another program has added {address} to interface {}: remove it, or exclude it from the pool",
             self.name
         );
@@ -125,6 +133,8 @@ impl Interface {
 
     /// Removes `address` from the interface, unless it lacks the mark of this crate.
     pub async fn release(&self, address: IpAddr) -> Result<()> {
+        // If the address is held again soon, it must count as added.
+        self.listed.lock().await.take();
         let mut there = self.messages().await?;
         there.retain(|message| of(message) == Some(address) && ours(message));
         for message in there {
@@ -143,6 +153,16 @@ impl Interface {
         let mut held: Vec<_> = self.messages().await?.iter().filter(|message| ours(message)).filter_map(of).collect();
         held.sort_unstable();
         Ok(held)
+    }
+
+    async fn recent_messages(&self) -> Result<Arc<[AddressMessage]>> {
+        let mut listed = self.listed.lock().await;
+        if let Some((_, messages)) = listed.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
+            return Ok(Arc::clone(messages));
+        }
+        let messages: Arc<[AddressMessage]> = self.messages().await?.into();
+        *listed = Some((Instant::now(), Arc::clone(&messages)));
+        Ok(messages)
     }
 
     async fn messages(&self) -> Result<Vec<AddressMessage>> {
