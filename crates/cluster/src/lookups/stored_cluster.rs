@@ -173,7 +173,8 @@ impl StoredCluster {
         if self.ledger.renew_external(address, owner, is_recorded) {
             return Ok(true);
         }
-        if self.ledger.is_reserved_for(address, owner) {
+        let is_its = |other: Owner| other == *owner || is_recorded && other.id() == owner.id();
+        if self.ledger.owner(address).is_some_and(is_its) {
             // Another replica has claimed it, maybe for an earlier Service of this name, whose claim ends at any time.
             self.ledger.release_claimed(address);
         }
@@ -183,7 +184,8 @@ impl StoredCluster {
             let share = NamespaceShare::of(settings, address, namespace);
             self.ledger.reserve_external(address, owner, &share, is_shown)?
         };
-        Ok(reserved && self.claim(address, true)?)
+        // A claim for a name that is not generated yet may be for another Service.
+        Ok(reserved && self.claim(address, is_recorded || !owner.id().1.is_empty())?)
     }
 
     /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
