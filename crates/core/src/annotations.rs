@@ -296,7 +296,7 @@ pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }
 
-pub(crate) fn is_too_long_for_addresses(text: &str) -> bool {
+pub fn is_too_long_for_addresses(text: &str) -> bool {
     is_too_long(text, TOO_LONG_FOR_ADDRESSES)
 }
 

@@ -11,7 +11,7 @@ use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::backoff::pause_after;
 use clusterip_cluster::object::service_path;
 use clusterip_cluster::snapshot::StoredService;
-use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::annotations::{RECORD_ANNOTATION, is_too_long_for_addresses};
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use kube::Client;
@@ -48,8 +48,11 @@ impl Status {
     /// the Service meanwhile, so that the address belongs to another Service.
     pub(super) fn patch(&self) -> Value {
         let object = self.service.value();
-        let test = |path: &str| Some(json!({"op": "test", "path": path, "value": object.pointer(path)?}));
         let record = format!("/metadata/annotations/{}", RECORD_ANNOTATION.replace('/', "~1"));
+        // Only the beginning of a record is kept that is too long for addresses.
+        let is_cut = |path: &str| path == record && is_too_long_for_addresses(self.service.record());
+        let value = |path: &str| object.pointer(path).filter(|_| !is_cut(path));
+        let test = |path: &str| Some(json!({"op": "test", "path": path, "value": value(path)?}));
         let decided_from =
             ["/metadata/uid", "/spec/type", "/spec/loadBalancerClass", &record, "/status/loadBalancer/ingress"];
         let write = json!({"op": "add", "path": "/status/loadBalancer", "value": {"ingress": self.ingress}});
@@ -200,6 +203,19 @@ mod tests {
             assert_eq!(writes.set(wanted(), &client), Some(Instant::now() + Duration::from_secs(pause)));
             assert!(writes.tasks.is_empty());
             tokio::time::advance(Duration::from_secs(pause)).await;
+        }
+    }
+
+    /// Without a pool, nothing refuses such a record.
+    #[test]
+    fn record_that_is_kept_cut_is_not_compared() {
+        for (length, compared) in [(100, true), (5000, false)] {
+            let service = json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"namespace": "shop", "name": "web", "annotations": {RECORD_ANNOTATION: "x".repeat(length)}},
+            });
+            let status = Status { service: Arc::new(StoredService::read(&service)), ingress: json!([]) };
+            assert_eq!(status.patch().to_string().contains("external-addresses"), compared, "{length}");
         }
     }
 }
