@@ -224,6 +224,10 @@ async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
                     if name == "recreated" { Some(create(client, namespace, name, spec.clone()).await) } else { None }
                 }
             };
+            // As in `changes_are_kept`.
+            if let Some(left) = &left {
+                cached(client, left).await;
+            }
             gate.release();
             left
         };
