@@ -37,8 +37,8 @@ const LABEL: &str = ":cip";
 /// The value that the kernel takes for an unlimited lifetime.
 const FOREVER: u32 = u32::MAX;
 const LABEL_LENGTH: usize = 15;
-/// For so long, a list of addresses serves further calls of [`Interface::hold`]. The kernel lists the addresses of all
-/// interfaces, and an agent may hold a thousand addresses again at once.
+/// For so long, a list of addresses serves further calls of [`Interface::hold`] about addresses that are there. The kernel
+/// lists the addresses of all interfaces, and an agent may hold a thousand addresses again at once.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// An interface, by its index: if another one gets its name, [`Interface::hold`] returns [`NoInterface`].
@@ -121,7 +121,11 @@ impl Interface {
         } else if self.name.len() + LABEL.len() <= LABEL_LENGTH {
             attributes.push(AddressAttribute::Label(format!("{}{LABEL}", self.name)));
         }
-        match request.execute().await {
+        let executed = request.execute().await;
+        if there.is_empty() {
+            self.listed.lock().await.take();
+        }
+        match executed {
             Ok(()) => Ok(there.is_empty()),
             Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => bail!(
                 "can't add {address} to interface {0}: IPv6 is disabled there, see net.ipv6.conf.{0}.disable_ipv6",

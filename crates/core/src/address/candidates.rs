@@ -282,11 +282,15 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// After how many other positions this one comes; `None` if the walk has passed it, or has more than 2^64 positions.
-    pub fn turn(&self, position: u128) -> Option<u128> {
-        let ahead = (position + self.count - self.next) % self.count;
-        let turn = ahead.checked_mul(inverse(self.step, self.count)?)? % self.count;
-        (turn < self.left).then_some(turn)
+    /// A function that tells after how many other positions a position comes; its result is `None` for positions that the
+    /// walk has passed. `None` if the walk is not ascending and has more than 2^62 positions.
+    pub fn turns(&self) -> Option<impl Fn(u128) -> Option<u128>> {
+        let Self { next, step, count, left } = *self;
+        let inverse = if step == 1 { 1 } else { inverse(step, count)? };
+        Some(move |position: u128| {
+            let ahead = position.checked_sub(next).or_else(|| (count - next).checked_add(position))?;
+            Some(ahead * inverse % count).filter(|turn| *turn < left)
+        })
     }
 }
 
@@ -304,10 +308,10 @@ impl Iterator for Walk {
 }
 
 /// The number that gives 1 if it is multiplied by `step` modulo `count`, which have no divisor in common; `None` if `count`
-/// is larger than 2^64.
+/// is larger than 2^62.
 fn inverse(step: u128, count: u128) -> Option<u128> {
-    let count = i128::from(u64::try_from(count).ok()?);
-    let (mut a, mut b, mut of_a, mut of_b) = (count, i128::try_from(step).ok()?, 0, 1);
+    let count = i64::try_from(count).ok().filter(|count| *count <= 1 << 62)?;
+    let (mut a, mut b, mut of_a, mut of_b) = (count, i64::try_from(step).ok()?, 0, 1);
     while b != 0 {
         let quotient = a / b;
         (a, b) = (b, a - quotient * b);

@@ -231,14 +231,18 @@ impl<'a> Picker<'a> {
             if !are_all && self.order == Order::Spread {
                 return Ok(Known::Many);
             }
-            let turn = |address: IpAddr| Some((walk.turn(band.position(address)?)?, address));
-            let mut in_turn: Vec<(u128, IpAddr)> = free.into_iter().filter_map(turn).collect();
-            in_turn.sort_unstable();
-            for (_, address) in in_turn {
+            let Some(turn_of) = walk.turns() else { return Ok(Known::Many) };
+            let in_turn = |address: &IpAddr| Some((turn_of(band.position(*address)?)?, *address));
+            let mut last = None;
+            // Usually the first one can be reserved.
+            while let Some(next) =
+                free.iter().filter_map(in_turn).filter(|next| last.is_none_or(|last| *next > last)).min()
+            {
                 // Without `IPAddress` objects, the Services tell which addresses are used.
-                if self.cluster.reserve(address)? != Reserve::Taken {
-                    return Ok(Known::Picked(Some(address)));
+                if self.cluster.reserve(next.1)? != Reserve::Taken {
+                    return Ok(Known::Picked(Some(next.1)));
                 }
+                last = Some(next);
             }
             if are_all {
                 return Ok(Known::Picked(None));

@@ -43,6 +43,19 @@ fn lowest_looks_up_the_first_free_addresses_alone() {
     }
 }
 
+#[test]
+fn lowest_finds_a_free_address_of_the_largest_pools() {
+    let taken =
+        || (1..=40).fold(FakeCluster::default(), |cluster, last| cluster.service("x/y", &format!("fd00::{last:x}")));
+    for cidr in ["fd00::/64", "fd00::/8"] {
+        let settings = settings(cidr, "lowest");
+        let cluster = taken().knowing_free_addresses();
+        let answer = answer_of(&created(selecting()), &settings, &cluster);
+        assert_eq!(answer["mutated_object"]["spec"]["clusterIP"], "fd00::29", "{cidr}");
+        assert_eq!(cluster.questions().iter().filter(|question| question.contains("IPAddress")).count(), 1, "{cidr}");
+    }
+}
+
 /// A pool with 1,022 addresses, in which every `nth` address is free.
 #[test]
 fn spread_gives_the_same_addresses_and_asks_little_however_full_the_pool_is() {
