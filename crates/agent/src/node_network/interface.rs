@@ -48,8 +48,10 @@ pub struct Interface {
     pub(crate) index: u32,
     handle: Handle,
     /// The addresses of the interface, and when they were listed.
-    listed: Arc<Mutex<Option<(Instant, Arc<[AddressMessage]>)>>>,
+    listed: Arc<Mutex<Option<(Instant, Messages)>>>,
 }
+
+type Messages = Arc<[AddressMessage]>;
 
 impl Interface {
     /// Finds the interface with this name, or that of the best default route of IPv4, or if there is none, of IPv6.
@@ -159,12 +161,12 @@ impl Interface {
         Ok(held)
     }
 
-    async fn recent_messages(&self) -> Result<Arc<[AddressMessage]>> {
+    async fn recent_messages(&self) -> Result<Messages> {
         let mut listed = self.listed.lock().await;
         if let Some((_, messages)) = listed.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
             return Ok(Arc::clone(messages));
         }
-        let messages: Arc<[AddressMessage]> = self.messages().await?.into();
+        let messages: Messages = self.messages().await?.into();
         *listed = Some((Instant::now(), Arc::clone(&messages)));
         Ok(messages)
     }
