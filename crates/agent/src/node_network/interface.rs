@@ -16,7 +16,7 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMe
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::{Handle, LinkGetRequest, RouteMessageBuilder, new_connection};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +37,17 @@ const LABEL: &str = ":cip";
 /// The value that the kernel takes for an unlimited lifetime.
 const FOREVER: u32 = u32::MAX;
 const LABEL_LENGTH: usize = 15;
-/// For so long, a list of addresses serves further calls of [`Interface::hold`] about addresses that are there. The kernel
-/// lists the addresses of all interfaces, and an agent may hold a thousand addresses again at once.
+/// For so long, a list of addresses serves further calls. The kernel lists the addresses of all interfaces, and an agent
+/// may hold or release a thousand addresses at once.
 const FRESH: Duration = Duration::from_millis(500);
+
+/// The addresses of an interface, as they were listed and as this process has changed them since.
+#[derive(Debug, Default)]
+struct Listed {
+    /// `None` if they must be listed again.
+    at: Option<Instant>,
+    messages: Vec<AddressMessage>,
+}
 
 /// An interface, by its index: if another one gets its name, [`Interface::hold`] returns [`NoInterface`].
 #[derive(Clone, Debug)]
@@ -47,11 +55,8 @@ pub struct Interface {
     pub name: String,
     pub(crate) index: u32,
     handle: Handle,
-    /// The addresses of the interface, and when they were listed.
-    listed: Arc<Mutex<Option<(Instant, Messages)>>>,
+    listed: Arc<Mutex<Listed>>,
 }
-
-type Messages = Arc<[AddressMessage]>;
 
 impl Interface {
     /// Finds the interface with this name, or that of the best default route of IPv4, or if there is none, of IPv6.
@@ -84,7 +89,7 @@ impl Interface {
     }
 
     /// Adds `address` to the interface, unless it is there. The kernel removes it up to a second before `until`, unless this
-    /// is called again. Returns whether it was added.
+    /// is called again. Returns whether it was added: `false` also if another program removed it a moment ago.
     ///
     /// The address is *deprecated* from the beginning: it answers, but the node does not choose it as the source of its
     /// own connections, which would break when the address moves. There is no duplicate address detection, because it
@@ -98,10 +103,10 @@ impl Interface {
         let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
         ensure!(is_up, "interface {} or its link is down: it transmits no frames", self.name);
         // An address can be present twice, with two prefix lengths.
-        let listed = self.recent_messages().await?;
-        let there: Vec<_> = listed.iter().filter(|message| of(message) == Some(address)).collect();
+        let mut listed = self.listed().await?;
+        let is_new = listed.messages.iter().all(|message| of(message) != Some(address));
         ensure!(
-            there.iter().all(|message| ours(message)),
+            listed.messages.iter().all(|message| of(message) != Some(address) || ours(message)),
             "another program has added {address} to interface {}: remove it, or exclude it from the pool",
             self.name
         );
@@ -111,7 +116,11 @@ impl Interface {
         let seconds = seconds.ok_or_else(|| {
             anyhow!("can't hold {address} for {left} s: a lifetime is between 1 second and 136 years")
         })?;
-        let mut request = self.handle.address().add(self.index, address, length(address)).replace();
+        let mut request = self.handle.address().add(self.index, address, length(address));
+        // What another program has added since the list must not be replaced.
+        if !is_new {
+            request = request.replace();
+        }
         let mut lifetime = CacheInfo::default();
         lifetime.ifa_valid = seconds;
         lifetime.ifa_preferred = 0;
@@ -123,12 +132,16 @@ impl Interface {
         } else if self.name.len() + LABEL.len() <= LABEL_LENGTH {
             attributes.push(AddressAttribute::Label(format!("{}{LABEL}", self.name)));
         }
-        let executed = request.execute().await;
-        if there.is_empty() {
-            self.listed.lock().await.take();
+        if is_new {
+            // Also if this call is dropped, a release must find the address.
+            listed.messages.push(request.message_mut().clone());
         }
-        match executed {
-            Ok(()) => Ok(there.is_empty()),
+        let added = request.execute().await;
+        if added.is_err() {
+            listed.at = None;
+        }
+        match added {
+            Ok(()) => Ok(is_new),
             Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => bail!(
                 "can't add {address} to interface {0}: IPv6 is disabled there, see net.ipv6.conf.{0}.disable_ipv6",
                 self.name
@@ -139,41 +152,38 @@ impl Interface {
 
     /// Removes `address` from the interface, unless it lacks the mark of this crate.
     pub async fn release(&self, address: IpAddr) -> Result<()> {
-        // If the address is held again soon, it must count as added.
-        self.listed.lock().await.take();
-        let mut there = self.messages().await?;
-        there.retain(|message| of(message) == Some(address) && ours(message));
-        for message in there {
-            match self.handle.address().del(message).execute().await {
+        let mut listed = self.listed().await?;
+        let is_held = |message: &AddressMessage| of(message) == Some(address) && ours(message);
+        while let Some(index) = listed.messages.iter().position(is_held) {
+            match self.handle.address().del(listed.messages[index].clone()).execute().await {
                 // The lifetime of the address has just ended.
                 Err(error) if errno(&error) == Errno::EADDRNOTAVAIL => {}
                 Err(error) => return Err(refused(&format!("remove {address} from"), &self.name, &error)),
                 Ok(()) => {}
             }
+            listed.messages.swap_remove(index);
         }
         Ok(())
     }
 
     /// The addresses that [`hold`](Self::hold) has added, in this process or an earlier one; sorted.
     pub async fn held(&self) -> Result<Vec<IpAddr>> {
-        let mut held: Vec<_> = self.messages().await?.iter().filter(|message| ours(message)).filter_map(of).collect();
+        let listed = self.listed().await?;
+        let mut held: Vec<_> = listed.messages.iter().filter(|message| ours(message)).filter_map(of).collect();
         held.sort_unstable();
         Ok(held)
     }
 
-    async fn recent_messages(&self) -> Result<Messages> {
+    /// The addresses of the interface, for one call at a time.
+    async fn listed(&self) -> Result<MutexGuard<'_, Listed>> {
         let mut listed = self.listed.lock().await;
-        if let Some((_, messages)) = listed.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
-            return Ok(Arc::clone(messages));
+        if listed.at.is_none_or(|at| at.elapsed() >= FRESH) {
+            let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
+            let messages = messages.try_collect().await;
+            let messages = messages.map_err(|error| refused("list the addresses of", &self.name, &error))?;
+            *listed = Listed { at: Some(Instant::now()), messages };
         }
-        let messages: Messages = self.messages().await?.into();
-        *listed = Some((Instant::now(), Arc::clone(&messages)));
-        Ok(messages)
-    }
-
-    async fn messages(&self) -> Result<Vec<AddressMessage>> {
-        let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
-        messages.try_collect().await.map_err(|error| refused("list the addresses of", &self.name, &error))
+        Ok(listed)
     }
 }
 

@@ -68,6 +68,27 @@ pub fn address_is_removed_when_its_lifetime_ends() {
     until("the addresses to be gone", || node.addresses(), |addresses| *addresses == before);
 }
 
+/// The kernel lists the addresses of all interfaces, with IPVS also those of all Services. To list them for each address
+/// that is held or released takes minutes here.
+pub fn many_addresses_are_held_and_released_beside_many_others() {
+    let network = Network::new(1);
+    let node = &network.nodes[0];
+    let others = "for a in $(seq 0 79); do for b in $(seq 0 249); do echo address add 10.2.$a.$b/32 dev lo; done; done";
+    node.namespace.exec(&["sh", "-c", &format!("({others}) | ip -batch -")]);
+    let before = node.addresses();
+    let mut holder = node.inside();
+    holder.expect("find eth0", "eth0");
+    let began = Instant::now();
+    for _ in 0..2 {
+        holder.expect("many hold 1000", r#"["added"]"#);
+        holder.expect("many hold 1000", r#"["renewed"]"#);
+        assert_eq!(node.addresses().len(), before.len() + 1000);
+        holder.expect("many release 1000", r#"["released"]"#);
+        assert_eq!(node.addresses(), before);
+    }
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
 pub fn addresses_of_other_programs_are_left_alone() {
     let network = Network::new(2);
     let node = &network.nodes[0];

@@ -13,6 +13,10 @@ pub const CASES: &[(&str, fn())] = &[
     ("other_tables_are_left_alone", firewall::other_tables_are_left_alone),
     ("neighbours_learn_of_a_takeover", addresses::neighbours_learn_of_a_takeover),
     ("address_is_removed_when_its_lifetime_ends", addresses::address_is_removed_when_its_lifetime_ends),
+    (
+        "many_addresses_are_held_and_released_beside_many_others",
+        addresses::many_addresses_are_held_and_released_beside_many_others,
+    ),
     ("addresses_of_other_programs_are_left_alone", addresses::addresses_of_other_programs_are_left_alone),
     ("held_address_is_never_the_source_of_a_connection", addresses::held_address_is_never_the_source_of_a_connection),
     ("interface_is_found_by_name_or_default_route", interfaces::interface_is_found_by_name_or_default_route),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clusterip_agent::node_network::firewall::{self, PortRange, ranges};
 use clusterip_agent::node_network::{Announcer, Interface, lenient_arp};
 use clusterip_failover::assignments::{Port, Protocol};
+use futures::{StreamExt, TryStreamExt, stream};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -65,6 +66,24 @@ impl Inside {
             ["release", address] => {
                 block_on.block_on(interface().release(address.parse()?))?;
                 "released".to_owned()
+            }
+            // Holds or releases so many addresses of both families, as many at once as an agent.
+            ["many", step, count] => {
+                let address = |number: u32| match number % 2 {
+                    0 => IpAddr::from((0x0a01_0000 + number).to_be_bytes()),
+                    _ => IpAddr::from((0xfd01 << 112 | u128::from(number)).to_be_bytes()),
+                };
+                let until = Instant::now() + Duration::from_secs(600);
+                let steps = (0..count.parse()?).map(address).map(|address| async move {
+                    Ok::<_, anyhow::Error>(match step {
+                        "hold" if interface().hold(address, until).await? => "added",
+                        "hold" => "renewed",
+                        _ => interface().release(address).await.map(|()| "released")?,
+                    })
+                });
+                let mut done: Vec<_> = block_on.block_on(stream::iter(steps).buffer_unordered(16).try_collect())?;
+                done.dedup();
+                format!("{done:?}")
             }
             ["held"] => format!("{:?}", block_on.block_on(interface().held())?),
             ["announce", address] => {
