@@ -443,7 +443,6 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
     assert_eq!(delete(&admin, HEARTBEAT_OF_OTHER).await, "allowed");
 }
 
-/// Agents with bound tokens take over from each other as they do without the policies.
 /// One Lease with such a time made every list of Leases unreadable, for all agents and for the server.
 #[tokio::test]
 async fn agent_writes_no_time_that_others_can_not_read() {
@@ -454,6 +453,11 @@ async fn agent_writes_no_time_that_others_can_not_read() {
     for (name, lease, expected) in [
         ("renewTime", with(own(), "spec", "renewTime", json!(late)), "refused"),
         ("acquireTime", with(own(), "spec", "acquireTime", json!(late)), "refused"),
+        (
+            "a time that is in the year 10000 in UTC",
+            with(own(), "spec", "renewTime", json!("9999-12-31T23:59:59.000000-01:00")),
+            "refused",
+        ),
         (
             "managedFields",
             managed(own(), &["late"], late, &json!({"f:spec": {"f:renewTime": {"f:below": {}}}})),
@@ -476,6 +480,7 @@ async fn agent_writes_no_time_that_others_can_not_read() {
     }
 }
 
+/// Agents with bound tokens take over from each other as they do without the policies.
 #[tokio::test]
 async fn agents_take_over_from_a_dead_agent() {
     const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
