@@ -156,8 +156,8 @@ impl Interface {
         let is_held = |message: &AddressMessage| of(message) == Some(address) && ours(message);
         while let Some(index) = listed.messages.iter().position(is_held) {
             match self.handle.address().del(listed.messages[index].clone()).execute().await {
-                // The lifetime of the address has just ended.
-                Err(error) if errno(&error) == Errno::EADDRNOTAVAIL => {}
+                // The lifetime of the address has just ended, or the interface is gone and with it all its addresses.
+                Err(error) if matches!(errno(&error), Errno::EADDRNOTAVAIL | Errno::ENODEV) => {}
                 Err(error) => return Err(refused(&format!("remove {address} from"), &self.name, &error)),
                 Ok(()) => {}
             }

@@ -94,11 +94,7 @@ impl Network for LinuxNetwork {
     }
 
     async fn release(&self, address: IpAddr) -> Result<()> {
-        match self.interface().release(address).await {
-            // If the interface is gone, so are all its addresses.
-            Err(error) if error.is::<NoInterface>() => {}
-            released => released?,
-        }
+        self.interface().release(address).await?;
         // The address is no longer on this node: other nodes must not wait for the firewall.
         match timeout(STEP_TIMEOUT / 2, self.firewall.set(address, None)).await {
             Ok(Ok(())) => {}
