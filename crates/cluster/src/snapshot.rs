@@ -24,7 +24,7 @@ mod workloads;
 
 use self::indexes::AddressIndex;
 pub use self::namespace::MAX_BYTES;
-use self::namespace::{Addresses, Namespace, name_hash};
+use self::namespace::{Namespace, name_hash};
 pub(crate) use self::stored_objects::namespace as namespace_of;
 pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
 pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_PROXY, MANY, TEXT};
@@ -249,17 +249,17 @@ impl Snapshot {
         let of_namespace = self.namespaces.get_mut(namespace)?;
         let bare = if stored_kind == StoredKind::Service { of_namespace.bare.remove(name) } else { None };
         let removed = of_namespace.remove(stored_kind, name);
-        let addresses = match &removed {
-            Some(Stored::Service(service)) => Some(Addresses::of(service)),
-            _ => bare,
+        let addresses = match (&removed, &bare) {
+            (Some(Stored::Service(service)), _) => Some((service.addresses(), service.external())),
+            (_, bare) => bare.as_ref().map(|bare| (&*bare.cluster, &*bare.external)),
         };
-        if let Some(addresses) = addresses {
+        if let Some((cluster, external)) = addresses {
             let service = Arc::new(ServiceKey::new(namespace, name));
-            self.addresses.forget(&service, &addresses.cluster);
-            for address in addresses.cluster.iter().filter(|address| !self.addresses.has(**address)) {
+            self.addresses.forget(&service, cluster);
+            for address in cluster.iter().filter(|address| !self.addresses.has(**address)) {
                 self.used.remove(*address);
             }
-            self.external.forget(&service, &addresses.external);
+            self.external.forget(&service, external);
             self.may_have_external.remove(&service);
         }
         let removed = removed?;

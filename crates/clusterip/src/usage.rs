@@ -97,7 +97,7 @@ pub(crate) fn full(ranges: impl Iterator<Item = (Family, Usage)>) -> BTreeMap<Fa
 }
 
 /// Those of the addresses, which are in ascending order, that a range contains.
-pub fn within<'a>(addresses: &'a [IpAddr], range: &IpNet) -> &'a [IpAddr] {
+pub(crate) fn within<'a>(addresses: &'a [IpAddr], range: &IpNet) -> &'a [IpAddr] {
     let begin = addresses.partition_point(|address| *address < range.network());
     let end = addresses.partition_point(|address| *address <= range.broadcast());
     &addresses[begin..end]

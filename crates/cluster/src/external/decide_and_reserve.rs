@@ -56,7 +56,7 @@ pub(crate) fn decide(
 }
 
 /// Whether the Service of a request brings the record of this address.
-pub(crate) fn is_recorded(request: &Request, address: IpAddr) -> bool {
+fn is_recorded(request: &Request, address: IpAddr) -> bool {
     matches!(&request.about, About::Service(change) if recorded(&change.object).contains(&address))
 }
 

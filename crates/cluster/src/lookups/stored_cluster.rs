@@ -173,8 +173,7 @@ impl StoredCluster {
         if self.ledger.renew_external(address, owner, is_recorded) {
             return Ok(true);
         }
-        let is_its = |other: Owner| other == *owner || is_recorded && other.id() == owner.id();
-        if self.ledger.owner(address).is_some_and(is_its) {
+        if self.ledger.is_reserved_for(address, owner, is_recorded) {
             // Another replica has claimed it, maybe for an earlier Service of this name, whose claim ends at any time.
             self.ledger.release_claimed(address);
         }
@@ -235,7 +234,7 @@ impl StoredCluster {
         }
         let is_used = || self.snapshot().is_used(address);
         let is_kept = self.kept.contains(&address);
-        if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner) {
+        if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner, false) {
             return Ok(!is_used());
         }
         if self.subject.dry_run {

@@ -179,8 +179,10 @@ impl Ledger {
         let now = (self.clock)();
         let mut ledger = self.reservations.lock();
         let given = ledger.get_mut(&address).filter(|it| it.is_given() && it.external && it.is_active(now));
-        let is_its = |it: &&mut Reservation| it.owner == *owner || is_recorded && it.owner.id() == owner.id();
-        given.filter(is_its).map(|it| (it.since, it.origin) = (now, Origin::Policy)).is_some()
+        given
+            .filter(|it| it.is_of(owner, is_recorded))
+            .map(|it| (it.since, it.origin) = (now, Origin::Policy))
+            .is_some()
     }
 
     /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As
@@ -206,9 +208,10 @@ impl Ledger {
         self.active(address, |it| it.origin != Origin::OtherReplica)
     }
 
-    /// By this process or by another replica.
-    pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner) -> bool {
-        self.active(address, |it| it.owner == *owner)
+    /// By this process or by another replica. As for [`Self::renew_external`], `is_recorded` says whether the request brings
+    /// the address in its record.
+    pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
+        self.active(address, |it| it.is_of(owner, is_recorded))
     }
 
     /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
@@ -347,6 +350,11 @@ impl Ledger {
 impl Reservation {
     fn new(owner: &Owner, since: Instant, origin: Origin) -> Self {
         Self { owner: owner.clone(), since, origin, external: false, duration: RESERVATION_TIME }
+    }
+
+    /// Whether it is for this Service. A name that is not generated yet is the same one only with a record of the address.
+    fn is_of(&self, owner: &Owner, is_recorded: bool) -> bool {
+        self.owner == *owner || is_recorded && self.owner.id() == owner.id()
     }
 
     /// Whether it belongs to an answer of this process, and so may be released for others.

@@ -49,7 +49,7 @@ impl Status {
     pub(super) fn patch(&self) -> Value {
         let object = self.service.value();
         let record = format!("/metadata/annotations/{}", RECORD_ANNOTATION.replace('/', "~1"));
-        // Only the beginning of a record is kept that is too long for addresses.
+        // Of a record that is too long for addresses, the server keeps only the beginning.
         let is_cut = |path: &str| path == record && is_too_long_for_addresses(self.service.record());
         let value = |path: &str| object.pointer(path).filter(|_| !is_cut(path));
         let test = |path: &str| Some(json!({"op": "test", "path": path, "value": value(path)?}));

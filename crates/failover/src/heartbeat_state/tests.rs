@@ -160,7 +160,7 @@ fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
     assert_eq!(test.term(20), Some((identity(1), 37)));
 }
 
-/// Somebody with the token of another agent could change such a heartbeat for ever.
+/// With the token of another agent, an attacker can end such a heartbeat and put it back every few seconds.
 #[test]
 fn starting_agent_does_not_wait_for_a_heartbeat_that_is_put_back_again_and_again() {
     let mut test =
