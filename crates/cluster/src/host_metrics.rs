@@ -113,7 +113,8 @@ impl Component for EvaluationMetrics {
 label_values! {
     ClaimResult {
         Claimed = "claimed",
-        /// The address is claimed; the claim of another replica that did not use it was taken over.
+        /// The address is claimed. The claim of another replica, which did not use it or was for the same Service, was taken
+        /// over.
         TakenOver = "taken_over",
         /// Another replica was faster.
         Taken = "taken",

@@ -147,7 +147,7 @@ impl Version {
 
     /// Whether a Lease of this version says nothing new to a process that has seen `other`: it is the same, or older. A
     /// watch may deliver a version that is older than the answer to a write.
-    pub(crate) fn is_known_beside(&self, other: &Self) -> bool {
+    pub fn is_known_beside(&self, other: &Self) -> bool {
         let number = |version: &Self| version.resource_version.parse::<u64>().ok();
         self == other || matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
     }

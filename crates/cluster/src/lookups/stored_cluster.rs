@@ -170,11 +170,13 @@ impl StoredCluster {
         settings: &Settings,
     ) -> Result<bool, String> {
         let owner = &self.subject.owner;
+        // A claim for a name that is not generated yet may be for another Service.
+        let may_replace = is_recorded || !owner.id().1.is_empty();
         if self.ledger.renew_external(address, owner, is_recorded) {
-            return Ok(true);
+            return self.claims.as_ref().map_or(Ok(true), |claims| claims.renew(address, owner, may_replace));
         }
         if self.ledger.is_reserved_for(address, owner, is_recorded) {
-            // Another replica has claimed it, maybe for an earlier Service of this name, whose claim ends at any time.
+            // Another replica has claimed it, for an answer that may be in progress. That claim is replaced.
             self.ledger.release_claimed(address);
         }
         let reserved = {
@@ -183,27 +185,21 @@ impl StoredCluster {
             let share = NamespaceShare::of(settings, address, namespace);
             self.ledger.reserve_external(address, owner, &share, is_shown)?
         };
-        // A claim for a name that is not generated yet may be for another Service.
-        Ok(reserved && self.claim(address, is_recorded || !owner.id().1.is_empty())?)
+        Ok(reserved && self.claim(address, may_replace)?)
     }
 
-    /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
-    /// reservation is released. If `is_own`, the claim of another replica for the same Service serves as well.
-    fn claim(&self, address: IpAddr, is_own: bool) -> Result<bool, String> {
-        let (namespace, name) = self.subject.owner.id();
-        let claimed = match &self.claims {
-            Some(claims) => claims
-                .claim(address, &self.subject.owner)
-                .map(|claimed| claimed || (is_own && claims.is_claimed_for(address, namespace, name))),
-            None => Ok(true),
-        };
+    /// Claims a reserved address towards other replicas, see [`Claims::claim`]. If another replica was faster or the claim
+    /// fails, the reservation is released.
+    fn claim(&self, address: IpAddr, may_replace: bool) -> Result<bool, String> {
+        let owner = &self.subject.owner;
+        let claimed = self.claims.as_ref().map_or(Ok(true), |claims| claims.claim(address, owner, may_replace));
         if let Err(error) = &claimed {
             self.failed_claim.replace(Some(error.clone()));
         }
         if matches!(claimed, Ok(true)) {
             self.reserved.borrow_mut().push(address);
         } else {
-            self.ledger.release(&[address], &self.subject.owner);
+            self.ledger.release(&[address], owner);
             if let Some(claims) = &self.claims {
                 claims.reserve_again(address);
             }

@@ -188,19 +188,18 @@ impl Ledger {
     /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As
     /// no request was given them, their reservations end when the Service is seen.
     pub fn written_by_controller(&self, addresses: &[IpAddr]) {
-        let mut ledger = self.reservations.lock();
-        let of_evaluation = |it: &&mut Reservation| it.origin == Origin::Evaluation;
-        for address in addresses {
-            ledger.get_mut(address).filter(of_evaluation).into_iter().for_each(|it| it.origin = Origin::Controller);
-        }
+        addresses.iter().for_each(|address| self.end_external(*address, Origin::Controller));
     }
 
-    /// The external addresses that answers of this process gave, and when.
-    pub fn given_external(&self) -> Vec<(IpAddr, Owner, Instant)> {
-        let now = (self.clock)();
-        let ledger = self.reservations.lock();
-        let given = ledger.iter().filter(|(_, it)| it.is_given() && it.external && it.is_active(now));
-        given.map(|(address, it)| (*address, it.owner.clone(), it.since)).collect()
+    /// Keeps an external address reserved that an evaluation has reserved, whatever the evaluation decides.
+    pub fn keep_external(&self, address: IpAddr) {
+        self.end_external(address, Origin::Policy);
+    }
+
+    fn end_external(&self, address: IpAddr, origin: Origin) {
+        let mut ledger = self.reservations.lock();
+        let of_evaluation = |it: &&mut Reservation| it.origin == Origin::Evaluation && it.external;
+        ledger.get_mut(&address).filter(of_evaluation).into_iter().for_each(|it| it.origin = origin);
     }
 
     /// By this process rather than by another replica.
@@ -214,8 +213,9 @@ impl Ledger {
         self.active(address, |it| it.is_of(owner, is_recorded))
     }
 
-    /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
+    /// Reserves an address that another replica has claimed for this long, unless this process has reserved it.
     pub fn reserve_claimed(&self, address: IpAddr, owner: &Owner, duration: Duration) {
+        self.release_claimed(address);
         let reservation = Reservation::new(owner, (self.clock)(), Origin::OtherReplica);
         insert_if_free(&mut self.reservations.lock(), address, Reservation { duration, ..reservation });
     }
