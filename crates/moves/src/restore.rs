@@ -62,8 +62,8 @@ fn by_number(ports: &[Value]) -> BTreeMap<(Option<&str>, Option<u64>), &Fields> 
 /// owns now go back to their previous owners. A field that an owner has lost otherwise was taken by another manager
 /// or given up, and stays lost. A field that an owner has gained stays with that owner. If no other client changed the
 /// Service, the result equals `original` exactly.
-pub(crate) fn owners(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
-    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.iter().partition(|entry| is_ours(entry));
+pub(crate) fn owners<'e>(original: &[Fields], now: impl Iterator<Item = &'e Fields>) -> Vec<Fields> {
+    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.partition(|entry| is_ours(entry));
     let taken = tree(ours);
     let current: BTreeMap<_, &Fields> = others.iter().rev().map(|other| (key(other), *other)).collect();
     let known: BTreeSet<_> = original.iter().map(key).collect();
@@ -79,12 +79,19 @@ pub(crate) fn owners(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
         if owned == before && current.get("time") == entry.get("time") {
             return Some(entry.clone());
         }
-        let mut entry = current.clone();
+        // The fields of an owner may be most of the Service, so they are copied only once.
+        let mut entry = without(Some(current), "fieldsV1");
         entry.insert("fieldsV1".into(), owned.into());
         Some(entry)
     });
     let new = others.into_iter().filter(|other| !known.contains(&key(other)));
     kept.chain(new.cloned()).collect()
+}
+
+/// A copy of an object without this field, which is not copied.
+pub(crate) fn without(object: Option<&Fields>, field: &str) -> Fields {
+    let others = object.into_iter().flatten().filter(|(name, _)| *name != field);
+    others.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn is_ours(entry: &Fields) -> bool {
@@ -290,7 +297,7 @@ mod tests {
                 },
             ];
             for Case { name, original, now, expected } in cases {
-                assert_eq!(owners(&entries(original), &entries(now)), entries(expected), "{name}");
+                assert_eq!(owners(&entries(original), entries(now).iter()), entries(expected), "{name}");
             }
         }
     }

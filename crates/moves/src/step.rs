@@ -113,7 +113,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         reason: None,
         released: spec.clone(),
         spec,
-        managed_fields: managed_fields(service),
+        managed_fields: managed_fields(service).cloned().collect(),
         source_ranges: annotation(service, SOURCE_RANGES_ANNOTATION).map(str::to_owned),
         load_balancer: status.filter(|status| !status.is_empty()).cloned(),
     }
@@ -231,7 +231,7 @@ pub fn recorded_ips(journal: &Journal) -> Vec<IpAddr> {
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
 pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
     let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
-    let owners = restore::owners(original, &managed_fields(service));
+    let owners = restore::owners(original, managed_fields(service));
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, None);
     // If a request leaves the owners out, they stay as they are. An empty list would delete them for good.
@@ -305,13 +305,10 @@ fn is_load_balancer(service: &Value) -> bool {
 
 /// The Service as a request contains it, without field owners, which only the API server knows. They may be most of the
 /// object, so they are not copied.
-pub(crate) fn bare(service: &Value) -> Value {
-    let without = |object: Option<&Value>, field: &str| -> Map<String, Value> {
-        let fields = object.and_then(Value::as_object).into_iter().flatten().filter(|(name, _)| *name != field);
-        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
-    };
-    let mut bare = without(Some(service), "metadata");
-    bare.insert("metadata".into(), without(service.get("metadata"), "managedFields").into());
+pub fn bare(service: &Value) -> Value {
+    let mut bare = restore::without(service.as_object(), "metadata");
+    let metadata = service.get("metadata").and_then(Value::as_object);
+    bare.insert("metadata".into(), restore::without(metadata, "managedFields").into());
     bare.into()
 }
 
@@ -319,9 +316,9 @@ fn spec(service: &Value) -> Map<String, Value> {
     service.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-fn managed_fields(service: &Value) -> Vec<Map<String, Value>> {
+fn managed_fields(service: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
-    entries.filter_map(|entry| entry.as_object().cloned()).collect()
+    entries.filter_map(Value::as_object)
 }
 
 fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {

@@ -273,15 +273,14 @@ fn place(evaluation: &Evaluation) -> Option<(&Settings, Option<&Pool>)> {
 }
 
 /// The Service as it was before its recorded move began, with its present selector.
-pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
+pub fn as_it_was(mut service: Value, journal: &Journal) -> Value {
     let mut spec = journal.spec.clone();
     spec.extend(service.pointer("/spec/selector").map(|selector| ("selector".to_owned(), selector.clone())));
-    let mut was = service.clone();
-    was["spec"] = spec.into();
+    service["spec"] = spec.into();
     // The Service itself may be unknown.
-    was["metadata"]["namespace"] = journal.namespace.as_str().into();
-    was["metadata"]["name"] = journal.name.as_str().into();
-    was
+    service["metadata"]["namespace"] = journal.namespace.as_str().into();
+    service["metadata"]["name"] = journal.name.as_str().into();
+    service
 }
 
 #[cfg(test)]
@@ -398,7 +397,7 @@ mod tests {
     #[test]
     fn unknown_service_has_the_name_of_its_journal() {
         let journal = beginning(&service("10.2.0.7", json!({})), &["10.1.0.7".parse().unwrap()], "why");
-        let was = as_it_was(&Value::Null, &journal);
+        let was = as_it_was(Value::Null, &journal);
         assert_eq!(was["metadata"], json!({"namespace": "shop", "name": "web"}));
         assert_eq!(was["spec"]["clusterIP"], "10.2.0.7");
     }

@@ -65,8 +65,9 @@ impl<T: Targets> Run<'_, T> {
     /// Why the API server refuses the temporary Service with the new addresses; `None` if it may accept the Service.
     async fn refusal_of_new(&self, service: &Value, to: &[IpAddr], plan: &Plan) -> Option<String> {
         let creation = || {
-            let seen = Observed { service: Some(service.clone()), ..Observed::default() };
-            let journal = Journal { seamless: Some(plan.clone()), ..step::beginning(service, to, "") };
+            let service = step::bare(service);
+            let journal = Journal { seamless: Some(plan.clone()), ..step::beginning(&service, to, "") };
+            let seen = Observed { service: Some(service), ..Observed::default() };
             request(&SeamlessStep::Create(Role::New), &seen, &journal, 0)
         };
         let Request { namespace, body, .. } = creation()?;
@@ -87,7 +88,8 @@ impl<T: Targets> Run<'_, T> {
         // From here on, only the last step deletes the record.
         self.recorded = None;
         let mut last_write = Instant::now();
-        let mut seen = self.observe(journal, plan).await?;
+        let mut seen = Observed::default();
+        self.observe(&mut seen, journal, plan).await?;
         let mut is_fresh = false;
         loop {
             let step = self.next_step(&seen, journal, plan, last_write).await?;
@@ -103,7 +105,8 @@ impl<T: Targets> Run<'_, T> {
                 }
                 // Another leader may have written since the objects were read.
                 SeamlessStep::End if !is_fresh => {
-                    (seen, is_fresh) = (self.observe(journal, plan).await?, true);
+                    self.observe(&mut seen, journal, plan).await?;
+                    is_fresh = true;
                 }
                 SeamlessStep::End => {
                     // Its record stays: the move goes on when the Service can be read again.
@@ -117,7 +120,7 @@ impl<T: Targets> Run<'_, T> {
                     // A tenant whose endpoints never match must not make the mover look all the time.
                     let interval = ENDPOINTS_INTERVAL.max(self.since.elapsed() / 8);
                     sleep(if let Wait::For(rest) = wait { *rest } else { interval }).await;
-                    seen = self.observe(journal, plan).await?;
+                    self.observe(&mut seen, journal, plan).await?;
                 }
                 SeamlessStep::GiveUp(role) => {
                     let (namespace, name) = plan.place(*role, journal);
@@ -138,14 +141,14 @@ impl<T: Targets> Run<'_, T> {
                     is_fresh = true;
                     let Some(service) = seen.service.take() else { continue };
                     self.carry_out_step(*step, service, journal).await?;
-                    seen = self.observe(journal, plan).await?;
+                    self.observe(&mut seen, journal, plan).await?;
                 }
                 step => {
                     is_fresh = false;
                     if self.send_step(step, &mut seen, journal).await? {
                         last_write = Instant::now();
                     } else {
-                        seen = self.observe(journal, plan).await?;
+                        self.observe(&mut seen, journal, plan).await?;
                     }
                 }
             }
@@ -224,7 +227,9 @@ impl<T: Targets> Run<'_, T> {
         Ok(true)
     }
 
-    async fn observe(&mut self, journal: &Journal, plan: &Plan) -> Result<Observed, MoveError> {
+    /// Reads the objects. Those that were seen before are dropped first, because a user may have made them large.
+    async fn observe(&mut self, seen: &mut Observed, journal: &Journal, plan: &Plan) -> Result<(), MoveError> {
+        *seen = Observed::default();
         loop {
             let path = |role| {
                 let (namespace, name) = plan.place(role, journal);
@@ -236,14 +241,16 @@ impl<T: Targets> Run<'_, T> {
                 (Ok(service), Ok(new), Ok(old), Ok(trigger)) => {
                     self.unreadable = None;
                     let service = service.and_then(|service| self.same_service(service));
-                    return Ok(Observed { service, new, old, trigger });
+                    *seen = Observed { service, new, old, trigger };
+                    return Ok(());
                 }
                 // Its author must not keep the old address, so it ends its move as if it were gone.
                 (Err(reason @ Refusal::TooLarge(_)), Ok(new), Ok(old), Ok(trigger))
                     if self.mover.size == Size::Large =>
                 {
                     self.unreadable = Some(reason);
-                    return Ok(Observed { service: None, new, old, trigger });
+                    *seen = Observed { service: None, new, old, trigger };
+                    return Ok(());
                 }
                 (Err(refusal), ..) | (_, Err(refusal), ..) | (_, _, Err(refusal), _) | (_, _, _, Err(refusal)) => {
                     self.wait("read", &refusal).await?;

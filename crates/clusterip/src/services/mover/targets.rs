@@ -2,6 +2,7 @@
 //! of them, and knows which one is next if it is refused.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::background::{self, BackgroundError};
@@ -14,7 +15,7 @@ use clusterip_core::service::addresses as service_addresses;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::journal::{Journal, ReleaseMethod};
 use clusterip_moves::outcome::shown;
-use clusterip_moves::step::Without;
+use clusterip_moves::step::{Without, bare};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -53,14 +54,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Asks the policy for other addresses for a Service that moves. Each one is reserved until the move has ended.
 pub struct Alternatives {
     evaluator: Evaluator,
-    /// The Service as it was before its move.
-    service: Value,
+    /// The Service as it was before its move, without its field owners.
+    service: Arc<Value>,
     evaluations: Mutex<Vec<Evaluation>>,
 }
 
 impl Alternatives {
     pub fn new(evaluator: &Evaluator, service: &Value) -> Self {
-        Self { evaluator: evaluator.clone(), service: service.clone(), evaluations: Mutex::default() }
+        Self { evaluator: evaluator.clone(), service: bare(service).into(), evaluations: Mutex::default() }
     }
 
     /// Asks on a background thread, because a move must neither block the runtime nor delay admission.
@@ -68,7 +69,7 @@ impl Alternatives {
         &self,
         question: impl FnOnce(&Evaluator, &Value) -> T + Send + 'static,
     ) -> Result<T, BackgroundError> {
-        let (evaluator, service) = (self.evaluator.clone(), self.service.clone());
+        let (evaluator, service) = (self.evaluator.clone(), Arc::clone(&self.service));
         background::run(namespace(&self.service), move || question(&evaluator, &service)).await
     }
 }

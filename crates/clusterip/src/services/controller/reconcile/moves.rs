@@ -10,6 +10,7 @@ use clusterip_cluster::connect::is_answer_too_large;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::object::{namespace, text};
 use clusterip_cluster::snapshot::addresses;
+use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{Move, looks_half_moved};
 use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
@@ -128,12 +129,13 @@ impl Reconciler {
 
     pub async fn finish(&self, journal: &Journal, size: Size) -> Result<Outcome, MoveError> {
         let id = ServiceKey::new(journal.namespace.clone(), journal.name.clone());
-        let live = self.live(&id).await.ok().flatten().filter(|live| live.len() <= size.most_read());
+        let live = self.live(&id).await.ok().flatten();
         let targets = {
             // A Service that can't be read now may be readable when its target is chosen.
             let stored = || self.evaluator.stores().service(&id);
-            let live = live.and_then(|live| serde_json::from_slice(&live).ok()).or_else(stored).unwrap_or_default();
-            Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal))
+            let live: Option<PartialObject> = live.and_then(|live| serde_json::from_slice(&live).ok());
+            let known = live.map(|live| live.object).or_else(stored).unwrap_or_default();
+            Alternatives::new(&self.evaluator, &misplaced::as_it_was(known, journal))
         };
         let ended = self.mover.up_to(size).resume(journal, &targets).await;
         self.report_outcome(&id, &journal.uid, &ended, size).await;
