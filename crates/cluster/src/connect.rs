@@ -16,7 +16,7 @@ use tower::layer::layer_fn;
 pub use crate::api_error::without_user_info;
 use crate::api_error::{error_chain, error_message};
 use crate::api_requests::{ApiServer, bounded};
-pub use crate::api_requests::{answer, is_answer_too_large, request_at_most};
+pub use crate::api_requests::{answer, counted_bytes, is_answer_too_large, request_at_most};
 
 /// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use thiserror::Error;
 
-/// The size of a Service in bytes of JSON. A move takes many times the memory, so few large Services move at once.
+/// The size of a Service in bytes of JSON, in which a small map counts more than its text. A move takes many times the
+/// memory, so few large Services move at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
     Usual,
@@ -76,8 +77,8 @@ pub enum Unmoved {
     #[error("no move of it is in progress")]
     NotMoving,
     /// Its move would take too much memory.
-    #[error("it has more than {} bytes, and such Services are not moved: delete it and create it again",
-        Size::Large.most())]
+    #[error("it has more than {} bytes, or too many maps, and such Services are not moved: delete it and create it \
+        again", Size::Large.most())]
     TooLarge,
     /// The first write of its move got no answer, and may still arrive.
     #[error("its recorded move has not begun")]

@@ -20,6 +20,12 @@ fn texts(count: usize) -> Map<String, Value> {
     (0..count).map(|nth| (format!("text-{nth:04}"), "".into())).collect()
 }
 
+/// Chains of owned fields, each with so many levels of this key.
+fn chains(count: usize, levels: usize, key: &str) -> Map<String, Value> {
+    let chain = (0..levels).fold(json!({}), |inner, _| json!({key: inner}));
+    (0..count).map(|nth| (format!("f:{nth:04}"), chain.clone())).collect()
+}
+
 impl Tenant<'_> {
     /// Creates a Service of about 250 kB, most of which are annotations, labels, ports, or owners of fields.
     async fn creates_large(&self, nth: usize) -> String {
@@ -36,8 +42,13 @@ impl Tenant<'_> {
         }
         let mut service = self.creates(&service).await;
         if nth % 4 == 3 {
-            let nested = (0..10_000).map(|nth| (format!("f:{nth:04}"), json!({"f:a": {}})));
-            let fields = json!({"f:metadata": {"f:annotations": nested.collect::<Map<_, _>>()}});
+            // Almost as many maps as a Service that moves may have, or three times as many.
+            let owned = match nth {
+                EACH.. => chains(280, 90, "f:a"),
+                _ if nth % 8 == 3 => chains(88, 90, "f:some-field-of-an-owner"),
+                _ => chains(7900, 1, "f:a-field"),
+            };
+            let fields = json!({"f:metadata": {"f:annotations": owned}});
             service["metadata"]["managedFields"] = json!([{"manager": "mallory", "operation": "Update",
                 "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
             service = self.request(Method::PUT, &path(&self.namespace, &name), &service).await.unwrap();
@@ -77,15 +88,21 @@ async fn large_services_move_with_little_memory_and_delay_no_others() {
         for nth in 0..EACH {
             names.push(tenant.creates_large(nth).await);
         }
-        tenants.push((tenant, names));
+        let heavy = tenant.creates_large(EACH + 3).await;
+        tenants.push((tenant, names, heavy));
     }
     let pid = scene.server.as_ref().unwrap().pid();
     let (before, begin) = (memory(pid), Instant::now());
-    join_all(tenants.iter().map(|(tenant, names)| tenant.makes_misplaced(names))).await;
+    join_all(tenants.iter().map(|(tenant, _, heavy)| tenant.makes_misplaced(std::slice::from_ref(heavy)))).await;
+    join_all(tenants.iter().map(|(tenant, names, _)| tenant.makes_misplaced(names))).await;
     let pace = scene.pace(&neighbour, "after").await;
-    join_all(tenants.iter().map(|(tenant, names)| tenant.wait_for_moves(names))).await;
+    join_all(tenants.iter().map(|(tenant, names, _)| tenant.wait_for_moves(names))).await;
     let (peak, all) = (peak_memory(pid), begin.elapsed());
     eprintln!("a neighbour: {pace:?}, before {usual:?}; {peak} MB, before {before} MB; all moved in {all:?}");
     pace.is_at_most_delayed(usual);
     assert!(peak - before < MOST, "{peak} MB, {before} MB before");
+    for (tenant, _, heavy) in &tenants {
+        let stays = stored(&scene.admin(), &tenant.namespace, heavy).await.unwrap();
+        assert!(!within(addresses(&stays)[0], WINDOWS), "{heavy} moved");
+    }
 }

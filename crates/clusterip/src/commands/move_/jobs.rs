@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::counted_bytes;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::live_settings::{Follower, SettingsSource};
 use clusterip_cluster::object::text;
@@ -415,7 +416,7 @@ async fn row(
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
         (Ok(Movable::Yes(live)), None) => match reconciler.reserve_targets(service).await {
             Ok((to, evaluation)) => {
-                let size = Size::of(live.to_string().len()).unwrap_or(Size::Large);
+                let size = Size::of(counted_bytes(live.to_string().as_bytes())).unwrap_or(Size::Large);
                 row.to = Some(to.clone());
                 let (id, uid, from) = (id.clone(), misplaced.uid.clone(), misplaced.from.clone());
                 let order = Some(Order { misplaced, size, to, evaluation });
