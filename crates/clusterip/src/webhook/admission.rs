@@ -112,7 +112,6 @@ impl Admission {
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
         // Usually the Service keeps its addresses. This finds it out without reserving or claiming other ClusterIPs.
-        let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
         let decision = look.decision.clone();
         let settings = &look.settings.settings;
@@ -144,12 +143,8 @@ impl Admission {
         let mut object = without["object"].take();
         decision.carry_out(&mut object);
         let changed = decision.denial().is_none().then_some(object);
-        let used = decision.allocated().unwrap_or_default();
-        evaluation.commit(used);
-        if !dry_run {
-            let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
-            self.evaluator.ledger().release(&gone, &subject.owner);
-        }
+        // The addresses before stay reserved: a move of a Service with this name may have reserved them.
+        evaluation.commit(decision.allocated().unwrap_or_default());
         Ok((decision, changed))
     }
 
