@@ -49,7 +49,7 @@ impl Admission {
     }
 
     fn decide(&self, request: &Value) -> anyhow::Result<Reviewed> {
-        if let Some(message) = too_long(request) {
+        if let Some(message) = wrong_name(request) {
             return Ok((Decision::denied(422, message), None));
         }
         if let Some(since) = self.evaluator.stores().stale_since()
@@ -197,8 +197,9 @@ impl Reviewer for Admission {
 /// Kubernetes has no longer names.
 const MAX_NAME: usize = 253;
 
-/// Which name is too long. The API server checks names after its webhooks, and the ledger and the log keep them.
-fn too_long(request: &Value) -> Option<String> {
+/// What is wrong with a name. The API server checks names after its webhooks, and the ledger and the log keep them. In an
+/// answer to [`HolderOf`](clusterip_core::external::HolderOf), a blank ends the name.
+fn wrong_name(request: &Value) -> Option<String> {
     const NAMES: [&[&str]; 6] = [
         &["uid"],
         &["namespace"],
@@ -207,8 +208,10 @@ fn too_long(request: &Value) -> Option<String> {
         &["object", "metadata", "name"],
         &["object", "metadata", "generateName"],
     ];
-    let path = NAMES.into_iter().find(|path| text(request, path).len() > MAX_NAME)?;
-    Some(format!("request.{}: {} has more than {MAX_NAME} bytes", path.join("."), quote(text(request, path))))
+    let is_wrong = |path: &&[&str]| text(request, path).len() > MAX_NAME || text(request, path).contains(' ');
+    let path = NAMES.into_iter().find(is_wrong)?;
+    let name = quote(text(request, path));
+    Some(format!("request.{}: {name} has more than {MAX_NAME} bytes, or a blank", path.join(".")))
 }
 
 fn owner(request: &Value) -> Owner {
