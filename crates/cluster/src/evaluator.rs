@@ -22,7 +22,7 @@ use crate::object::text;
 use crate::panics;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
 use crate::reservations::replica_claims::Claims;
-use crate::watch::stores::Stores;
+use crate::watch::stores::{MAX_STALENESS_OF_EXTERNAL, Stores};
 
 #[derive(Clone)]
 pub struct Evaluator {
@@ -158,6 +158,12 @@ impl Evaluator {
             }
             Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };
+        if let Some(since) = self.stores.services_stale_since().filter(|_| !external.is_empty())
+            && since.elapsed() > MAX_STALENESS_OF_EXTERNAL
+        {
+            let seconds = since.elapsed().as_secs();
+            return Err(EvaluationError::NotReserved(format!("Services could not be watched for {seconds} s")));
+        }
         Ok(Evaluation { decision: live.worded(decision), settings: live, cluster, external })
     }
 }
@@ -202,6 +208,7 @@ impl Evaluation {
 mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use axum::http::{Request as HttpRequest, Response as HttpResponse};
     use kube::Client;
@@ -210,6 +217,7 @@ mod tests {
     use tower::service_fn;
 
     use crate::host_metrics::ClusterMetrics;
+    use crate::kinds::State;
     use crate::live_settings::check_settings;
     use crate::metrics::{Exposition, ScrapeLock};
     use crate::snapshot::service_ranges::ServiceRanges;
@@ -312,6 +320,34 @@ mod tests {
                 Err(part) => assert!(decision.denial().unwrap().message.contains(part), "{name}: {decision:?}"),
             }
             assert_eq!(asked.load(Ordering::Relaxed), requests, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn external_addresses_are_given_only_while_services_are_watched() {
+        let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.9.0.1-10.9.0.9"]}]}});
+        let live = check_settings(document, &ServiceRanges::default()).unwrap();
+        let (_, settings) = watch::channel(Arc::new(live));
+        for (name, kind, failing_for, external_ips, is_given) in [
+            ("lately", "Service", 7, json!(["10.9.0.5"]), true),
+            ("for a while", "Service", 9, json!(["10.9.0.5"]), false),
+            ("another kind", "Node", 9, json!(["10.9.0.5"]), true),
+            ("no address of a pool", "Service", 9, json!(["10.8.0.5"]), true),
+        ] {
+            let no_answer = service_fn(|_: HttpRequest<Body>| async { Err::<HttpResponse<Body>, _>("no answer") });
+            let stores = Stores::new(Client::new(no_answer, "default"), ClusterMetrics::default(), |_| (), |_| ());
+            let since = Instant::now().checked_sub(Duration::from_secs(failing_for)).unwrap();
+            let failing = State::Failing { since, reason: String::new(), usable: true };
+            stores.states().insert(("v1".to_owned(), kind.to_owned()), failing);
+            let ledger = Ledger::default();
+            let evaluator = Evaluator::new(settings.clone(), stores, ledger.clone(), EvaluationMetrics::default());
+            let service = json!({
+                "metadata": {"namespace": "shop", "name": "web"}, "spec": {"externalIPs": external_ips},
+            });
+            let subject = Subject { owner: Owner::new("shop", "web", ""), own: Vec::new(), dry_run: false };
+            let evaluated = evaluator.evaluate_service(&service, None, &subject).map(drop);
+            assert_eq!(evaluated.is_ok(), is_given, "{name}: {evaluated:?}");
+            assert_eq!(ledger.reservations(), [], "{name}: released");
         }
     }
 

@@ -56,9 +56,12 @@ const EXPIRED_PAUSES: (Duration, Duration) = (MIN_RETRY_PAUSE, Duration::from_se
 const EXPIRED_PAUSES_ON_EACH_NODE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(120));
 /// A watch that has lasted this long does not expire again and again.
 const QUIET: Duration = Duration::from_secs(300);
-/// How old the cached state of a kind may be; then nothing is decided that needs it. The API server refuses an address of
+/// How old the cached state of a kind may be; then nothing is decided that needs it. The API server refuses a ClusterIP of
 /// an unknown Service, so the worst result before is a refused request.
 pub const MAX_STALENESS: Duration = Duration::from_secs(300);
+/// The same for Services if an external address is given, which the API server accepts for any Service. With the time until
+/// a silent watch is given up, it is shorter than a reservation.
+pub(crate) const MAX_STALENESS_OF_EXTERNAL: Duration = Duration::from_secs(8);
 
 /// How every watch is made: see `WATCH_SECONDS`.
 pub fn watch_config() -> watcher::Config {
@@ -265,8 +268,16 @@ impl Stores {
 
     /// Since when a kind can't be watched that every decision or move needs.
     pub fn stale_since(&self) -> Option<Instant> {
+        self.failing_since(kinds::is_required)
+    }
+
+    pub(crate) fn services_stale_since(&self) -> Option<Instant> {
+        self.failing_since(|kind| own_name(kind) == "Service")
+    }
+
+    fn failing_since(&self, is_it: impl Fn(&Kind) -> bool) -> Option<Instant> {
         let since = |(kind, state): (&Kind, &State)| match state {
-            State::Failing { since, .. } if kinds::is_required(kind) => Some(*since),
+            State::Failing { since, .. } if is_it(kind) => Some(*since),
             _ => None,
         };
         self.states().iter().filter_map(since).min()
