@@ -6,7 +6,7 @@ use axum::http::{Method, Request};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::settings_brake::too_large;
+use super::settings_brake::{too_large, with_ports};
 use super::support::{Scene, WINDOWS};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::stored;
@@ -14,6 +14,7 @@ use crate::support::webhook_cluster::{addresses, annotated, deployment, on, serv
 
 const KEPT: usize = 40;
 const LARGE: usize = 3;
+const ASKED: usize = 3;
 const HEADLESS: usize = 100;
 const FLIPS: usize = 20;
 
@@ -29,8 +30,9 @@ async fn reads(scene: &Scene) -> usize {
     metrics.lines().filter(is_read).map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// Services that stay where they are, Services that are too large to move, and headless ones: the server reads each
-/// large Service once, when its move would begin, and reads none of the others. Each Service gets few Events.
+/// Services that stay where they are, Services that are too large to move, of which some are too large to be read and ask
+/// for their move, and headless ones: the server reads each large Service once, when its move would begin, and reads none
+/// of the others. Each Service gets few Events.
 #[tokio::test]
 async fn flipped_workload_causes_a_read_only_when_a_move_begins() {
     let scene = Scene::start().await;
@@ -39,10 +41,16 @@ async fn flipped_workload_causes_a_read_only_when_a_move_begins() {
     mallory.request(Method::POST, &deployments, &deployment("web", on("linux"))).await.unwrap();
     let selects = || json!({"selector": {"app": "web"}});
     let kept = |nth| annotated(&format!("kept-{nth}"), json!({"clusterip-policy/move": "never"}), selects());
+    let asked = |nth| {
+        let mut asked = with_ports(&format!("asked-{nth}"), 4000);
+        asked["metadata"]["annotations"]["clusterip-policy/move"] = "now".into();
+        asked
+    };
     let headless = |nth| service(&format!("headless-{nth}"), json!({"clusterIP": "None", "selector": {"app": "web"}}));
     let all: Vec<Value> = (0..KEPT)
         .map(kept)
         .chain((0..LARGE).map(|nth| too_large(&format!("large-{nth}"))))
+        .chain((0..ASKED).map(asked))
         .chain((0..HEADLESS).map(headless))
         .collect();
     join_all(all.iter().map(|one| mallory.creates(one))).await;
@@ -56,11 +64,16 @@ async fn flipped_workload_causes_a_read_only_when_a_move_begins() {
     }
     scene.wait_for_event(&mallory.namespace, "kept-7", "AddressMisplaced").await;
     scene.wait_for_event(&mallory.namespace, "large-1", "AddressMisplaced").await;
+    scene.wait_for_event(&mallory.namespace, "asked-1", "AddressMisplaced").await;
     let read = reads(&scene).await - before;
-    assert!(read <= LARGE, "{read} reads of {KEPT} Services that stay and {LARGE} that are too large");
+    assert!(
+        read <= LARGE + ASKED,
+        "{read} reads of {KEPT} Services that stay and {LARGE} + {ASKED} that are too large"
+    );
     let events = scene.events(&mallory.namespace).await;
     let events = events.iter().filter(|event| event["reason"] == "AddressMisplaced").count();
-    assert!(events <= 4 * (KEPT + LARGE), "{events} Events about {} Services", KEPT + LARGE);
+    let all = KEPT + LARGE + ASKED;
+    assert!(events <= 4 * all, "{events} Events about {all} Services");
 
     // The last change of the workload counts, however many there were.
     mallory.annotates("kept-7", json!({"clusterip-policy/move": null})).await.unwrap();

@@ -13,7 +13,12 @@ use crate::support::webhook_cluster::{addresses, annotated, deployment, on, serv
 
 /// A Service of more than 256 KiB, which never moves.
 pub fn too_large(name: &str) -> Value {
-    let ports: Vec<Value> = (1..=2000).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect();
+    with_ports(name, 2000)
+}
+
+/// A large Service with so many ports.
+pub fn with_ports(name: &str, ports: u16) -> Value {
+    let ports: Vec<Value> = (1..=ports).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect();
     annotated(
         name,
         json!({"example.com/filling": "x".repeat(200_000)}),

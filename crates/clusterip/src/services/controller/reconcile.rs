@@ -38,7 +38,7 @@ use crate::services::service_metrics::{ServiceMetrics, StayReason};
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// How soon a Service is looked at again if it has changed since the stores saw it.
+/// How soon a Service is looked at again whose endpoints became ready when its move would begin.
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
@@ -105,12 +105,21 @@ struct Known {
     paused_until: Option<Instant>,
     /// Since when it has no ready endpoints, if it stayed because of them.
     silent_since: Option<Instant>,
-    /// The Service as the stores showed it when it was read and was too large to move, and when that was.
-    large: Option<(Weak<StoredService>, Instant)>,
+    /// What the last read has shown, the Service as the stores showed it then, and when that was.
+    read: Option<(Shown, Weak<StoredService>, Instant)>,
     /// When the reports so far no longer count towards the limit of reports.
     reports_paid: Option<Instant>,
     /// The Service with the annotation that was answered last, as the stores showed it.
     answered: Weak<StoredService>,
+}
+
+/// What a read of a Service has shown that the stores do not show. While they show the same version of the Service, it is
+/// not read again for [`REPORTED`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// It has changed, which the stores will show.
+    Changed,
+    TooLarge,
 }
 
 impl Known {
@@ -222,7 +231,7 @@ impl Reconciler {
                     let note = "not moved: with the server's settings, it is in its pool".to_owned();
                     self.publish_event(id, EventContent { uid, warning: false, reason: "AddressNotMoved", note }).await;
                 }
-                let next = self.remove_request_and_annotation(id, &service).await;
+                let next = self.remove_request_and_annotation(id, &record).await;
                 if next == Next::Change {
                     self.forget_failures(id);
                 }
@@ -266,8 +275,14 @@ impl Reconciler {
         size: Size,
     ) -> Next {
         self.known.lock().entry(id.clone()).or_default().unmatched.clone_from(&misplaced.unmatched);
-        if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
-            return Next::After(rest);
+        let shown = self.shown(id, record);
+        if misplaced.asked_by != AskedBy::Administrator {
+            if shown == Some(Shown::Changed) {
+                return Next::After(REPORTED);
+            }
+            if let Some(rest) = self.remaining_pause(id) {
+                return Next::After(rest);
+            }
         }
         if let Some(rest) = self.remaining_silence(id, &misplaced) {
             return Next::After(rest);
@@ -276,42 +291,41 @@ impl Reconciler {
         let stays = match &misplaced.stays {
             _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
             Some(stays) => Some(stays.clone()),
-            None => self.is_known_as_large(id, record).then(too_large),
+            None => (shown == Some(Shown::TooLarge)).then(too_large),
         };
         if let Some((reason, detail)) = stays {
             // The stores may still show the annotation of the author after it has been answered and removed.
             if misplaced.asked_by == AskedBy::Author
-                && matches!(self.movable(id, &misplaced, Size::Large).await, Ok(Movable::Changed))
+                && shown.is_none()
+                && matches!(self.read(id, record, &misplaced, Size::Large).await, Ok(Movable::Changed))
             {
-                return Next::After(STALE);
+                return Next::After(REPORTED);
             }
-            return self.report_stay(id, service, &misplaced, reason, &detail).await;
+            return self.report_stay(id, record, &misplaced, reason, &detail).await;
         }
         let braked = self.brakes.lock().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
-            return self.report_brake(id, service, &misplaced, brake).await;
+            return self.report_brake(id, record, &misplaced, brake).await;
         }
         // The Service is read from the API server only now: with one write, a tenant can change the pools of many
         // Services.
-        let read = self.movable(id, &misplaced, size).await;
+        let read = self.read(id, record, &misplaced, size).await;
         let live = match read {
             Ok(Movable::Yes(live)) => live,
             not_movable => {
                 self.brakes.lock().take_back(id);
                 return match not_movable {
                     Ok(Movable::SetByHand) => {
-                        self.report_stay(id, service, &misplaced, StayReason::ByHand, BY_HAND).await
+                        self.report_stay(id, record, &misplaced, StayReason::ByHand, BY_HAND).await
                     }
                     // The stores do not know how large the Service is.
                     Ok(Movable::Larger(None)) => {
-                        let large = Some((Arc::downgrade(record), Instant::now()));
-                        self.known.lock().entry(id.clone()).or_default().large = large;
                         let (reason, detail) = too_large();
-                        self.report_stay(id, service, &misplaced, reason, &detail).await
+                        self.report_stay(id, record, &misplaced, reason, &detail).await
                     }
                     Ok(Movable::Larger(Some(_))) => Next::AsLarge,
                     Err(error) => unreadable(id, &error),
-                    Ok(_) => Next::After(STALE),
+                    Ok(_) => Next::After(REPORTED),
                 };
             }
         };
@@ -322,7 +336,7 @@ impl Reconciler {
                 self.brakes.lock().take_back(id);
                 return match reason {
                     NoTarget::Full(detail) => {
-                        self.report_stay(id, service, &misplaced, StayReason::PoolFull, &detail).await
+                        self.report_stay(id, record, &misplaced, StayReason::PoolFull, &detail).await
                     }
                     NoTarget::Unknown(reason) => {
                         tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
@@ -340,39 +354,41 @@ impl Reconciler {
             return next;
         }
         let next = self.resume_later(&misplaced.uid, next);
-        self.remove_request_and_annotation(id, service).await;
+        self.remove_request_and_annotation(id, record).await;
         next
     }
 
     /// Deletes the request to move a Service, and removes the annotation that asks for the move from the Service. If the
-    /// annotation can't be removed, that is tried again as rarely as a move that fails.
-    async fn remove_request_and_annotation(&self, id: &ServiceKey, service: &Value) -> Next {
+    /// annotation can't be removed, that is tried again as rarely as a move that fails. That of a Service which is known
+    /// to be too large stays.
+    async fn remove_request_and_annotation(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Next {
         self.answer_request(id).await;
-        if Move::of(service) == Some(Move::Now) && !self.remove_annotation(id).await {
-            return self.after_failure(id);
+        if Move::of(&record.value()) != Some(Move::Now) || self.shown(id, record).is_some() {
+            return Next::Change;
         }
+        let Some(shown) = self.remove_annotation(id).await else { return self.after_failure(id) };
+        self.note(id, record, shown);
         Next::Change
     }
 
-    /// Removes the annotation that asks for a move. Returns whether it is gone.
-    async fn remove_annotation(&self, id: &ServiceKey) -> bool {
+    /// Removes the annotation that asks for a move. Returns what the Service is now; `None` if that failed.
+    async fn remove_annotation(&self, id: &ServiceKey) -> Option<Shown> {
         for _ in 0..ANSWER_TRIES {
             let live = match self.live(id).await {
                 Ok(Some(live)) => live,
-                Ok(None) => return true,
-                // The annotation of a Service that is too large to read stays.
-                Err(error) => return is_answer_too_large(&error),
+                Ok(None) => return Some(Shown::Changed),
+                Err(error) => return is_answer_too_large(&error).then_some(Shown::TooLarge),
             };
-            let Some(body) = without_move_now(&live) else { return true };
-            let Ok(request) = Request::put(service_path(&id.namespace, &id.name)).body(body) else { return false };
+            let Some(body) = without_move_now(&live) else { return Some(Shown::Changed) };
+            let request = Request::put(service_path(&id.namespace, &id.name)).body(body).ok()?;
             match self.client.request_text(request).await {
-                Ok(_) => return true,
+                Ok(_) => return Some(Shown::Changed),
                 // Another client has changed the Service. If the annotation stayed, it would be answered again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(_) => return false,
+                Err(_) => return None,
             }
         }
-        false
+        None
     }
 
     /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
@@ -461,15 +477,19 @@ impl Reconciler {
 
     /// Whether a Service is known not to be able to move now: it is too large, or its move has just failed.
     pub fn is_stuck(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
-        self.remaining_pause(id).is_some() || self.is_known_as_large(id, record)
+        self.remaining_pause(id).is_some() || self.shown(id, record) == Some(Shown::TooLarge)
     }
 
-    /// Whether a Service is too large to move, was read less than [`REPORTED`] ago, and has not changed since. A change
-    /// of a field that the stores do not keep shows only after that time.
-    fn is_known_as_large(&self, id: &ServiceKey, record: &Arc<StoredService>) -> bool {
+    /// What a read of this version of a Service has shown, if that was less than [`REPORTED`] ago. A change of a field
+    /// that the stores do not keep shows only after that time.
+    fn shown(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Option<Shown> {
         let known = self.known.lock();
-        let large = known.get(id).and_then(|known| known.large.as_ref());
-        large.is_some_and(|(large, at)| at.elapsed() < REPORTED && large.as_ptr() == Arc::as_ptr(record))
+        let (shown, of, at) = known.get(id)?.read.as_ref()?;
+        (at.elapsed() < REPORTED && of.as_ptr() == Arc::as_ptr(record)).then_some(*shown)
+    }
+
+    fn note(&self, id: &ServiceKey, record: &Arc<StoredService>, shown: Shown) {
+        self.known.lock().entry(id.clone()).or_default().read = Some((shown, Arc::downgrade(record), Instant::now()));
     }
 
     /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.
@@ -515,58 +535,4 @@ fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn method_of_a_requested_move_is_that_of_the_request() {
-        let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
-        let request = |seamless: Option<SeamlessOptions>| MoveRequest {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-            uid: "uid-1".to_owned(),
-            control_plane: false,
-            seamless,
-        };
-        struct Case {
-            name: &'static str,
-            request: Option<MoveRequest>,
-            server: Option<SeamlessOptions>,
-            expected: Option<SeamlessOptions>,
-        }
-        let case = |name, request, server, expected| Case { name, request, server, expected };
-        let cases = [
-            case("no request, a plain server", None, None, None),
-            case("no request, a seamless server", None, Some(options(1)), Some(options(1))),
-            case("a plain move, a seamless server", Some(request(None)), Some(options(1)), None),
-            case("a seamless move, a plain server", Some(request(Some(options(2)))), None, Some(options(2))),
-            case("both seamless", Some(request(Some(options(2)))), Some(options(1)), Some(options(2))),
-        ];
-        for Case { name, request, server, expected } in cases {
-            // The request as the server reads it.
-            let stored = serde_json::to_value(&request).unwrap();
-            let read: Option<MoveRequest> = serde_json::from_value(stored).unwrap();
-            assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn annotation_that_asks_for_a_move_is_removed_alone() {
-        let service = |annotations: Value| {
-            let metadata = json!({"name": "web", "annotations": annotations, "managedFields": [{"manager": "é"}]});
-            json!({"kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}})
-        };
-        let other = json!({"example.com/text": "a \" \u{1} é"});
-        for (name, value, is_removed) in [("now", "now", true), ("another value", "never", false)] {
-            let mut annotations = other.clone();
-            annotations[MOVE_ANNOTATION] = value.into();
-            let left = without_move_now(service(annotations).to_string().as_bytes());
-            let left = left.map(|left| serde_json::from_slice::<Value>(&left).unwrap());
-            assert_eq!(left, is_removed.then(|| service(other.clone())), "{name}");
-        }
-        assert_eq!(without_move_now(service(other).to_string().as_bytes()), None);
-        assert_eq!(without_move_now(b"{}"), None);
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use clusterip_cluster::background;
 use clusterip_cluster::connect::is_answer_too_large;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::object::{namespace, text};
-use clusterip_cluster::snapshot::addresses;
+use clusterip_cluster::snapshot::{StoredService, addresses};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{Move, looks_half_moved};
 use clusterip_core::service::may_be_set_by_hand;
@@ -20,7 +20,7 @@ use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::temporary::looks_temporary;
 use serde_json::Value;
 
-use super::{Next, Reconciler, UNFINISHED, unreadable};
+use super::{Next, Reconciler, Shown, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
 use crate::services::controller::brakes::Brake;
 use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
@@ -63,6 +63,23 @@ impl Reconciler {
             }
             own => Ok(Movable::Larger(own)),
         }
+    }
+
+    /// As [`Self::movable`], and notes what this version of the Service need not be read again for.
+    pub(super) async fn read(
+        &self,
+        id: &ServiceKey,
+        record: &Arc<StoredService>,
+        misplaced: &Misplaced,
+        size: Size,
+    ) -> Result<Movable, kube::Error> {
+        let read = self.movable(id, misplaced, size).await;
+        match read {
+            Ok(Movable::Changed) => self.note(id, record, Shown::Changed),
+            Ok(Movable::Larger(None)) => self.note(id, record, Shown::TooLarge),
+            _ => {}
+        }
+        read
     }
 
     /// Moves a misplaced Service, as [`Self::movable`] read it, to the addresses that `evaluation` has reserved. A

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
-use serde_json::Value;
 
 use super::{Known, Next, REPORTED, Reconciler, WATCHED, outgrows};
 use crate::leader::event_recorder::{self, EventContent, event_about};
@@ -47,7 +46,7 @@ impl Reconciler {
     pub(super) async fn report_stay(
         &self,
         id: &ServiceKey,
-        service: &Value,
+        record: &Arc<StoredService>,
         misplaced: &Misplaced,
         reason: StayReason,
         detail: &str,
@@ -56,7 +55,7 @@ impl Reconciler {
             self.brakes.lock().stop_waiting(id);
         }
         self.report(id, misplaced, reason, detail).await;
-        self.remove_request_and_annotation(id, service).await;
+        self.remove_request_and_annotation(id, record).await;
         Next::After(if reason == StayReason::ReadyEndpoints { WATCHED } else { REPORTED })
     }
 
@@ -118,7 +117,7 @@ impl Reconciler {
     pub(super) async fn report_brake(
         &self,
         id: &ServiceKey,
-        service: &Value,
+        record: &Arc<StoredService>,
         misplaced: &Misplaced,
         brake: Brake,
     ) -> Next {
@@ -132,7 +131,7 @@ impl Reconciler {
                 ("many Services were moved in the last minute: it waits for its turn", next)
             }
             Brake::Settings(why) => {
-                self.remove_request_and_annotation(id, service).await;
+                self.remove_request_and_annotation(id, record).await;
                 let detail = match why {
                     Why::Ready => {
                         "the settings changed, and the Service has ready endpoints: run `clusterip move --seamless`"

@@ -1,0 +1,173 @@
+use std::convert::Infallible;
+
+use clusterip_cluster::kinds;
+use clusterip_cluster::live_settings::check_settings;
+use clusterip_cluster::reservations::ledger::Ledger;
+use clusterip_cluster::watch::stores::Stores;
+use http::{Method, Response};
+use kube::client::Body;
+use serde_json::json;
+use tower::service_fn;
+
+use super::*;
+use crate::server_metrics::ServerMetrics;
+
+/// A reconciler in a cluster with a pool for Linux and one for Windows, and the requests that it has sent.
+struct Cluster {
+    reconciler: Arc<Reconciler>,
+    requests: Arc<Mutex<Vec<(Method, String)>>>,
+}
+
+impl Cluster {
+    /// The API server answers a request for one of these paths with this text, and any other with an empty object.
+    fn new(answers: &[(&str, String)]) -> Self {
+        let requests = Arc::<Mutex<Vec<(Method, String)>>>::default();
+        let sent = Arc::clone(&requests);
+        let answers: BTreeMap<String, String> =
+            answers.iter().map(|(path, text)| ((*path).to_owned(), text.clone())).collect();
+        let client = service_fn(move |request: Request<Body>| {
+            let path = request.uri().path();
+            let text = answers.get(path).map_or("{}", |text| text);
+            let answer = Response::new(Body::from(text.to_owned().into_bytes()));
+            sent.lock().push((request.method().clone(), path.to_owned()));
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let (client, metrics) = (Client::new(client, "default"), ServerMetrics::new());
+        let pools = json!([
+            {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+            {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
+        ]);
+        let live = check_settings(json!({"services": {"pools": pools}}), &vec!["10.0.0.0/8".to_owned()].into());
+        // The settings stay readable after the sender is gone.
+        let settings = watch::channel(Arc::new(live.unwrap())).1;
+        let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
+        kinds::callers().for_each(|kind| stores.control_plane_services().listed(&kind));
+        let evaluator = Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation.clone());
+        let allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
+        let reconciler = Reconciler::new(evaluator, client, "clusterip", metrics.services, allowed);
+        Self { reconciler: Arc::new(reconciler), requests }
+    }
+
+    fn shows(&self, object: &Value) {
+        self.reconciler.evaluator.stores().snapshot().write().unwrap().insert(object);
+    }
+
+    /// Looks at the Service `shop/web`, and returns the methods of the requests for it.
+    async fn looks(&self, times: usize) -> Vec<Method> {
+        for _ in 0..times {
+            self.reconciler.reconcile(&ServiceKey::new("shop", "web"), Size::Large).await;
+        }
+        let sent = std::mem::take(&mut *self.requests.lock());
+        sent.into_iter().filter_map(|(method, path)| (path == WEB).then_some(method)).collect()
+    }
+}
+
+const WEB: &str = "/api/v1/namespaces/shop/services/web";
+
+/// The Service `shop/web`, for Linux.
+fn web(address: &str, annotations: Value) -> Value {
+    let by_allocator = json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
+    let mut metadata = json!({"namespace": "shop", "name": "web", "uid": "u", "annotations": annotations});
+    metadata["annotations"]["clusterip-policy/os"] = "linux".into();
+    metadata["managedFields"] = by_allocator;
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
+        "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]}})
+}
+
+fn namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+}
+
+const IN_PLACE: &str = "10.2.200.1";
+const MISPLACED: &str = "10.1.200.1";
+
+#[tokio::test]
+async fn service_that_is_too_large_is_read_once_whatever_its_author_asks_for() {
+    for (name, address, bytes) in [
+        ("in place", IN_PLACE, Size::Large.most_read()),
+        ("misplaced", MISPLACED, Size::Large.most_read()),
+        ("misplaced, and small enough to be read", MISPLACED, Size::Large.most()),
+    ] {
+        for annotations in [json!({}), json!({MOVE_ANNOTATION: "now"})] {
+            let mut large = web(address, annotations.clone());
+            large["metadata"]["annotations"]["filling"] = "x".repeat(bytes).into();
+            let cluster = Cluster::new(&[(WEB, large.to_string())]);
+            cluster.shows(&namespace());
+            cluster.shows(&web(address, annotations.clone()));
+            let is_read = address == MISPLACED || annotations[MOVE_ANNOTATION] == "now";
+            assert_eq!(cluster.looks(5).await.len(), usize::from(is_read), "{name}: {annotations}");
+            // A change that the stores show.
+            cluster.shows(&web(address, json!({MOVE_ANNOTATION: "now", "clusterip-policy/pool": "linux"})));
+            assert_eq!(cluster.looks(5).await, [Method::GET], "{name}: {annotations}, changed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn version_that_is_known_to_be_outdated_is_not_read_again() {
+    let now = || json!({MOVE_ANNOTATION: "now"});
+    let stays = || json!({MOVE_ANNOTATION: "now", "clusterip-policy/pool": "unknown"});
+    let answered = [Method::GET, Method::PUT];
+    let answered_twice = [Method::GET, Method::GET, Method::PUT];
+    for (name, shown, live, expected) in [
+        ("moved", web(MISPLACED, json!({})), web(IN_PLACE, json!({})), &answered[..1]),
+        ("answered by another leader", web(MISPLACED, now()), web(MISPLACED, json!({})), &answered[..1]),
+        ("in place, and answered", web(IN_PLACE, now()), web(IN_PLACE, now()), &answered[..]),
+        ("it stays, and is answered", web(MISPLACED, stays()), web(MISPLACED, stays()), &answered_twice[..]),
+    ] {
+        let cluster = Cluster::new(&[(WEB, live.to_string())]);
+        cluster.shows(&namespace());
+        cluster.shows(&shown);
+        assert_eq!(cluster.looks(5).await, expected, "{name}");
+    }
+}
+
+#[test]
+fn method_of_a_requested_move_is_that_of_the_request() {
+    let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
+    let request = |seamless: Option<SeamlessOptions>| MoveRequest {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        uid: "uid-1".to_owned(),
+        control_plane: false,
+        seamless,
+    };
+    struct Case {
+        name: &'static str,
+        request: Option<MoveRequest>,
+        server: Option<SeamlessOptions>,
+        expected: Option<SeamlessOptions>,
+    }
+    let case = |name, request, server, expected| Case { name, request, server, expected };
+    let cases = [
+        case("no request, a plain server", None, None, None),
+        case("no request, a seamless server", None, Some(options(1)), Some(options(1))),
+        case("a plain move, a seamless server", Some(request(None)), Some(options(1)), None),
+        case("a seamless move, a plain server", Some(request(Some(options(2)))), None, Some(options(2))),
+        case("both seamless", Some(request(Some(options(2)))), Some(options(1)), Some(options(2))),
+    ];
+    for Case { name, request, server, expected } in cases {
+        // The request as the server reads it.
+        let stored = serde_json::to_value(&request).unwrap();
+        let read: Option<MoveRequest> = serde_json::from_value(stored).unwrap();
+        assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
+    }
+}
+
+#[test]
+fn annotation_that_asks_for_a_move_is_removed_alone() {
+    let service = |annotations: Value| {
+        let metadata = json!({"name": "web", "annotations": annotations, "managedFields": [{"manager": "é"}]});
+        json!({"kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}})
+    };
+    let other = json!({"example.com/text": "a \" \u{1} é"});
+    for (name, value, is_removed) in [("now", "now", true), ("another value", "never", false)] {
+        let mut annotations = other.clone();
+        annotations[MOVE_ANNOTATION] = value.into();
+        let left = without_move_now(service(annotations).to_string().as_bytes());
+        let left = left.map(|left| serde_json::from_slice::<Value>(&left).unwrap());
+        assert_eq!(left, is_removed.then(|| service(other.clone())), "{name}");
+    }
+    assert_eq!(without_move_now(service(other).to_string().as_bytes()), None);
+    assert_eq!(without_move_now(b"{}"), None);
+}
