@@ -38,6 +38,10 @@ use crate::services::service_metrics::{ServiceMetrics, StayReason};
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// After how many failures the Services of a namespace are tried a hundred times a minute at most, all together: each of
+/// them waits [`FAILING_SHARE`] for each of them.
+const QUICK_TRIES: u32 = 2;
+const FAILING_SHARE: Duration = Duration::from_millis(600);
 /// How soon a Service is looked at again whose endpoints became ready when its move would begin.
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
@@ -448,10 +452,13 @@ impl Reconciler {
 
     /// Counts a failed move, or a failed removal of the annotation that asks for it, and tells when to look again.
     fn after_failure(&self, id: &ServiceKey) -> Next {
-        let mut known = self.known.lock();
-        let known = known.entry(id.clone()).or_default();
+        let mut all = self.known.lock();
+        let of_namespace = all.iter().filter(|(other, _)| other.namespace == id.namespace);
+        let failing: u32 = of_namespace.map(|(_, known)| u32::from(known.failures > QUICK_TRIES)).sum();
+        let known = all.entry(id.clone()).or_default();
         known.failures = known.failures.saturating_add(1);
-        let pause = pause_after(known.failures, UNFINISHED, MAX_PAUSE);
+        let share = if known.failures > QUICK_TRIES { FAILING_SHARE * failing } else { Duration::ZERO };
+        let pause = pause_after(known.failures, UNFINISHED, MAX_PAUSE).max(share);
         known.paused_until = Some(Instant::now() + pause);
         Next::After(pause)
     }

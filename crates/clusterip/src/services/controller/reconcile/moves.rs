@@ -20,7 +20,7 @@ use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::temporary::looks_temporary;
 use serde_json::Value;
 
-use super::{Next, Reconciler, Shown, UNFINISHED, unreadable};
+use super::{MAX_PAUSE, Next, Reconciler, Shown, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
 use crate::services::controller::brakes::Brake;
 use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
@@ -178,13 +178,16 @@ impl Reconciler {
         let unfinished = &self.mover.unfinished;
         let Some((uid, due)) = unfinished.of(id) else { return Ok(None) };
         self.requests.consider(id, &uid);
+        // The grace period ends with the Service, and its record must not stay long.
+        let is_gone = self.stored_uid(id).as_ref() != Some(&uid);
+        if is_gone && let Some(known) = self.known.lock().get_mut(id) {
+            known.paused_until = known.paused_until.min(Some(Instant::now() + MAX_PAUSE));
+        }
         if let Some(rest) = self.remaining_pause(id) {
             self.answer_request(id).await;
             return Err(Next::After(rest));
         }
         let rest = due.saturating_duration_since(Instant::now());
-        // The grace period ends with the Service.
-        let is_gone = self.stored_uid(id).as_ref() != Some(&uid);
         if !rest.is_zero() && !is_gone {
             return Ok(Some(rest));
         }

@@ -122,6 +122,31 @@ async fn version_that_is_known_to_be_outdated_is_not_read_again() {
     }
 }
 
+#[tokio::test]
+async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
+    let reconciler = Cluster::new(&[]).reconciler;
+    let failures = |namespace: &str, count: u32| {
+        let id = |number| ServiceKey::new(namespace, format!("web-{number}"));
+        (0..count).map(|number| reconciler.after_failure(&id(number))).collect::<Vec<_>>()
+    };
+    let seconds = |pause| Next::After(Duration::from_secs(pause));
+    for pause in [2, 4] {
+        assert_eq!(failures("mallory", 300), vec![seconds(pause); 300]);
+    }
+    let third = failures("mallory", 300);
+    assert_eq!((third[0], third[150]), (seconds(8), seconds(90)), "one after the other");
+    for _ in 0..8 {
+        assert_eq!(failures("mallory", 300), vec![seconds(180); 300]);
+    }
+    let gone = ServiceKey::new("mallory", "web-7");
+    reconciler.mover.unfinished.add("u", &gone, true);
+    let next = reconciler.reconcile(&gone, Size::Large).await;
+    assert!(matches!(next, Next::After(pause) if pause <= MAX_PAUSE), "a Service that is gone: {next:?}");
+    for pause in [2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!(failures("shop", 1), [seconds(pause)], "another namespace");
+    }
+}
+
 #[test]
 fn method_of_a_requested_move_is_that_of_the_request() {
     let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
