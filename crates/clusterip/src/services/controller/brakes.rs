@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clusterip_core::service_key::ServiceKey;
 
 use crate::services::misplaced::AskedBy;
+use crate::services::service_metrics::StayReason;
 
 /// The most Services that are moved within a minute.
 const MAX_MOVES_PER_MINUTE: usize = 200;
@@ -142,6 +143,20 @@ impl Brakes {
         self.waiting = would_move.into_iter().filter_map(why).collect();
         (self.is_all_undecided, self.undecided) = (false, undecided);
         self.waiting.len()
+    }
+
+    /// Notes why a Service stays. It no longer waits for consent if its author alone can make it stay for that reason:
+    /// otherwise the author could keep the settings from ever being carried out.
+    pub fn stays(&mut self, id: &ServiceKey, reason: StayReason) {
+        let waits = match reason {
+            StayReason::Brake | StayReason::Moving | StayReason::PoolFull | StayReason::ControlPlane => true,
+            // Otherwise it had none before, and may move when it has none again.
+            StayReason::ReadyEndpoints => self.waiting.get(id) != Some(&Why::Ready),
+            _ => false,
+        };
+        if !waits {
+            self.stop_waiting(id);
+        }
     }
 
     pub fn stop_waiting(&mut self, id: &ServiceKey) {
@@ -314,6 +329,26 @@ mod tests {
         assert_eq!(brakes.take(&id(100), AskedBy::Controller, Instant::now()), Err(Brake::Settings(Why::Ready)));
         assert_eq!(brakes.take(&id(3), AskedBy::Controller, Instant::now()), Ok(()));
         assert_eq!(brakes.waiting.len(), 1);
+    }
+
+    #[test]
+    fn service_that_stays_anyway_does_not_wait_for_consent() {
+        use StayReason::{Brake, ByHand, ControlPlane, LoadBalancer, Moving, Never, NotRecorded, PoolFull, TooLarge};
+        let reasons = |waits: bool| match waits {
+            true => vec![Brake, Moving, PoolFull, ControlPlane],
+            false => vec![Never, ByHand, LoadBalancer, NotRecorded, TooLarge],
+        };
+        for (must_wait, waits) in [(false, true), (false, false), (true, true), (true, false)] {
+            // Those that must wait have ready endpoints. If others get some, they go on waiting.
+            let ready_endpoints = (must_wait != waits).then_some(StayReason::ReadyEndpoints);
+            for reason in reasons(waits).into_iter().chain(ready_endpoints) {
+                let mut brakes = Brakes::default();
+                let would_move = some("shop", 30).into_keys().map(|id| (id, must_wait)).collect();
+                brakes.settings_changed(would_move, 30, BTreeSet::new());
+                brakes.stays(&id(3), reason);
+                assert_eq!(brakes.waiting.contains_key(&id(3)), waits, "{reason:?}");
+            }
+        }
     }
 
     #[test]

@@ -51,9 +51,6 @@ impl Reconciler {
         reason: StayReason,
         detail: &str,
     ) -> Next {
-        if reason == StayReason::TooLarge {
-            self.brakes.lock().stop_waiting(id);
-        }
         self.report(id, misplaced, reason, detail).await;
         self.remove_request_and_annotation(id, record).await;
         Next::After(if reason == StayReason::ReadyEndpoints { WATCHED } else { REPORTED })
@@ -190,6 +187,7 @@ impl Reconciler {
 
     /// Stores why a Service stays, which needs no report.
     pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) {
+        self.brakes.lock().stays(id, reason);
         let mut known = self.known.lock();
         known.entry(id.clone()).or_default().stays = Some((reason, text.to_owned()));
         self.count(&known);
