@@ -27,7 +27,7 @@ pub(crate) mod moves;
 mod reports;
 
 use self::moves::Movable;
-use super::brakes::Brakes;
+use super::brakes::{Brake, Brakes};
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::leader::event_recorder::EventContent;
@@ -67,6 +67,16 @@ pub enum Next {
 }
 
 impl Next {
+    /// When a Service that this brake stops is looked at again.
+    fn of(brake: Brake) -> Self {
+        match brake {
+            Brake::Cooldown { until } | Brake::Rate { until } => {
+                Self::After(until.saturating_duration_since(Instant::now()))
+            }
+            Brake::Settings(_) => Self::Change,
+        }
+    }
+
     /// The same, but after this pause at the latest.
     fn within(self, pause: Duration) -> Self {
         match self {

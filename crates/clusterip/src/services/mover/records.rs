@@ -207,7 +207,7 @@ impl UnfinishedMoves {
         }
     }
 
-    pub(super) fn go_on_after(&self, uid: &str, pause: Duration) {
+    pub fn go_on_after(&self, uid: &str, pause: Duration) {
         if let Some(entry) = self.0.lock().get_mut(uid) {
             entry.due = Instant::now() + pause;
         }

@@ -22,7 +22,6 @@ use serde_json::Value;
 
 use super::{MAX_PAUSE, Next, Reconciler, Shown, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
-use crate::services::controller::brakes::Brake;
 use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
 use crate::services::mover::targets::Alternatives;
 use crate::services::mover::{MoveError, MoveOrder};
@@ -264,10 +263,10 @@ impl Reconciler {
                 let is_resting = self.mover.unfinished.due(&uid).is_some_and(|due| due > now);
                 if is_resting
                     && journal.seamless.is_some()
-                    && let Err(Brake::Cooldown { until } | Brake::Rate { until }) =
-                        self.brakes.lock().take(id, AskedBy::Controller, now)
+                    && let Err(brake) = self.brakes.lock().take(id, AskedBy::Controller, now)
                 {
-                    return Next::After(until.saturating_duration_since(now));
+                    // At the end of the grace period, it gets an address anyway.
+                    return Next::of(brake);
                 }
                 let ended = self.finish(&journal, size).await;
                 let next = self.next_after(id, &ended, size);

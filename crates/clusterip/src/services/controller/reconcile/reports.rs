@@ -118,18 +118,16 @@ impl Reconciler {
         misplaced: &Misplaced,
         brake: Brake,
     ) -> Next {
-        let (detail, next) = match brake {
-            Brake::Cooldown { until } => {
+        let next = Next::of(brake);
+        let detail = match brake {
+            Brake::Cooldown { .. } => {
                 self.remember(id, StayReason::Brake, &misplaced.why);
-                return Next::After(until.saturating_duration_since(Instant::now()));
+                return next;
             }
-            Brake::Rate { until } => {
-                let next = Next::After(until.saturating_duration_since(Instant::now()));
-                ("many Services were moved in the last minute: it waits for its turn", next)
-            }
+            Brake::Rate { .. } => "many Services were moved in the last minute: it waits for its turn",
             Brake::Settings(why) => {
                 self.remove_request_and_annotation(id, record).await;
-                let detail = match why {
+                match why {
                     Why::Ready => {
                         "the settings changed, and the Service has ready endpoints: run `clusterip move --seamless`"
                     }
@@ -139,8 +137,7 @@ impl Reconciler {
                     Why::Cluster => {
                         "the settings changed for a large part of the cluster: it waits for `clusterip move`"
                     }
-                };
-                (detail, Next::Change)
+                }
             }
         };
         self.report(id, misplaced, StayReason::Brake, detail).await;

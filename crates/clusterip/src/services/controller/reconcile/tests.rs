@@ -1,9 +1,11 @@
 use std::convert::Infallible;
+use std::net::IpAddr;
 
 use clusterip_cluster::kinds;
 use clusterip_cluster::live_settings::check_settings;
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::watch::stores::Stores;
+use clusterip_moves::journal::{Journal, Plan, ReleaseMethod};
 use http::{Method, Response};
 use kube::client::Body;
 use serde_json::json;
@@ -145,6 +147,49 @@ async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
     for pause in [2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(failures("shop", 1), [seconds(pause)], "another namespace");
     }
+}
+
+#[tokio::test]
+async fn service_that_waits_for_consent_is_not_given_back_in_its_grace_period() {
+    let mut released = web(MISPLACED, json!({}));
+    released["spec"] = json!({"type": "ExternalName", "externalName": "moving.invalid"});
+    let name = |role: &str| format!("clusterip-{role}");
+    let journal = Journal {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        uid: "u".to_owned(),
+        resource_version: "1".to_owned(),
+        recorded_at: 0,
+        release_method: ReleaseMethod::ExternalName,
+        from: vec![IpAddr::from([10, 1, 200, 1])],
+        to: vec![IpAddr::from([10, 2, 200, 1])],
+        why: String::new(),
+        reason: None,
+        spec: serde_json::Map::new(),
+        released: serde_json::Map::new(),
+        managed_fields: Vec::new(),
+        source_ranges: None,
+        load_balancer: None,
+        seamless: Some(Plan {
+            new: name("new"),
+            old: name("old"),
+            trigger: name("trigger"),
+            server_namespace: "clusterip".to_owned(),
+            external_name: "moving.invalid".to_owned(),
+            grace: 60,
+        }),
+    };
+    let record = json!({"metadata": {"name": "clusterip-move-u"}, "revision": 1, "data": journal});
+    let path = "/apis/apps/v1/namespaces/clusterip/controllerrevisions/clusterip-move-u";
+    let cluster = Cluster::new(&[(WEB, released.to_string()), (path, record.to_string())]);
+    let (reconciler, id) = (&cluster.reconciler, ServiceKey::new("shop", "web"));
+    cluster.shows(&namespace());
+    cluster.shows(&released);
+    reconciler.mover.unfinished.add("u", &id, true);
+    reconciler.mover.unfinished.go_on_after("u", Duration::from_secs(60));
+    reconciler.brakes.lock().settings_changed([(id, true)].into(), 1, BTreeSet::new());
+    let looks = tokio::time::timeout(Duration::from_secs(30), cluster.looks(3)).await;
+    assert_eq!(looks, Ok(vec![Method::GET; 3]), "it is read, and nothing is written");
 }
 
 #[test]
