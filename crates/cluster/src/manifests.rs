@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-pub mod json_list;
+pub mod json_objects;
 pub mod manifest_edit;
 pub mod manifest_files;
 mod parallel_parser;

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::thread::{self, available_parallelism};
 
-use super::{Content, Manifest, ManifestText, json_list, visit_documents};
+use super::{Content, Manifest, ManifestText, json_objects, visit_documents};
 use crate::yaml::{self, DocumentGroup, Node};
 
 const MIN_SIZE: usize = 1 << 20;
@@ -15,7 +15,7 @@ pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Opt
     if source.text.len() < MIN_SIZE {
         return None;
     }
-    if let Some(manifests) = json_list::parse(source, index, namespace) {
+    if let Some(manifests) = json_objects::parse(source, index, namespace) {
         return Some((Content::Objects, manifests));
     }
     if threads == 1 { None } else { parse_on_threads(source, index, namespace, threads) }

@@ -37,6 +37,8 @@ use crate::snapshot::service_ranges::ServiceRanges;
 use crate::snapshot::{Insertion, Snapshot, Stored, StoredService};
 use crate::watch::api_server_lists;
 
+/// How many kinds are listed at a time, besides Services: their list must not wait for others, which a tenant can make
+/// long, because external addresses are reserved only until it shows their Services.
 const LISTS: usize = 2;
 /// How long a watch lasts before the API server ends it and it goes on with a new request, from where it was. A watch whose
 /// connection is silent is given up 5 s later, so before the reservations end that were made meanwhile: a machine that
@@ -365,7 +367,7 @@ impl Inner {
 
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
         let config = watch_config().page_size(lists.page_objects);
-        let mut list = self.lists.acquire().await.ok();
+        let mut list = if own_name(kind) == "Service" { None } else { self.lists.acquire().await.ok() };
         let begin = tokio::time::Instant::now();
         let mut look_for_room = begin + LIST_AGAIN_AFTER;
         let mut events = pin!(watcher(api.clone(), config));

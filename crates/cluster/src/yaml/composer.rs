@@ -236,13 +236,17 @@ impl<'t> Composer<'t> {
 
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Position), YamlError> {
         let mut fields: Vec<(Key, Node)> = Vec::new();
-        let mut names: HashSet<String> = HashSet::new();
+        let mut names = Names::default();
         let mut merged: Vec<(Key, Node)> = Vec::new();
         loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
                 // A field of this mapping has priority over a merged one, and among merged fields the first one has.
-                fields.extend(merged.into_iter().filter(|(key, _)| names.insert(key.name.clone())));
+                for (key, node) in merged {
+                    if names.is_new(&key.name, &fields) {
+                        fields.push((key, node));
+                    }
+                }
                 return Ok((fields, span));
             }
             let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
@@ -271,7 +275,7 @@ impl<'t> Composer<'t> {
                 Data::Scalar(other) => other.to_string(),
                 _ => return Err(self.error(span.line, "a list or an object can't be a key")),
             };
-            if !names.insert(name.clone()) {
+            if !names.is_new(&name, &fields) {
                 return Err(self.error(span.line, format!("duplicate key {name:?}")));
             }
             fields.push((Key { name, at: key.at, merged: false }, value));
@@ -312,6 +316,25 @@ impl<'t> Composer<'t> {
             return Err(self.error(span.line, format!("nested deeper than {DEEPEST} levels")));
         }
         Ok(Node { at: span, aliased: true, ..node })
+    }
+}
+
+/// The names of the fields of a mapping.
+#[derive(Default)]
+struct Names(HashSet<String>);
+
+impl Names {
+    /// Whether none of the fields, each of which was new before, has this name.
+    fn is_new(&mut self, name: &str, fields: &[(Key, Node)]) -> bool {
+        // Comparing few names takes less time than copying them.
+        const FEW: usize = 16;
+        if fields.len() < FEW {
+            return fields.iter().all(|(key, _)| key.name != name);
+        }
+        if self.0.is_empty() {
+            self.0.extend(fields.iter().map(|(key, _)| key.name.clone()));
+        }
+        self.0.insert(name.to_owned())
     }
 }
 

@@ -28,8 +28,14 @@ use crate::snapshot_kinds::SnapshotKinds;
 
 /// Writes to standard output. Returns false if the reader has stopped reading (`| head`), which is not an error.
 pub fn output(bytes: &[u8]) -> anyhow::Result<bool> {
-    let written = anstream::stdout().lock().write_all(bytes).and_then(|()| io::stdout().flush());
-    match written {
+    const ESCAPE: u8 = 0x1b;
+    // Without colors, the search for them is left out: an output may have many megabytes.
+    let written = if bytes.contains(&ESCAPE) {
+        anstream::stdout().lock().write_all(bytes)
+    } else {
+        io::stdout().lock().write_all(bytes)
+    };
+    match written.and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error.into()),

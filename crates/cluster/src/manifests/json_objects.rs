@@ -1,4 +1,5 @@
-//! Large JSON lists, read item by item. The YAML parser would keep a text in braces completely until its end.
+//! Large texts in JSON: a list, or documents. The YAML parser would take three times as long, and would keep a text in
+//! braces completely until its end.
 
 use std::sync::Arc;
 
@@ -19,57 +20,87 @@ struct List<'t> {
     items: Vec<&'t RawValue>,
 }
 
-/// Reads the objects of a list as `kubectl get -o json` prints it, on other threads, and calls `visit` with what `read`
-/// makes of each, in their order. Returns whether the text is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
-/// parser reads the text again and reports where a mistake is.
-pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + Sync, mut visit: impl FnMut(R)) -> bool {
-    let Some(List { kind, items, .. }) = list(text) else { return false };
-    let mut is_list = kind == "List";
-    in_order(
-        &items,
-        |item| object(item, namespace).map(&read),
-        |_, item| match item {
-            Some(item) => visit(item),
-            None => is_list = false,
-        },
-    );
-    is_list
+/// An object in a text. The document and the line at which it begins are counted from 1.
+struct Item<'t> {
+    text: &'t str,
+    document: usize,
+    line: usize,
 }
 
-/// The manifests of such a list, the source with this index; `None` if the source is none, or if the YAML parser has to
+/// Reads the objects of a list as `kubectl get -o json` prints it, or of documents, on other threads, and calls `visit`
+/// with what `read` makes of each, in their order. Returns whether the text is in JSON. If it returns false, for an
+/// invalid text too, the objects that were visited don't count; the YAML parser reads the text again and reports where a
+/// mistake is.
+pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + Sync, mut visit: impl FnMut(R)) -> bool {
+    let Some(items) = items_of_list(text, |_| true).or_else(|| documents(text)) else { return false };
+    let mut is_json = true;
+    in_order(
+        &items,
+        |item| object(item.text, namespace).map(&read),
+        |_, item| match item {
+            Some(item) => visit(item),
+            None => is_json = false,
+        },
+    );
+    is_json
+}
+
+/// The manifests of such a text, the source with this index; `None` if it is not in JSON, or if the YAML parser has to
 /// say what is wrong with it.
 pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<Vec<Manifest>> {
     let text = source.text.as_str();
-    let List { kind, api_version, items } = list(text)?;
-    let (file, mut line, mut before): (Arc<str>, _, _) = (source.name.as_str().into(), 1, 0);
-    let lines = items.into_iter().map(|item| {
-        let at = item.get().as_ptr().addr() - text.as_ptr().addr();
-        line += text[before..at].bytes().filter(|byte| *byte == b'\n').count();
-        before = at;
-        (item, line)
-    });
-    let items: Vec<(&RawValue, usize)> = lines.collect();
-    let read = |(item, line): &(&RawValue, usize)| {
-        let object = object(item, namespace)?;
+    let file: Arc<str> = source.name.as_str().into();
+    let items = items_of_list(text, |api_version| !api_version.is_empty()).or_else(|| documents(text))?;
+    let read = |item: &Item<'_>| {
+        let object = object(item.text, namespace)?;
         let is_right = check_type(&object).is_ok() && !is_kustomization(&object, &file);
-        let origin = Origin { source: index, file: Arc::clone(&file), document: 1, line: *line };
+        let origin = Origin { source: index, file: Arc::clone(&file), document: item.document, line: item.line };
         is_right.then(|| manifest(object, origin, namespace).ok()).flatten()
     };
-    let (mut manifests, mut is_list) = (Vec::with_capacity(items.len()), kind == "List" && !api_version.is_empty());
+    let (mut manifests, mut is_json) = (Vec::with_capacity(items.len()), true);
     in_order(&items, read, |_, manifest| match manifest {
         Some(manifest) => manifests.push(manifest),
-        None => is_list = false,
+        None => is_json = false,
     });
-    is_list.then_some(manifests)
+    is_json.then_some(manifests)
 }
 
-fn list(text: &str) -> Option<List<'_>> {
-    if text.trim_start().starts_with('{') { serde_json::from_str(text).ok() } else { None }
+/// The items of a `List` with such a version; `None` if the text is no such list.
+fn items_of_list(text: &str, is_version: impl Fn(&str) -> bool) -> Option<Vec<Item<'_>>> {
+    let list: Option<List<'_>> = text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
+    let List { items, .. } = list.filter(|list| list.kind == "List" && is_version(&list.api_version))?;
+    let (mut line, mut before) = (1, 0);
+    let item = |item: &'_ RawValue| {
+        let at = item.get().as_ptr().addr() - text.as_ptr().addr();
+        line += lines(&text[before..at]);
+        before = at;
+        Item { text: &text[at..at + item.get().len()], document: 1, line }
+    };
+    Some(items.into_iter().map(item).collect())
 }
 
-/// An item of a list; `None` if it is no object with a type and a name.
-fn object(item: &RawValue, namespace: &str) -> Option<Value> {
-    let mut item: Value = serde_json::from_str(item.get()).ok()?;
+/// The documents of a text, as `jsonnet -y` prints them: each in braces, and lines of `---` between them and before the
+/// first one. `None` if the text is another one. In valid JSON, no line of a document begins with `---`.
+fn documents(text: &str) -> Option<Vec<Item<'_>>> {
+    const MARK: &str = "---\n";
+    let (text, mut line) = text.strip_prefix(MARK).map_or((text, 1), |text| (text, 2));
+    let documents = text.split("\n---\n").zip(1..).map(|(part, document)| {
+        let text = part.trim_start();
+        let before = lines(&part[..part.len() - text.len()]);
+        let item = text.starts_with('{').then_some(Item { text, document, line: line + before });
+        line += lines(part) + 2;
+        item
+    });
+    documents.collect()
+}
+
+fn lines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
+}
+
+/// The object with this text; `None` if it is no object with a type and a name.
+fn object(item: &str, namespace: &str) -> Option<Value> {
+    let mut item: Value = serde_json::from_str(item).ok()?;
     let (kind, name) = (object::kind(&item), object::name(&item));
     if kind.is_empty() || kind.ends_with("List") || object::api_version(&item).is_empty() || name.is_empty() {
         return None;
@@ -87,7 +118,7 @@ mod tests {
     use crate::yaml;
 
     #[test]
-    fn only_a_complete_json_list_is_accepted() {
+    fn only_complete_json_is_accepted() {
         struct Case {
             name: &'static str,
             text: String,
@@ -103,7 +134,13 @@ mod tests {
                 expected: Some(whole),
             },
             Case { name: "an empty list", text: r#"{"kind": "List", "items": []}"#.to_owned(), expected: Some("") },
-            Case { name: "an object", text: web.to_owned(), expected: None },
+            Case { name: "an object", text: web.to_owned(), expected: Some(whole) },
+            Case {
+                name: "documents",
+                text: format!("---\n{web}\n---\n{web}\n"),
+                expected: Some("default/web, default/web"),
+            },
+            Case { name: "a document in YAML", text: format!("{web}\n---\nkind: Service\n"), expected: None },
             Case {
                 name: "a list whose items have no kind",
                 text: r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#.to_owned(),
@@ -129,13 +166,13 @@ mod tests {
         for Case { name, text, expected } in cases {
             let mut seen = Vec::new();
             let shown = |item| format!("{}/{}", object::namespace(&item), object::name(&item));
-            let is_list = visit(&text, "default", shown, |item| seen.push(item));
-            assert_eq!(is_list.then(|| seen.join(", ")).as_deref(), expected, "{name}");
+            let is_json = visit(&text, "default", shown, |item| seen.push(item));
+            assert_eq!(is_json.then(|| seen.join(", ")).as_deref(), expected, "{name}");
         }
     }
 
     #[test]
-    fn list_is_parsed_as_the_yaml_parser_parses_it() {
+    fn json_is_parsed_as_the_yaml_parser_parses_it() {
         let web = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "uid": "ü"}}"#;
         let node = "{\n\"apiVersion\": \"v1\",\n\"kind\": \"Node\",\n\"metadata\": {\"name\": \"a\"}}";
         let list = |items: &[&str]| {
@@ -180,7 +217,15 @@ mod tests {
                 text: r#"{"kind": "List", "items": []}"#.to_owned(),
                 is_parsed: false,
             },
-            Case { name: "several documents", text: format!("{}\n---\n{web}", list(&[web])), is_parsed: false },
+            Case { name: "a list and a document", text: format!("{}\n---\n{web}", list(&[web])), is_parsed: false },
+            Case { name: "an object", text: format!("\n {web}\n"), is_parsed: true },
+            Case { name: "documents", text: format!("{web}\n---\n\n{node}\n\n---\n{web}\n"), is_parsed: true },
+            Case { name: "documents after a line", text: format!("---\n{node}\n---\n{web}"), is_parsed: true },
+            Case { name: "two objects in one document", text: format!("{web}\n{web}\n---\n{web}"), is_parsed: false },
+            Case { name: "an empty document", text: format!("{web}\n---\n---\n{web}\n"), is_parsed: false },
+            Case { name: "a document in YAML", text: format!("{web}\n---\na: b\n"), is_parsed: false },
+            Case { name: "a text after the mark", text: format!("{web}\n--- # x\n{web}\n"), is_parsed: false },
+            Case { name: "an end of a document", text: format!("{web}\n...\n---\n{web}\n"), is_parsed: false },
         ];
         for Case { name, text, is_parsed } in cases {
             let source = ManifestText { name: "list.json".to_owned(), text };
