@@ -7,7 +7,6 @@ pub mod list;
 /// The entry points that a waPC host calls. They exist in the Wasm module only: a native build has no host.
 #[cfg(target_arch = "wasm32")]
 mod entry_points {
-    use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
     use wapc_guest::{CallResult, host_call, register_function};
 
     use crate::kubewarden_cluster::KubewardenCluster;
@@ -18,7 +17,7 @@ mod entry_points {
     pub extern "C" fn wapc_init() {
         register_function("validate", validate);
         register_function("validate_settings", validate_settings);
-        register_function("protocol_version", protocol_version_guest);
+        register_function("protocol_version", protocol_version);
     }
 
     fn validate(payload: &[u8]) -> CallResult {
@@ -27,6 +26,11 @@ mod entry_points {
         });
         let answer = clusterip_core::validate(payload, &cluster);
         Ok(serde_json::to_vec(&answer)?)
+    }
+
+    /// The version of Kubewarden's protocol, in JSON.
+    fn protocol_version(_: &[u8]) -> CallResult {
+        Ok(br#""v1""#.to_vec())
     }
 
     fn validate_settings(payload: &[u8]) -> CallResult {
