@@ -65,8 +65,10 @@ fn filled() -> ServerMetrics {
     metrics.services.replicas(2, 1);
     metrics.services.moved(MoveResult::Moved);
     metrics.services.moved(MoveResult::UserChanged);
-    metrics.services.misplaced(&[(StayReason::Never, 1)].into());
-    metrics.services.misplaced(&[(StayReason::ByHand, 5), (StayReason::Moving, 1)].into());
+    metrics.services.stays(None, Some(StayReason::Never));
+    metrics.services.stays(Some(StayReason::Never), Some(StayReason::Moving));
+    (0..6).for_each(|_| metrics.services.stays(None, Some(StayReason::ByHand)));
+    metrics.services.stays(Some(StayReason::ByHand), None);
     metrics.cluster.settings_in_use("11", true);
     metrics.cluster.settings_refused();
     metrics.cluster.settings_in_use("22", false);

@@ -101,12 +101,21 @@ impl ServiceMetrics {
         self.moves.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Sets the number of misplaced Services by reason. Reasons that are not in the list become zero.
-    pub fn misplaced(&self, services: &BTreeMap<StayReason, u64>) {
+    /// Notes that the reason why a misplaced Service stays changes, from or to none if it is not counted.
+    pub fn stays(&self, before: Option<StayReason>, now: Option<StayReason>) {
+        let _lock = self.lock.hold();
+        for (reason, change) in [(before, -1), (now, 1)] {
+            if let Some(reason) = reason {
+                self.misplaced.get_or_create(&[("reason", reason)]).inc_by(change);
+            }
+        }
+    }
+
+    /// Sets the numbers of misplaced Services to zero.
+    pub fn none_stays(&self) {
         let _lock = self.lock.hold();
         for &reason in StayReason::ALL {
-            let count = services.get(&reason).copied().unwrap_or_default();
-            self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));
+            self.misplaced.get_or_create(&[("reason", reason)]).set(0);
         }
     }
 }
@@ -116,7 +125,7 @@ impl Component for ServiceMetrics {
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&[("result", result)]));
         }
-        self.misplaced(&BTreeMap::new());
+        self.none_stays();
         self.replicas(1, 0);
         let Self { usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks, .. } =
             self.clone();

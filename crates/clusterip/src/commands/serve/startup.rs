@@ -347,7 +347,7 @@ fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, 
     metrics.services.leader.set(i64::from(leads));
     if !leads {
         // Only the leader reports misplaced Services.
-        metrics.services.misplaced(&BTreeMap::new());
+        metrics.services.none_stays();
     }
     evaluator.stores().update_metrics();
     let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();

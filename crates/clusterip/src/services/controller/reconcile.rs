@@ -187,7 +187,7 @@ impl Reconciler {
     pub fn forget(&self) {
         let mut known = self.known.lock();
         known.clear();
-        self.count(&known);
+        self.metrics.none_stays();
     }
 
     pub fn waiting_for_addresses(&self) -> BTreeSet<ServiceKey> {

@@ -1,6 +1,6 @@
 //! Reports moves, and the Services that stay where they are: in the log, as Events and as metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -186,8 +186,8 @@ impl Reconciler {
     pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) {
         self.brakes.lock().stays(id, reason);
         let mut known = self.known.lock();
-        known.entry(id.clone()).or_default().stays = Some((reason, text.to_owned()));
-        self.count(&known);
+        let before = known.entry(id.clone()).or_default().stays.replace((reason, text.to_owned()));
+        self.metrics.stays(before.map(|(reason, _)| reason), Some(reason));
     }
 
     /// The Services of [`Self::noted`], and those that were reported or too large since this process leads.
@@ -217,17 +217,9 @@ impl Reconciler {
         let mut all = self.known.lock();
         let Some(known) = all.get_mut(id) else { return };
         (known.unmatched, known.silent_since) = (Vec::new(), None);
-        if known.stays.take().is_some() {
-            self.count(&all);
+        if let Some((reason, _)) = known.stays.take() {
+            self.metrics.stays(Some(reason), None);
         }
-    }
-
-    pub(super) fn count(&self, known: &BTreeMap<ServiceKey, Known>) {
-        let mut counts = BTreeMap::new();
-        for (reason, _) in known.values().filter_map(|known| known.stays.as_ref()) {
-            *counts.entry(*reason).or_default() += 1;
-        }
-        self.metrics.misplaced(&counts);
     }
 }
 
