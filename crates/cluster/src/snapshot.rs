@@ -227,8 +227,7 @@ impl Snapshot {
         if let Stored::Service(service) = &after {
             self.addresses.add(&service.key, service.addresses());
             service.addresses().iter().for_each(|address| self.used.insert(*address));
-            let bare = of_namespace.bare.get(&*name).map(|bare| &*bare.external);
-            self.external.add(&service.key, bare.unwrap_or(service.external()));
+            self.external.add(&service.key, service.external());
             if is_kept && service.may_have_external() {
                 self.may_have_external.insert(Arc::clone(&service.key));
             }

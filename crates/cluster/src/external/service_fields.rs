@@ -27,9 +27,9 @@ pub fn claimed(
     settings: &ExternalSettings,
 ) -> Vec<(&'static str, IpAddr)> {
     let (is_served, recorded) = (settings.is_ours(service), stored::recorded(service));
-    let (mut claims, mut seen) = (claims(service), BTreeSet::new());
+    let mut claims = claims(service);
     // A Service that this product serves requests its address with this field, too.
-    claims.retain(|claim| seen.insert(*claim) && (!is_served || claim.0 != LOAD_BALANCER_IP));
+    claims.retain(|(place, _)| !is_served || *place != LOAD_BALANCER_IP);
     // The status of a served Service is written by this product.
     let by_others =
         shown.iter().filter(|_| !is_served).filter(|address| !claims.iter().any(|(_, other)| other == *address));

@@ -19,9 +19,6 @@ use super::{Stored, StoredKind};
 /// creates any number of objects affects no other namespace.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// How many external addresses are kept of a Service that is left out.
-const MAX_BARE: usize = 64;
-
 /// The objects of one namespace, with the indexes that look-ups need.
 #[derive(Default)]
 pub(super) struct Namespace {
@@ -55,12 +52,11 @@ pub(super) struct Addresses {
 
 impl Addresses {
     pub(super) fn of(service: &StoredService) -> Self {
-        let all: BTreeSet<IpAddr> = service.routed().into_iter().collect();
-        let mut external = service.external().to_vec();
+        let all = service.routed();
+        let mut external: Box<[IpAddr]> = service.external().into();
         external.sort_by_key(|address| !all.contains(address));
-        external.truncate(MAX_BARE);
         let routed = external.partition_point(|address| all.contains(address));
-        Self { cluster: service.addresses().into(), external: external.into(), routed }
+        Self { cluster: service.addresses().into(), external, routed }
     }
 
     pub(super) fn routed(&self) -> &[IpAddr] {
@@ -97,7 +93,7 @@ impl Namespace {
                 of_kind.left_out.insert(name_hash(name));
             }
             // Nothing limits the number of Services with external addresses. But which of these lie in a pool, now or
-            // later, is not known here, and such an address must not be given to another Service. So they are kept, in
+            // later, is not known here, and such an address must not be given to another Service. So all are kept, in
             // little memory.
             if let Stored::Service(service) = &object
                 && !(service.addresses().is_empty() && service.external().is_empty())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
+use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::external::stored::{in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
 use clusterip_core::label_selector::MAX_LABELS;
@@ -22,9 +23,6 @@ use crate::object::map;
 /// How many ports of a Service of type `LoadBalancer` are kept. Those of other types, and of Services that kube-proxy
 /// ignores, are not needed.
 pub const MAX_PORTS: usize = 1024;
-
-/// How many items of `spec.externalIPs` are kept: one more than the webhook admits.
-const MAX_EXTERNAL_IPS: usize = 4096;
 
 /// kube-proxy ignores a Service with one of these labels. So no external address needs its ports, and no process of a node
 /// may be reached through them.

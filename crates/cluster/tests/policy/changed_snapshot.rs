@@ -401,27 +401,6 @@ fn external_addresses_of_a_service_that_is_left_out_share_its_key() {
     assert_eq!(snapshot.external_addresses().count(), 0);
 }
 
-/// They may be older than the pool.
-#[test]
-fn thousands_of_external_addresses_of_a_service_count_as_used_within_the_memory_of_its_namespace() {
-    let addresses: Vec<String> = (0..4096).map(|nth| format!("10.9.{}.{}", nth / 256, nth % 256)).collect();
-    let service = |filling: usize| {
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"namespace": "shop", "name": "web"},
-            "spec": {"type": "ExternalName", "externalName": "x".repeat(filling), "externalIPs": addresses},
-        })
-    };
-    let mut snapshot = Snapshot::limited();
-    for (filling, count) in [(1, addresses.len()), (MAX_BYTES, 64), (1, addresses.len())] {
-        snapshot.insert(&service(filling));
-        assert_eq!(snapshot.external_addresses().count(), count);
-    }
-    assert!(snapshot.bytes("shop") > 100 * addresses.len(), "{}", snapshot.bytes("shop"));
-    snapshot.remove("v1", "Service", "shop", "web");
-    assert_eq!((snapshot.external_addresses().count(), snapshot.bytes("shop")), (0, 0));
-}
-
 #[test]
 fn objects_above_the_limit_of_their_namespace_are_left_out() {
     let selector = many_labels("node");

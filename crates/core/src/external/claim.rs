@@ -16,14 +16,13 @@ pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 /// refuse such parts, and so do the API server in `spec.externalIPs` and this policy in its own annotations.
 const LOOKED_UP: [&str; 2] = [LOAD_BALANCER_IP, "kube-vip.io/loadbalancerIPs"];
 
-/// A request may add addresses of pools in this many items of `spec.externalIPs`. Some users list one address for each
-/// node.
+/// This many items of `spec.externalIPs` count. Some users list one address for each node.
 pub const MAX_EXTERNAL_IPS: usize = 8;
 
 /// A field or an annotation of a Service that claims addresses.
 ///
-/// A request may add only the first addresses, so that one Service can't use up a pool. [`Self::beyond`] finds the
-/// others: a pool's addresses are refused there.
+/// Only the first addresses count as held, so that one Service can't use up a pool. [`Self::beyond`] finds the others:
+/// a pool's addresses are refused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimField<'s> {
     /// The path of the field, or one of [`FOREIGN_ANNOTATIONS`].
@@ -33,22 +32,27 @@ pub struct ClaimField<'s> {
 }
 
 impl ClaimField<'_> {
-    /// The addresses that a request may add, without duplicates. Texts that are not addresses are left out: the program
+    /// The addresses that count as held, without duplicates. Texts that are not addresses are left out: the program
     /// that reads the field decides what they mean.
     pub fn counted(&self) -> Vec<IpAddr> {
         distinct(self.texts.iter().take(MAX_EXTERNAL_IPS).flat_map(|text| claimed_addresses(text)))
     }
 
-    /// All addresses, maybe with duplicates. They count as held: a Service may have any number since before the pool.
-    fn all(&self) -> Vec<IpAddr> {
-        self.texts.iter().flat_map(|text| parts(text)).filter_map(parse_address).collect()
-    }
-
-    /// The first address that `matters` accepts and that a request may not add, because there are too many or the text is
-    /// too long.
+    /// The first address that `matters` accepts and that does not count, because there are too many or the text is too
+    /// long.
     pub fn beyond(&self, matters: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let counted = self.counted();
-        self.all().into_iter().find(|address| !counted.contains(address) && matters(*address))
+        for text in self.texts {
+            for part in parts(text) {
+                if let Some(address) = parse_address(part)
+                    && !counted.contains(&address)
+                    && matters(address)
+                {
+                    return Some(address);
+                }
+            }
+        }
+        None
     }
 
     /// The first part that kube-vip looks up as the name of a host, so that the DNS server chooses the address, and
@@ -83,18 +87,9 @@ pub fn claim_fields(service: &Service) -> Vec<ClaimField<'_>> {
 
 /// The addresses that a Service claims outside of its record and that count as held, each with its field.
 pub fn claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
-    each_of(service, |field| field.all())
-}
-
-/// Of [`claims`], those that a request may add, without duplicates.
-pub(super) fn counted_claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
-    each_of(service, |field| field.counted())
-}
-
-fn each_of(service: &Service, addresses: fn(&ClaimField<'_>) -> Vec<IpAddr>) -> Vec<(&'static str, IpAddr)> {
     let mut claims = Vec::new();
     for field in claim_fields(service) {
-        for address in addresses(&field) {
+        for address in field.counted() {
             claims.push((field.name, address));
         }
     }

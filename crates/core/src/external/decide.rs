@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims, counted_claims};
+use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims};
 use super::held::{Claimant, HolderOf, OUTSIDE, Right};
 use crate::address::{Family, Order, parse_address};
 use crate::annotations::{
@@ -46,7 +46,7 @@ pub(crate) fn decide(
     let families = families(service, old.as_ref(), decision.allocated().unwrap_or_default(), settings);
     let warnings = &mut decision.warnings;
 
-    let mut new = counted_claims(service);
+    let mut new = claims(service);
     if let Some(old) = old {
         let had = claims(old);
         new.retain(|claim| !had.contains(claim));
@@ -266,7 +266,8 @@ fn check_claims(claimant: &Claimant<'_>, claims: &[(&'static str, IpAddr)]) -> R
     Ok(wrong)
 }
 
-/// Lists the newly claimed addresses that are too many, and the new host names: at most one of each for each field.
+/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too, and the
+/// new host names: at most one of each for each field.
 fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
     let had = before.map(claim_fields).unwrap_or_default();
     let mut wrong = Vec::new();

@@ -86,18 +86,6 @@ fn record_claims_and_status_count_as_held() {
             claimed: &["10.0.9.1"],
             in_use: &["10.0.9.1", "10.0.9.7"],
         },
-        Case {
-            name: "more addresses than a request may add",
-            change: |service| {
-                service["metadata"]["annotations"] =
-                    json!({"kube-vip.io/loadbalancerIPs": "10.0.9.1,10.0.9.2,10.0.9.3"});
-                let many = ["10.0.9.4"; 8].into_iter().chain(["10.0.9.5"]).collect::<Vec<_>>();
-                *service = json!({"metadata": service["metadata"], "spec": {"externalIPs": many}});
-            },
-            recorded: &[],
-            claimed: &["10.0.9.1", "10.0.9.2", "10.0.9.3", "10.0.9.4", "10.0.9.5"],
-            in_use: &["10.0.9.1", "10.0.9.2", "10.0.9.3", "10.0.9.4", "10.0.9.5"],
-        },
         Case { name: "no field", change: |service| *service = json!({}), recorded: &[], claimed: &[], in_use: &[] },
     ];
     for case in cases {
