@@ -191,7 +191,7 @@ impl Ledger {
         addresses.iter().for_each(|address| self.end_external(*address, Origin::Controller));
     }
 
-    /// Keeps an external address reserved that an evaluation has reserved, whatever the evaluation decides.
+    /// Keeps an external address reserved from now on that an evaluation has reserved, whatever the evaluation decides.
     pub fn keep_external(&self, address: IpAddr) {
         self.end_external(address, Origin::Policy);
     }
@@ -199,7 +199,9 @@ impl Ledger {
     fn end_external(&self, address: IpAddr, origin: Origin) {
         let mut ledger = self.reservations.lock();
         let of_evaluation = |it: &&mut Reservation| it.origin == Origin::Evaluation && it.external;
-        ledger.get_mut(&address).filter(of_evaluation).into_iter().for_each(|it| it.origin = origin);
+        if let Some(it) = ledger.get_mut(&address).filter(of_evaluation) {
+            (it.origin, it.since) = (origin, (self.clock)());
+        }
     }
 
     /// By this process rather than by another replica.
