@@ -14,6 +14,7 @@ use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::quote;
 use clusterip_core::service::{addresses, named_addresses};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
@@ -111,6 +112,8 @@ impl Admission {
             spec.remove("clusterIPs");
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
+        let (namespace, name) = subject.owner.id();
+        let exists = self.evaluator.stores().service(&ServiceKey::new(namespace, name)).is_some();
         // Usually the Service keeps its addresses. This finds it out without reserving or claiming other ClusterIPs.
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
         let decision = look.decision.clone();
@@ -143,8 +146,13 @@ impl Admission {
         let mut object = without["object"].take();
         decision.carry_out(&mut object);
         let changed = decision.denial().is_none().then_some(object);
-        // The addresses before stay reserved: a move of a Service with this name may have reserved them.
-        evaluation.commit(decision.allocated().unwrap_or_default());
+        let used = decision.allocated().unwrap_or_default();
+        evaluation.commit(used);
+        // A Service with this name that exists may be moving to the addresses that it would release.
+        if !subject.dry_run && !exists {
+            let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
+            self.evaluator.ledger().release(&gone, &subject.owner);
+        }
         Ok((decision, changed))
     }
 

@@ -10,6 +10,7 @@ use clusterip::webhook::review::Reviewer as _;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::check_settings;
 use clusterip_cluster::reservations::ledger::Ledger;
+use clusterip_cluster::snapshot::Snapshot;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::watch::stores::Stores;
 use kube::{Client, Config};
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 pub struct Webhook {
     pub admission: Admission,
+    stores: Stores,
     ledger: Ledger,
     /// The time since the beginning.
     seconds: Arc<AtomicU64>,
@@ -50,8 +52,15 @@ impl Webhook {
         let (begin, seconds) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let clock = Arc::clone(&seconds);
         let ledger = Ledger::with_clock(move || begin + Duration::from_secs(clock.load(Ordering::Relaxed)));
-        let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
-        Self { admission: Admission::new(evaluator, metrics.admission.clone(), OnError::Deny), ledger, seconds }
+        let evaluator = Evaluator::new(settings, stores.clone(), ledger.clone(), metrics.evaluation.clone());
+        Self { admission: Admission::new(evaluator, metrics.admission.clone(), OnError::Deny), stores, ledger, seconds }
+    }
+
+    /// Adds a Service to those that the webhook knows.
+    pub fn add_service(&self, namespace: &str, name: &str) {
+        let metadata = json!({"namespace": namespace, "name": name});
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
+        Snapshot::insert_in(self.stores.snapshot(), &service);
     }
 
     /// Reviews a create. Returns the code and the message of its refusal.
