@@ -260,3 +260,25 @@ async fn a_failing_address_is_reported_until_it_is_held() {
     let failing = ObservedState { failing: [ADDRESS].into(), ..held.clone() };
     assert_eq!(found, Some((failing, 5, held)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn renewals_come_before_new_addresses_and_these_before_changed_ports() {
+    let network = FakeNetwork::default();
+    let (_sender, receiver) = watch::channel(DesiredState::default());
+    let (observed, _seen) = watch::channel(ObservedState::default());
+    let metrics = AgentMetrics::default();
+    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+    let until = Instant::now() + Duration::from_secs(600);
+    let state = |number: u64, ports: &[(u8, u16)]| {
+        let hold =
+            |port: u16| Hold { ports: [(Protocol::Tcp, port)].into(), until: until + Duration::from_secs(number) };
+        let held = ports.iter().map(|(last, port)| (IpAddr::from([10, 0, 9, *last]), hold(*port))).collect();
+        DesiredState { number, held }
+    };
+    reconciler.reconcile(&state(1, &[(1, 80), (3, 80)])).await;
+    network.asked.lock().unwrap().clear();
+    reconciler.reconcile(&state(2, &[(1, 81), (2, 82), (3, 80)])).await;
+    let asked = network.asked.lock().unwrap();
+    let holds: Vec<&str> = asked.iter().map(String::as_str).filter(|asked| asked.starts_with("hold")).collect();
+    assert_eq!(holds, ["hold [80]", "hold [82]", "hold [81]"]);
+}
