@@ -1,5 +1,5 @@
-//! Large texts in JSON: a list, or documents. The YAML parser would take three times as long, and would keep a text in
-//! braces completely until its end.
+//! Large texts in JSON: a list, or documents. The YAML parser takes longer, and would keep a text in braces completely
+//! until its end.
 
 use std::sync::Arc;
 

@@ -242,7 +242,7 @@ impl Inner {
         }
         let (wanted, name) = (lease.spec.clone(), ReplicaClaim::lease_name(address));
         let reason = match answer(CLAIM_TIMEOUT, lease_writes::write(&self.leases, &lease)).await {
-            Ok(lease) => return Ok(self.claimed(address, &lease, is_first, result)),
+            Ok(lease) => return Ok(Some(self.claimed(address, &lease, is_first, result))),
             // The Lease exists, has changed, or is gone: another replica was faster.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => None,
             Err(error) => Some(error_message(&error)),
@@ -256,7 +256,9 @@ impl Inner {
             format!("{address} can't be claimed: Lease {}/{name} can't be {request}: {reason}", self.namespace)
         };
         match (timeout(READ_BACK_TIMEOUT, self.leases.get_opt(&name)).await, reason) {
-            (Ok(Ok(Some(lease))), _) if lease.spec == wanted => Ok(self.claimed(address, &lease, is_first, result)),
+            (Ok(Ok(Some(lease))), _) if lease.spec == wanted => {
+                Ok(Some(self.claimed(address, &lease, is_first, result)))
+            }
             (Ok(Ok(Some(lease))), _) => {
                 self.note_claim(&lease);
                 Ok(None)
@@ -267,7 +269,7 @@ impl Inner {
         }
     }
 
-    fn claimed(&self, address: IpAddr, lease: &Lease, is_first: bool, result: ClaimResult) -> Option<ClaimResult> {
+    fn claimed(&self, address: IpAddr, lease: &Lease, is_first: bool, result: ClaimResult) -> ClaimResult {
         let mut known = self.known.lock();
         known.others.remove(&address);
         known.mine.insert(address, Mine { version: Version::of(lease), since: Some(Instant::now()), idle: None });
@@ -276,7 +278,7 @@ impl Inner {
             // yet. So this claim stays, also if the evaluation does not use the address.
             self.ledger.keep_external(address);
         }
-        Some(result)
+        result
     }
 
     /// Removes a claim of this version. If that fails and the claim is `mine`, the next sweep tries again.
