@@ -36,7 +36,7 @@ PROXY ?= nftables
 # Archives of images for the nodes of `make cluster`, with commas between them.
 IMAGES ?=
 # How many tests on a control plane run at once. They spend most of their time waiting.
-E2E_THREADS ?= 6
+E2E_THREADS ?= 5
 # Which of the tests on a control plane run: those whose names contain one of these words. All if it is empty.
 TESTS ?=
 
@@ -44,6 +44,8 @@ TOOLS := $(CACHE)/tools
 CLUSTERIP := target/debug/clusterip
 # The program that users install, and that the images contain.
 RELEASED := target/release/clusterip
+# The images of the tests.
+TESTED := target/tested-images
 WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
 # Debian's mingw links for this target.
 WINDOWS := x86_64-pc-windows-gnu
@@ -57,9 +59,6 @@ XTASK := cargo run --quiet --locked --package xtask --
 # Tools run for seconds: building them without optimisation saves minutes.
 INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
 	CARGO_PROFILE_RELEASE_DEBUG=false cargo install --quiet --root $(TOOLS)
-
-# The runner must be of the version that the tests are linked with.
-WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
 
 # Kubernetes is large: its programs are built once for each version, without debug information, and kept.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
@@ -105,6 +104,8 @@ HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 # The tests of `e2e` that run helm.
 HELM_TESTS := deploy_chart:: gitops::helm_ addresses_set_by_hand::empty_address_is_not_set_by_hand
+# The tests of `e2e` that use all processors, or stop what they depend on: each would delay the others.
+HEAVY_TESTS := tenants:: faults:: chaos:: lease_claims:: concurrent_creates:: fence::service_addresses:: fence::parser::
 
 # Kubewarden's controller, audit scanner and charts, and a registry, are built once, like helm.
 KUBEWARDEN := github.com/kubewarden/adm-controller
@@ -182,21 +183,11 @@ test: ## Run the tests of all packages, and those on a real API server
 .PHONY: test-all
 test-all: ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 	@scripts/run-parts policy.wasm control-plane test-native e2e-tests \
-		test-rules test-wasm test-map test-chart test-images test-external test-pods test-kubewarden test-sessions
+		test-rules test-map test-chart test-images test-external test-pods test-kubewarden test-sessions
 
 .PHONY: test-native
 test-native: policy.wasm ## Run the tests that need no control plane
 	cargo test $(ALL) --no-fail-fast
-
-.PHONY: test-wasm
-test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
-	@command -v node >/dev/null || { echo "node is missing: apt-get install nodejs" >&2; exit 1; }
-	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$< scripts/cargo-wasm test --locked --package clusterip-core --lib --tests
-
-$(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
-	@$@ --version 2>/dev/null | grep --quiet --fixed-strings " $(WASM_BINDGEN)" || \
-		$(INSTALL) --force wasm-bindgen-cli --version $(WASM_BINDGEN)
-	@touch $@
 
 # For root, missing programs are installed. Other users get a message that names them.
 .PHONY: test-map
@@ -212,7 +203,11 @@ test-map: | toolchain ## Test the map in a headless chromium, if it is installed
 .PHONY: e2e-tests
 e2e-tests: policy.wasm program control-plane ## Test on a real control plane; TESTS (all) selects tests
 	go -C e2e-tests/control-plane test -v ./load
-	$(ON_CONTROL_PLANE) scripts/test-again cargo test $(ALL) --test e2e -- --test-threads $(E2E_THREADS) $(HELM_TESTS:%=--skip %) $(TESTS)
+	@failed=; \
+	for tests in $(if $(TESTS),'$(E2E_THREADS) $(TESTS)','$(E2E_THREADS) $(HEAVY_TESTS:%=--skip %)' '2 $(HEAVY_TESTS)'); do \
+		$(ON_CONTROL_PLANE) scripts/test-again cargo test $(ALL) --test e2e -- $(HELM_TESTS:%=--skip %) --test-threads $$tests || \
+			failed=yes; \
+	done; test -z "$$failed"
 
 .PHONY: test-chart
 test-chart: program control-plane $(HELM_USED) ## Test deploy/chart, and Services of other charts, with helm
@@ -237,20 +232,24 @@ test-external: program control-plane ## Test external addresses with real packet
 	$(ON_CONTROL_PLANE) \
 		cargo test $(ALL) --test external
 
-# Pods run the images that users get. If the programs that build images are missing, the tests must not find images of an
-# older program.
-.PHONY: pod-images
-pod-images: build
-	@rm -rf target/images
-	@if scripts/install-programs buildah jq nft; then scripts/images $(RELEASED) target/images; fi
+# Pods run images like those that users get, with the program of the other tests: it is built already, and building the
+# optimized one takes longer than all tests with Pods. If the programs that build images are missing, the tests must not
+# find images of an older program.
+.PHONY: tested-images
+tested-images: program
+	@rm -rf $(TESTED)
+	@if scripts/install-programs buildah jq nft; then \
+		mkdir -p $(TESTED); \
+		strip -o $(TESTED)/program $(CLUSTERIP); \
+		scripts/images $(TESTED)/program $(TESTED); \
+	fi
 
 # For other users than root, the tests are ignored, as those of test-external.
 .PHONY: test-pods
-test-pods: pod-images cluster-programs load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+test-pods: tested-images cluster-programs load $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
-	$(ON_CONTROL_PLANE) CLUSTERIP_HELM=$(HELM_USED) \
-		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) \
-		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(ALL) --test pods
+	$(ON_CONTROL_PLANE) CLUSTERIP_HELM=$(HELM_USED) CLUSTERIP_IMAGES=$(CURDIR)/$(TESTED) \
+		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) cargo test $(ALL) --test pods
 
 # For other users than root, the tests are ignored, as those of test-pods.
 .PHONY: test-kubewarden
@@ -267,10 +266,10 @@ test-kubewarden: $(if $(POLICY_SERVER),program cluster-programs annotated-policy
 	cargo test $(ALL) --test kubewarden
 
 .PHONY: conformance
-conformance: pod-images cluster-programs $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
+conformance: tested-images cluster-programs $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	$(ON_CONTROL_PLANE) \
-		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
+		CLUSTERIP_IMAGES=$(CURDIR)/$(TESTED) CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
 		cargo bench --quiet $(ALL) --bench conformance
 
 .PHONY: chaos
@@ -378,10 +377,9 @@ test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL 
 	fi
 
 .PHONY: test-images
-test-images: build ## Build the images twice, compare them, and run their programs, if buildah is installed
-	@if scripts/install-programs buildah jq nft; then \
-		scripts/images $(RELEASED) target/images; \
-		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_PROGRAM=$(CURDIR)/$(RELEASED) \
+test-images: tested-images ## Build the images twice, compare them, and run their programs, if buildah is installed
+	@if test -d $(TESTED); then \
+		CLUSTERIP_IMAGES=$(CURDIR)/$(TESTED) CLUSTERIP_PROGRAM=$(CURDIR)/$(TESTED)/program \
 			cargo test $(ALL) --test images; \
 	else \
 		scripts/skip buildah "the tests of the images need buildah: sudo apt-get install buildah nftables"; \

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use e2e_tests::support::installation::{NAMESPACE, field, install, uninstall};
 use e2e_tests::support::upstream_tests::{Selection, run_tests};
-use e2e_tests::support::whole_cluster::{WholeCluster, lacking, released_images};
+use e2e_tests::support::whole_cluster::{WholeCluster, lacking, tested_images};
 
 use table::Run;
 
@@ -34,13 +34,13 @@ fn main() {
 
 /// Returns whether every test that passes without `clusterip` passes with it.
 async fn run_all() -> bool {
-    if let Some(lacking) = lacking().or_else(|| released_images().err()) {
+    if let Some(lacking) = lacking().or_else(|| tested_images().err()) {
         eprintln!("the tests need a cluster with nodes: {lacking}");
         return false;
     }
     let focus = std::env::var("FOCUS").unwrap_or_else(|_| FOCUS.to_owned());
     let selection = Selection { focus: &focus, skip: &SKIP, processes: PROCESSES };
-    let cluster = WholeCluster::start(NODES, &released_images().unwrap());
+    let cluster = WholeCluster::start(NODES, &tested_images().unwrap());
 
     let mut runs = Vec::new();
     for (name, deployment) in RUNS {

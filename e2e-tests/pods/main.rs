@@ -1,12 +1,11 @@
 //! Tests of the deployments with real Pods: `deploy` and the chart as users install them, in a cluster with two nodes.
-//! The Pods run the images that users get. The tests need root, the programs of a node, and buildah for the images. If
+//! The Pods run images like those that users get, with the program of the tests. The tests need root, the programs of a node, and buildah for the images. If
 //! something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they
 //! run one after the other, and each removes what it installed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod called_by_control_plane;
 mod chart;
-mod conformance;
 mod external;
 mod health;
 mod monitoring;
@@ -18,11 +17,11 @@ mod webhook;
 
 use e2e_tests::missing;
 use e2e_tests::support::cluster_cases::{Case, run_cases};
-use e2e_tests::support::whole_cluster::{WholeCluster, lacking, released_images};
+use e2e_tests::support::whole_cluster::{WholeCluster, lacking, tested_images};
 
 const NODES: usize = 2;
 
-const CASES: [(&str, Case); 13] = [
+const CASES: [(&str, Case); 12] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
@@ -36,7 +35,6 @@ const CASES: [(&str, Case); 13] = [
     ("pod_cidrs_are_checked_with_deploy_nodes", |cluster| Box::pin(nodes::pod_cidrs_are_checked(cluster))),
     ("metrics_answer_where_deploy_monitoring_says", |cluster| Box::pin(monitoring::scrape_target_answers(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
-    ("upstream_tests_of_services_pass", |cluster| Box::pin(conformance::upstream_tests_of_services_pass(cluster))),
     // The last one: kubectl would remember the aggregated API, and print errors about it in other tests.
     ("moves_do_not_deadlock_services_that_the_control_plane_calls", |cluster| {
         Box::pin(called_by_control_plane::moves_do_not_deadlock(cluster))
@@ -44,7 +42,7 @@ const CASES: [(&str, Case); 13] = [
 ];
 
 fn main() {
-    let lacking = lacking().or_else(|| released_images().err());
+    let lacking = lacking().or_else(|| tested_images().err());
     if let Some(lacking) = &lacking {
         missing::skip("pods", &format!("tests with real Pods need a cluster: {lacking}"));
     }
@@ -52,5 +50,5 @@ fn main() {
 }
 
 fn start() -> WholeCluster {
-    WholeCluster::start(NODES, &released_images().unwrap())
+    WholeCluster::start(NODES, &tested_images().unwrap())
 }

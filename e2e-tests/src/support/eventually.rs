@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// The default time limit, which is longer than any step takes on a busy machine. To reach it is a failure.
-pub const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The default time limit, which is longer than any step takes on a busy machine: requests of a killed command may arrive
+/// for 90 s. To reach it is a failure.
+pub const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// Repeats `ask` until it returns a value.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {

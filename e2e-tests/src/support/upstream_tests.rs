@@ -1,4 +1,4 @@
-//! Runs the tests of the network with which Kubernetes tests itself. `make test-pods` and `make conformance` build them.
+//! Runs the tests of the network with which Kubernetes tests itself. `make conformance` builds them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -49,7 +49,7 @@ pub type Outcomes = BTreeMap<String, Outcome>;
 
 /// Runs these tests, and writes their output and ginkgo's report into the folder, which is emptied first.
 pub async fn run_tests(cluster: &WholeCluster, selection: &Selection<'_>, folder: &Path) -> Outcomes {
-    let programs = env::var_os(PROGRAMS).unwrap_or_else(|| panic!("{PROGRAMS} is not set: run `make test-pods`"));
+    let programs = env::var_os(PROGRAMS).unwrap_or_else(|| panic!("{PROGRAMS} is not set: run `make conformance`"));
     let programs = PathBuf::from(programs);
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).unwrap();

@@ -122,14 +122,14 @@ pub fn lacking() -> Option<String> {
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// The archives of the images that users get: those of the server and of the agents. Returns what is missing if they
-/// are not built.
-pub fn released_images() -> Result<Vec<PathBuf>, String> {
+/// The archives of the images of the tests: those of the server and of the agents. Returns what is missing if they are
+/// not built.
+pub fn tested_images() -> Result<Vec<PathBuf>, String> {
     let folder = std::env::var_os(IMAGES).map(PathBuf::from).ok_or("the images: make test-pods")?;
     let archives: Vec<PathBuf> =
         ["clusterip", "clusterip-agent"].iter().map(|name| folder.join(format!("{name}.tar"))).collect();
     match archives.iter().find(|archive| !archive.is_file()) {
-        Some(missing) => Err(format!("{} is missing: make images", missing.display())),
+        Some(missing) => Err(format!("{} is missing: make tested-images", missing.display())),
         None => Ok(archives),
     }
 }

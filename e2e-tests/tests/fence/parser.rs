@@ -214,7 +214,7 @@ async fn compare_random(
             wrong.push(format!("{why}\n  before {before:?}\n  after {after:?}"));
         }
     };
-    for nth in 0..400 {
+    for nth in 0..160 {
         // Most requests have one text: if another text is refused as well, this one proves nothing.
         let only = below(random, 8);
         let mut seen = 0;
@@ -227,7 +227,7 @@ async fn compare_random(
         check(&Vec::new(), &after, dry_run(client, namespace, &service).await);
     }
     for (name, before) in stored {
-        for _ in 0..20 {
+        for _ in 0..8 {
             let mut after = before.clone();
             let at = below(random, after.len());
             after[at].1 = variant(random, &before[at].1, &fenced.inside);
@@ -236,7 +236,7 @@ async fn compare_random(
         }
     }
     assert!(wrong.is_empty(), "{} wrong, such as {}", wrong.len(), wrong[0]);
-    assert!(refused > 100 && allowed > 100, "{refused} refused, {allowed} allowed");
+    assert!(refused > 50 && allowed > 50, "{refused} refused, {allowed} allowed");
 }
 
 #[tokio::test]

@@ -1,20 +1,16 @@
 //! The command is killed at each of its writes, and another command ends the move: the Service has its new or its old
 //! address, and nothing of the move is left.
 
-use std::time::Duration;
-
 use futures::StreamExt as _;
 use serde_json::json;
 
 use super::support::{SEAMLESS, Stage, is_in_pool};
-use crate::support::eventually::{eventually, eventually_within};
+use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::move_helpers::{addresses, but_addresses};
 
 /// How many commands run at once. They spend most of their time waiting.
 const AT_ONCE: usize = 8;
-/// The time limit for the end of an interrupted move. For 90 s, requests of the killed command may still arrive.
-const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// The fewest writes of a seamless move: the record, three temporary Services, two swaps, and what is deleted.
 const FEWEST_WRITES: usize = 12;
@@ -41,7 +37,7 @@ async fn writes() -> usize {
 
 /// Runs the command again until nothing is left of the move.
 async fn move_again_until_ended(stage: &Stage<'_>, case: &str) {
-    eventually_within(MAX_WAIT, &format!("{case}: the end of the move"), async || {
+    eventually(&format!("{case}: the end of the move"), async || {
         if !stage.left().await.is_empty() {
             stage.run(&SEAMLESS).await;
         }

@@ -7,15 +7,13 @@ use serde_json::json;
 
 use super::support::{SEAMLESS, Stage, is_in_pool, with_controller_manager};
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::eventually_within;
+use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::move_helpers::{addresses, but_addresses};
 
 const SERVICES: usize = 4;
 /// How long the outage lasts.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// The time limit for the end of the moves. For 90 s, requests without an answer may still arrive.
-const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// What is unavailable, and the write of a move after which it becomes unavailable.
 struct Outage {
@@ -58,7 +56,7 @@ async fn during(plane: &ControlPlane, outage: Outage) -> Vec<String> {
     });
     gate.release();
     ended.await.unwrap().unwrap();
-    eventually_within(MAX_WAIT, &format!("{name}: the end of the moves"), async || {
+    eventually(&format!("{name}: the end of the moves"), async || {
         if !stage.left().await.is_empty() {
             stage.run(&SEAMLESS).await;
         }

@@ -6,13 +6,10 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{Stage, is_in_pool, temporary_of, with_controller_manager};
-use crate::support::eventually::{eventually, eventually_within};
+use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
 use crate::support::move_helpers::{addresses, but_addresses, send};
 use crate::support::serve_process::ServerBuilder;
-
-/// The time limit for the end of a move that another leader began. For 90 s, requests of the other one may arrive.
-const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// A server that moves the Services with ready endpoints seamlessly.
 pub fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
@@ -43,8 +40,7 @@ fn builder(stage: &Stage<'_>, proxy: &Proxy, args: &[&str]) -> ServerBuilder {
 
 /// Waits until these Services have moved and nothing is left of the moves, and compares the Services with those before.
 async fn end(stage: &Stage<'_>, before: &[Value]) {
-    let left =
-        eventually_within(MAX_WAIT, "the end of the moves", async || stage.left().await.is_empty().then_some(()));
+    let left = eventually("the end of the moves", async || stage.left().await.is_empty().then_some(()));
     left.await;
     for before in before {
         let name = before["metadata"]["name"].as_str().unwrap();

@@ -101,7 +101,7 @@ fn balancer(name: &str, ports: &[Value]) -> Value {
 /// The last namespace by name waited until the policy had been asked about all others, and then for its status.
 #[tokio::test]
 async fn many_refused_services_delay_the_addresses_of_no_other_namespace() {
-    const SERVICES: usize = 2000;
+    const SERVICES: usize = 600;
     const SOON: Duration = Duration::from_secs(5);
     let mut scene = Scene::without_addresses().await;
     let mallory = scene.tenant(MALLORY).await;
@@ -160,9 +160,9 @@ async fn many_refused_services_delay_the_addresses_of_no_other_namespace() {
 /// A server with 384 MiB was killed at each start by 500 Services.
 #[tokio::test]
 async fn ports_of_load_balancers_take_little_memory_of_a_starting_server() {
-    const SERVICES: usize = 200;
+    const SERVICES: usize = 80;
     /// As JSON, the ports would take twice as much. A page of a list takes up to half of it, and so does a review.
-    const MOST: f64 = 128.0;
+    const MOST: f64 = 64.0;
     let mut scene = Scene::without_addresses().await;
     scene.serves("198.18.0.0/24").await;
     let addresses = async |scene: &Scene, state: &str, count: f64| {

@@ -1,8 +1,5 @@
 //! The order in which positions are tried.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::collections::BTreeSet;
 
 use clusterip_core::address::Order;

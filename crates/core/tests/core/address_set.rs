@@ -1,8 +1,5 @@
 //! A set of addresses in spans, compared with a set of single addresses.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

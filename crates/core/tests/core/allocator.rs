@@ -1,9 +1,6 @@
 //! The order in which blocks are handed out: golden sequences of the Kubernetes RangeAllocator, and random sequences
 //! against an oracle.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::{Blocks, Occupancy};
 use ipnet::IpNet;
 use proptest::prelude::*;

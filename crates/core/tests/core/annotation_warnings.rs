@@ -1,8 +1,5 @@
 //! The policy warns of annotations of Services that have its prefix and no effect.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::{
     FakeCluster, about_node, annotated, answer, answer_of, created, lowest, node, request, service, updated, with_field,
 };

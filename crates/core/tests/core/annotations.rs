@@ -1,8 +1,5 @@
 //! How each annotation is parsed, and its limits.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{

@@ -1,8 +1,5 @@
 //! Any input is answered, and none panics.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::response::Response;
 use clusterip_core::{validate, validate_settings};
 use proptest::prelude::*;

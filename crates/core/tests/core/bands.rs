@@ -1,8 +1,5 @@
 //! KEP-3070: the first addresses of a range are kept for addresses set by hand.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
 

@@ -1,8 +1,5 @@
 //! CIDRs cut into blocks: from index to block and back.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::ops::RangeInclusive;
 
 use clusterip_core::address::Blocks;

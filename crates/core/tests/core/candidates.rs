@@ -1,8 +1,5 @@
 //! Which addresses of a pool may be handed out, and at which position.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Range, static_band_len};

@@ -1,8 +1,5 @@
 //! Whole decisions: from which pool a Service gets an address, and what the answer contains.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::validate;
 use serde_json::{Value, json};
 

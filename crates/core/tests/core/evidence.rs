@@ -1,9 +1,6 @@
 //! On which nodes the endpoints will run: the sources of evidence and their order, tested by whole answers to the
 //! creation of a Service.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::decision::Report;
 use serde_json::{Value, json};
 

@@ -1,8 +1,5 @@
 //! Which look-ups evidence needs (kinds, RuntimeClasses and Nodes), and what happens if one fails.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::lookups::LookupError;
 use serde_json::{Value, json};
 

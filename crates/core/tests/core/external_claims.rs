@@ -1,8 +1,5 @@
 //! Which Service may claim an address of an external pool, in any field or annotation.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::claim_cases::{
     CILIUM, Case, DEPRECATED, annotated, check, cluster, external_ips, nothing, refused, with,
 };

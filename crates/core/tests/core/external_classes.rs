@@ -1,8 +1,5 @@
 //! Which Services get external addresses from this policy: those of its class, or also those without a class.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::claim_cases::{Case, DEPRECATED, check, external_ips, nothing, settings, with};
 use crate::support::{FakeCluster, balancer_of, created, external_answer, now, with_record};
 use serde_json::{Value, json};

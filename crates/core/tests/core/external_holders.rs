@@ -1,9 +1,6 @@
 //! The holders of external addresses, as the host knows them, and the ClusterIP that a Service gets together with its
 //! external address.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::cell::RefCell;
 use std::net::IpAddr;
 

@@ -1,8 +1,5 @@
 //! Which external addresses a new Service gets, and when it waits for one.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use serde_json::{Value, json};
 
 use crate::support::external_cases::{

@@ -1,9 +1,6 @@
 //! For random requests in random order: no external address has two holders, and none is held by a Service that its
 //! pool does not admit.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,9 +1,6 @@
 //! Which external addresses a new Service gets if it names one itself: in an annotation, in a record or in
 //! `spec.loadBalancerIP`.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::external_cases::{
     ASKED, Case, Held, NONE_HELD, NOT_IN_ADMISSION, RECORD, check, given, gold, kept, refused,
 };

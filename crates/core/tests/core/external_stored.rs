@@ -1,8 +1,5 @@
 //! Which external addresses a stored Service has, and whether they come from this policy.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::net::IpAddr;
 
 use clusterip_core::external::stored::{claimed, in_use, read, recorded, requested, shown};

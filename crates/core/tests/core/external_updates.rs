@@ -1,8 +1,5 @@
 //! Which external addresses a Service keeps, gets and loses when it is updated.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::external_cases::{
     ASKED, Case, GOLD_IS_LOST, Held, NONE_HELD, NOT_IN_ADMISSION, RECORD, check, given, gold, kept, refused,
 };

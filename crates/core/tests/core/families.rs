@@ -1,8 +1,5 @@
 //! IPv4, IPv6 or both: the families of the addresses of a new Service.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::dual_stack::{
     BOTH, CLUSTER_V4, CLUSTER_V4_V6, CLUSTER_V6_V4, V4, V6, WHY, asking, cluster, lacking, settings,
 };

@@ -1,8 +1,5 @@
 //! A second address beside the first one, which the author of the request set.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::lookups::LookupError;
 use clusterip_core::{InUse, decide_value};
 use serde_json::{Value, json};

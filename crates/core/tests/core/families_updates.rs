@@ -1,8 +1,5 @@
 //! Which address a Service gets when it is updated to dual stack.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::dual_stack::{
     BOTH, CLUSTER_V4, CLUSTER_V4_V6, CLUSTER_V6_V4, V4, WHY, asking, cluster, lacking, settings,
 };

@@ -1,8 +1,5 @@
 //! The free addresses that a host knows save look-ups and change no answer.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use serde_json::{Value, json};
 
 use crate::support::{FakeCluster, answer_of, created, selecting};

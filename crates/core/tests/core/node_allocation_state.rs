@@ -1,8 +1,5 @@
 //! How the allocation state, the held and the last blocks, determines the next block of each range.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::{assigned_of, blocks_given, node_created, node_of, node_pool, node_unchanged, two_pools};
 use serde_json::{Value, json};
 

@@ -1,9 +1,6 @@
 //! Which block of a pool a Node gets: the next free one, as the RangeAllocator of the Kubernetes controller manager
 //! assigns them.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::{Sequence, blocks_given, node_pool};
 use serde_json::{Value, json};
 

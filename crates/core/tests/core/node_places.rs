@@ -1,8 +1,5 @@
 //! Where a block of a Node lies, compared with the pool of the Node.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::nodes::{BlockPlace, place_of};
 use clusterip_core::settings::Withheld;
 use serde_json::json;

@@ -1,8 +1,5 @@
 //! From which pool a Node gets its blocks, and which Nodes are left unchanged.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support;
 use crate::support::{
     FakeCluster, Why, about_node, answer_of, assigned_of, by, by_os, denied, node, node_created, node_of, node_pool,

@@ -1,8 +1,5 @@
 //! The blocks that Nodes get, for random pools and random blocks in use, compared with a plain list of all blocks.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

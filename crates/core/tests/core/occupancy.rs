@@ -1,8 +1,5 @@
 //! A set of indices stored as ranges, compared with a set of single indices.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 

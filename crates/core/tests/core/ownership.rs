@@ -1,8 +1,5 @@
 //! The owner of a Service's address in `metadata.managedFields` if the request does not name an address.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::{FakeCluster, answer_of, created, service, updated};
 use serde_json::{Value, json};
 

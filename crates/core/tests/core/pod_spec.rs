@@ -1,8 +1,5 @@
 //! What a Pod spec requires of the nodes of its Pods.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::json::Located;
 use clusterip_core::workload::{OS_LABEL, PodSpec};
 use serde_json::{Value, json};

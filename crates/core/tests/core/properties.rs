@@ -1,8 +1,5 @@
 //! Properties of every assigned address, for random Services, pools and clusters.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

@@ -1,8 +1,5 @@
 //! The annotation `clusterip-policy/reason` says why a new Service has its address, if the settings ask for it.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::annotations::{OS_ANNOTATION, REASON_ANNOTATION};
 use serde_json::{Value, json};
 

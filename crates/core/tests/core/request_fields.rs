@@ -1,8 +1,5 @@
 //! How the fields of an admission request are read.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::request::Request;
 use serde_json::{Value, json};
 

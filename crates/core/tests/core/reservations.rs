@@ -1,8 +1,5 @@
 //! Addresses that the settings reserve for a Service.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::lookups::LookupError;
 use serde_json::{Value, json};
 

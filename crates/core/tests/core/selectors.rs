@@ -1,8 +1,5 @@
 //! Kubernetes label selectors.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::label_selector::{LabelSelector, Labels, MAX_LABELS, Operator, Requirement, includes, selects};
 use proptest::prelude::*;
 

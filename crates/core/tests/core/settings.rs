@@ -1,8 +1,5 @@
 //! Mistakes of a settings document: keys, names, types and choices, and all mistakes at once.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::{SettingsCase, check_mistakes, pool, pools, services};
 use serde_json::{Value, json};
 

@@ -1,8 +1,5 @@
 //! The settings of external addresses: their meaning and their mistakes.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::{Family, Span};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{AdmissionScope, ExternalPool, ExternalSettings, Settings};

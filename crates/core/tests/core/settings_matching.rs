@@ -1,9 +1,6 @@
 //! Mistakes in the parts of a settings document that select Services for a pool: labels, selectors, kinds, the
 //! operating system.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use serde_json::{Value, json};
 

@@ -1,8 +1,5 @@
 //! The meaning of a valid settings document, its defaults, and its warnings.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::service_key::ServiceKey;

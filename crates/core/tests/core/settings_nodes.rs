@@ -1,9 +1,6 @@
 //! The settings of the pod CIDRs of Nodes: their meaning and their warnings. `settings_nodes_mistakes.rs` tests their
 //! mistakes.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::Family;
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{BlockSize, Explicit, NodeMatch, NodePool, NodeSettings, Settings, Withheld};

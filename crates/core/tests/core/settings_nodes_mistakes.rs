@@ -1,8 +1,5 @@
 //! The mistakes in the settings of the pod CIDRs of Nodes, each with its path.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::{SettingsCase, check_mistakes, node_pool, node_pools, nodes};
 use serde_json::{Value, json};
 

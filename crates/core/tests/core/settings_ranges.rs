@@ -1,8 +1,5 @@
 //! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, pools that are never used.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::overlap;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;

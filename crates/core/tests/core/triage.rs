@@ -1,9 +1,6 @@
 //! What the creation of a Service needs: an address, a check of its address, or nothing. `triage_updates.rs` tests
 //! updates.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::triage_cases::{Case, check};
 use crate::support::{created, request, service, updated, with_field};
 use serde_json::{Value, json};

@@ -1,8 +1,5 @@
 //! What an update of a Service needs: a first or a second address, or nothing.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use crate::support::triage_cases::{Case, check};
 use crate::support::{service, updated};
 use serde_json::{Value, json};

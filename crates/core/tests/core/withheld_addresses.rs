@@ -1,8 +1,5 @@
 //! Which addresses of a range are never handed out, and why.
 
-#[cfg(target_arch = "wasm32")]
-use wasm_bindgen_test::wasm_bindgen_test as test;
-
 use clusterip_core::address::{Blocks, Family, Withholding};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Reservation;

@@ -59,9 +59,7 @@ pub fn pod_spec_of(spec: &Value) -> PodSpec {
     PodSpec::read(&Located::new(spec, "spec")).unwrap_or_else(|mismatch| panic!("{mismatch}"))
 }
 
-/// The number of random cases; fewer in wasm, where they take ten times as long. A failure writes no file, because the
-/// message contains its smallest input.
-pub fn cases(native: u32) -> Config {
-    let cases = if cfg!(target_arch = "wasm32") { native.div_ceil(8) } else { native };
+/// The number of random cases. A failure writes no file, because the message contains its smallest input.
+pub fn cases(cases: u32) -> Config {
     Config { cases, failure_persistence: None, ..Config::default() }
 }
