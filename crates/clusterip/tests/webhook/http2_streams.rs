@@ -80,7 +80,7 @@ fn open_and_reset(server: &Running, count: usize, attack: Attack) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn hundred_thousand_streams_that_are_reset_take_nothing_that_others_need() {
+async fn thousands_of_streams_that_are_reset_take_nothing_that_others_need() {
     let reviews = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reviews);
     let review_of = move |_: &_| {
@@ -91,7 +91,7 @@ async fn hundred_thousand_streams_that_are_reset_take_nothing_that_others_need()
     for attack in [Attack::Headers, Attack::Reviews, Attack::Batches] {
         let before = reviews.load(Ordering::Relaxed);
         let attacked = Arc::clone(&server);
-        let attacking = tokio::task::spawn_blocking(move || open_and_reset(&attacked, 100_000, attack));
+        let attacking = tokio::task::spawn_blocking(move || open_and_reset(&attacked, 30_000, attack));
         let mut answered = 0;
         while !attacking.is_finished() {
             server.assert_serves().await;

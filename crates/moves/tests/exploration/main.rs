@@ -19,7 +19,12 @@ mod search;
 mod world;
 
 use faults::Fault;
+use mimalloc::MiMalloc;
 use search::{Budgets, explore};
+
+/// The search creates and forgets hundreds of thousands of JSON objects.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Explores with these budgets, and expects at least so many states: with fewer, the search was cut off.
 fn explore_all(budgets: &[Budgets], at_least: usize) {
