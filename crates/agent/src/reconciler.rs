@@ -1,7 +1,7 @@
 //! Applies the desired state of a plan to the network. A hold is released when it expires, even if no new plan arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -18,8 +18,10 @@ use crate::agent_metrics::{AgentMetrics, Step};
 
 const AT_ONCE: usize = 16;
 
-/// How long additions may delay the next removals.
-const ROUND: Duration = Duration::from_secs(1);
+/// How long additions may delay the next releases.
+const ADDITIONS: Duration = Duration::from_secs(1);
+/// How long releases may delay the next additions: later ones begin in the next round. Renewals are due every few seconds.
+const RELEASES: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Default)]
 struct AddressState {
@@ -88,10 +90,10 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             |(address, done): &(&IpAddr, &AddressState)| !lasts(address) && (done.held.is_some() || done.is_due(now));
         let going: Vec<IpAddr> = self.done.iter().filter(is_going).map(|(address, _)| *address).collect();
         let (network, metrics, pauses) = (self.network, self.metrics, self.pauses);
-        let releases = going.into_iter().map(|address| async move {
+        let releases = stream::iter(going).take_while(|_| ready(now.elapsed() < RELEASES)).map(|address| async move {
             (address, try_step(metrics, Step::Release, address, network.release(address)).await)
         });
-        let released: Vec<_> = stream::iter(releases).buffer_unordered(AT_ONCE).collect().await;
+        let released: Vec<_> = releases.buffer_unordered(AT_ONCE).collect().await;
         for (address, gone) in released {
             if gone.is_some() {
                 self.done.remove(&address);
@@ -121,7 +123,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         });
         let mut steps = stream::iter(additions).buffer_unordered(AT_ONCE);
         // Additions that do not complete in time are repeated in the next round.
-        let end = now + ROUND;
+        let end = Instant::now() + ADDITIONS;
         while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
             self.done.insert(address, done);
         }

@@ -12,6 +12,8 @@ struct FakeNetwork {
     asked: Mutex<Vec<String>>,
     failures: Mutex<VecDeque<&'static str>>,
     there: Mutex<bool>,
+    /// How long a release takes.
+    release: Duration,
 }
 
 impl FakeNetwork {
@@ -40,6 +42,7 @@ impl Network for FakeNetwork {
     }
 
     async fn release(&self, _: IpAddr) -> anyhow::Result<()> {
+        tokio::time::sleep(self.release).await;
         self.note("release", String::new()).await?;
         *self.there.lock().unwrap() = false;
         Ok(())
@@ -281,4 +284,30 @@ async fn renewals_come_before_new_addresses_and_these_before_changed_ports() {
     let asked = network.asked.lock().unwrap();
     let holds: Vec<&str> = asked.iter().map(String::as_str).filter(|asked| asked.starts_with("hold")).collect();
     assert_eq!(holds, ["hold [80]", "hold [82]", "hold [81]"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_slow_releases_delay_no_renewal() {
+    let network = FakeNetwork { release: Duration::from_millis(400), ..FakeNetwork::default() };
+    let (_sender, receiver) = watch::channel(DesiredState::default());
+    let (observed, seen) = watch::channel(ObservedState::default());
+    let metrics = AgentMetrics::default();
+    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+    let begin = Instant::now();
+    let hold = |until: Duration| Hold { ports: [(Protocol::Tcp, 80)].into(), until: begin + until };
+    let address = |nth: u16| IpAddr::from([10, 0, nth.to_be_bytes()[0], nth.to_be_bytes()[1]]);
+    let all = (0..500).map(|nth| (address(nth), hold(Duration::from_secs(600)))).collect();
+    reconciler.reconcile(&DesiredState { number: 1, held: all }).await;
+    network.asked.lock().unwrap().clear();
+
+    let renewed = DesiredState { number: 2, held: [(address(0), hold(Duration::from_secs(601)))].into() };
+    reconciler.reconcile(&renewed).await;
+    assert!(network.asked.lock().unwrap().contains(&"hold [80]".to_owned()), "it is renewed in the first round");
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(reconciler.next(&renewed, Instant::now()), Some(Instant::now()), "the others are released at once");
+    while seen.borrow().addresses.len() > 1 {
+        reconciler.reconcile(&renewed).await;
+    }
+    let asked = network.asked.lock().unwrap();
+    assert_eq!(asked.iter().filter(|asked| *asked == "release").count(), 499);
 }
