@@ -1,5 +1,7 @@
 //! Chooses the pool of a Service, and picks a free address of it.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::net::IpAddr;
 
 use super::evidence::{self, Evidence};
@@ -233,16 +235,14 @@ impl<'a> Picker<'a> {
             }
             let Some(turn_of) = walk.turns() else { return Ok(Known::Many) };
             let in_turn = |address: &IpAddr| Some((turn_of(band.position(*address)?)?, *address));
-            let mut last = None;
-            // Usually the first one can be reserved.
-            while let Some(next) =
-                free.iter().filter_map(in_turn).filter(|next| last.is_none_or(|last| *next > last)).min()
-            {
+            // Usually the first one can be reserved, so a heap is faster than sorting. A namespace may have reserved
+            // thousands, which the host does not know to be used.
+            let mut rest: BinaryHeap<_> = free.iter().filter_map(in_turn).map(Reverse).collect();
+            while let Some(Reverse((_, address))) = rest.pop() {
                 // Without `IPAddress` objects, the Services tell which addresses are used.
-                if self.cluster.reserve(next.1)? != Reserve::Taken {
-                    return Ok(Known::Picked(Some(next.1)));
+                if self.cluster.reserve(address)? != Reserve::Taken {
+                    return Ok(Known::Picked(Some(address)));
                 }
-                last = Some(next);
             }
             if are_all {
                 return Ok(Known::Picked(None));
