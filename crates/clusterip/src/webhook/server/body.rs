@@ -43,9 +43,6 @@ struct Waiting {
 const BEGINNING: usize = 4 << 10;
 /// What a request takes besides its body: a copy of the beginning, and places in queues.
 const REQUEST: usize = 8 << 10;
-/// At most this many bytes of a body are read, which is more than API servers send. A body that is too large is read,
-/// too, because a client that is still sending does not read the answer.
-const DRAINED: usize = 32 << 20;
 
 impl Memory {
     pub(super) fn new(most: usize) -> Arc<Self> {
@@ -124,7 +121,8 @@ impl Drop for Body {
 }
 
 impl Body {
-    /// Reads a body of at most `most` bytes. Memory is counted for the bytes that have arrived, not for the announced
+    /// Reads a body of at most `most` bytes. A larger one is read to its end, too, but not kept: a client that is still
+    /// sending does not read the answer. Memory is counted for the bytes that have arrived, not for the announced
     /// length: otherwise a few slow clients could take all of it by announcing large bodies.
     pub(super) async fn read(&self, most: usize, sent: Sent) -> Result<(), ErrorResponse> {
         let (mut parts, mut length) = (sent.into_data_stream(), 0);
@@ -133,9 +131,6 @@ impl Body {
             let part = part.map_err(broken)?;
             length += part.len();
             self.add(&part, most);
-            if length > DRAINED {
-                break;
-            }
         }
         let ended = self.change(|waiting| {
             if waiting.bytes.len() < BEGINNING {
