@@ -133,6 +133,8 @@ struct Known {
 enum Shown {
     /// It has changed, which the stores will show.
     Changed,
+    /// It may move, but only as one of the larger Services.
+    Large,
     TooLarge,
 }
 
@@ -295,6 +297,10 @@ impl Reconciler {
                 return Next::After(REPORTED);
             }
             if let Some(rest) = self.remaining_pause(id) {
+                // What failed may have been the removal of an annotation, before the Service was misplaced.
+                if self.known.lock().get(id).is_none_or(|known| known.stays.is_none()) {
+                    self.remember(id, StayReason::Moving, &misplaced.why);
+                }
                 return Next::After(rest);
             }
         }
@@ -310,12 +316,15 @@ impl Reconciler {
         if let Some((reason, detail)) = stays {
             // The stores may still show the annotation of the author after it has been answered and removed.
             if misplaced.asked_by == AskedBy::Author
-                && shown.is_none()
+                && matches!(shown, None | Some(Shown::Large))
                 && matches!(self.read(id, record, &misplaced, Size::Large).await, Ok(Movable::Changed))
             {
                 return Next::After(REPORTED);
             }
             return self.report_stay(id, record, &misplaced, reason, &detail).await;
+        }
+        if shown == Some(Shown::Large) && size != Size::Large {
+            return Next::AsLarge;
         }
         let braked = self.brakes.lock().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
@@ -377,7 +386,8 @@ impl Reconciler {
     /// to be too large stays.
     async fn remove_request_and_annotation(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Next {
         self.answer_request(id).await;
-        if Move::of(&record.value()) != Some(Move::Now) || self.shown(id, record).is_some() {
+        let is_needless = matches!(self.shown(id, record), Some(Shown::Changed | Shown::TooLarge));
+        if is_needless || Move::of(&record.value()) != Some(Move::Now) {
             return Next::Change;
         }
         let Some(shown) = self.remove_annotation(id).await else { return self.after_failure(id) };

@@ -99,7 +99,8 @@ pub async fn hand_over(
         return Err("it is gone".to_owned());
     };
     let now = addresses(&json!({"spec": service.spec}));
-    if now == from {
+    // A Service whose move was interrupted, or that became an ExternalName, has no address.
+    if now.is_empty() || now == from {
         let told = answer(client, namespace, name, &request_uid).await;
         return Err(told.unwrap_or_else(|| "the server gave no reason; see its log".to_owned()));
     }

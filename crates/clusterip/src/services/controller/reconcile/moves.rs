@@ -75,7 +75,9 @@ impl Reconciler {
         let read = self.movable(id, misplaced, size).await;
         match read {
             Ok(Movable::Changed) => self.note(id, record, Shown::Changed),
-            Ok(Movable::Larger(None)) => self.note(id, record, Shown::TooLarge),
+            Ok(Movable::Larger(own)) => {
+                self.note(id, record, if own.is_some() { Shown::Large } else { Shown::TooLarge })
+            }
             _ => {}
         }
         read
@@ -177,9 +179,10 @@ impl Reconciler {
         let unfinished = &self.mover.unfinished;
         let Some((uid, due)) = unfinished.of(id) else { return Ok(None) };
         self.requests.consider(id, &uid);
-        // The grace period ends with the Service, and its record must not stay long.
+        // The grace period ends with the Service.
         let is_gone = self.stored_uid(id).as_ref() != Some(&uid);
-        if is_gone && let Some(known) = self.known.lock().get_mut(id) {
+        // Whatever fails in its namespace, the grace period must end, and the record must not stay long.
+        if let Some(known) = self.known.lock().get_mut(id) {
             known.paused_until = known.paused_until.min(Some(Instant::now() + MAX_PAUSE));
         }
         if let Some(rest) = self.remaining_pause(id) {

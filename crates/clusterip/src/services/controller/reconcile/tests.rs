@@ -56,8 +56,12 @@ impl Cluster {
 
     /// Looks at the Service `shop/web`, and returns the methods of the requests for it.
     async fn looks(&self, times: usize) -> Vec<Method> {
+        self.looks_as(Size::Large, times).await
+    }
+
+    async fn looks_as(&self, size: Size, times: usize) -> Vec<Method> {
         for _ in 0..times {
-            self.reconciler.reconcile(&ServiceKey::new("shop", "web"), Size::Large).await;
+            self.reconciler.reconcile(&ServiceKey::new("shop", "web"), size).await;
         }
         let sent = std::mem::take(&mut *self.requests.lock());
         sent.into_iter().filter_map(|(method, path)| (path == WEB).then_some(method)).collect()
@@ -105,6 +109,17 @@ async fn service_that_is_too_large_is_read_once_whatever_its_author_asks_for() {
     }
 }
 
+/// Until it moves as a large one, it may wait for the rate limit.
+#[tokio::test]
+async fn large_service_is_read_once_to_find_out_that_it_is_large() {
+    let mut large = web(MISPLACED, json!({}));
+    large["metadata"]["annotations"]["filling"] = "x".repeat(Size::Usual.most()).into();
+    let cluster = Cluster::new(&[(WEB, large.to_string())]);
+    cluster.shows(&namespace());
+    cluster.shows(&web(MISPLACED, json!({})));
+    assert_eq!(cluster.looks_as(Size::Usual, 5).await, [Method::GET]);
+}
+
 #[tokio::test]
 async fn version_that_is_known_to_be_outdated_is_not_read_again() {
     let now = || json!({MOVE_ANNOTATION: "now"});
@@ -126,7 +141,8 @@ async fn version_that_is_known_to_be_outdated_is_not_read_again() {
 
 #[tokio::test]
 async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
-    let reconciler = Cluster::new(&[]).reconciler;
+    let cluster = Cluster::new(&[]);
+    let reconciler = &cluster.reconciler;
     let failures = |namespace: &str, count: u32| {
         let id = |number| ServiceKey::new(namespace, format!("web-{number}"));
         (0..count).map(|number| reconciler.after_failure(&id(number))).collect::<Vec<_>>()
@@ -140,10 +156,15 @@ async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
     for _ in 0..8 {
         assert_eq!(failures("mallory", 300), vec![seconds(180); 300]);
     }
-    let gone = ServiceKey::new("mallory", "web-7");
-    reconciler.mover.unfinished.add("u", &gone, true);
-    let next = reconciler.reconcile(&gone, Size::Large).await;
-    assert!(matches!(next, Next::After(pause) if pause <= MAX_PAUSE), "a Service that is gone: {next:?}");
+    let mut kept = web(MISPLACED, json!({}));
+    json_patch::merge(&mut kept, &json!({"metadata": {"namespace": "mallory", "name": "web-8", "uid": "of-web-8"}}));
+    cluster.shows(&kept);
+    for (name, what) in [("web-7", "a Service that is gone"), ("web-8", "a Service in its grace period")] {
+        let id = ServiceKey::new("mallory", name);
+        reconciler.mover.unfinished.add(&format!("of-{name}"), &id, true);
+        let next = reconciler.reconcile(&id, Size::Large).await;
+        assert!(matches!(next, Next::After(pause) if pause <= MAX_PAUSE), "{what}: {next:?}");
+    }
     for pause in [2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(failures("shop", 1), [seconds(pause)], "another namespace");
     }
