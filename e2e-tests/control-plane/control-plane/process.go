@@ -33,6 +33,8 @@ func launchIn(namespaces uintptr, name string, stdin io.Reader, program, logs st
 	defer log.Close()
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, log, log
+	// The API server allocates most of what it uses: collecting half as often saves some of its time.
+	p.cmd.Env = append([]string{"GOGC=200"}, os.Environ()...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		// A terminal sends Ctrl-C to the whole process group. Children in other groups are stopped in order.
 		Setpgid:    true,
