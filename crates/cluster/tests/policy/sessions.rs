@@ -19,7 +19,7 @@ use crate::lookup_failures::{is_known, lookup};
 use crate::support::{MODULE, MODULE_SHELL, SHELLS, Shell};
 
 /// The minimum number of folders: a test that finds none would pass.
-const FEWEST: usize = 99;
+const FEWEST: usize = 90;
 
 /// With `RECORD=1` in the environment, writes `session.yml` for each folder with a cluster to record from, and
 /// `response.json` for all: once, before the first comparison.
