@@ -38,7 +38,7 @@ async fn fails_no_request(cluster: &WholeCluster, load: &MoveLoad<'_>, what: &st
 
 /// A Service that lies in no pool answers before `clusterip` is installed, and no request to it fails afterwards.
 pub async fn installation_interrupts_no_request(cluster: &WholeCluster) {
-    let load = MoveLoad::start(cluster, &NODES, AGNHOST).await;
+    let load = MoveLoad::start(cluster, &NODES, AGNHOST).await.patient();
     let created = load.create_service("served", json!({})).await;
     let (namespace, address) = (load.namespace(), addresses(&created)[0]);
     let third = address.to_string().split('.').nth(2).unwrap().to_owned();

@@ -132,6 +132,8 @@ pub struct MoveLoad<'p> {
     nodes: Vec<String>,
     image: String,
     folder: tempfile::TempDir,
+    /// How long a client waits for the answer to a request, with its look-up.
+    time_limit: &'static str,
 }
 
 impl<'p> MoveLoad<'p> {
@@ -141,7 +143,8 @@ impl<'p> MoveLoad<'p> {
         std::fs::write(folder.path().join("settings.yaml"), SETTINGS).unwrap();
         let namespace = plane.namespace("moving").await;
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        let load = Self { plane, client: plane.client(), namespace, nodes, image: image.to_owned(), folder };
+        let image = image.to_owned();
+        let load = Self { plane, client: plane.client(), namespace, nodes, image, folder, time_limit: "1s" };
         for node in &load.nodes {
             let name = format!("web-on-{node}");
             let container = json!({"name": "web", "image": load.image, "args": ["netexec"],
@@ -151,6 +154,11 @@ impl<'p> MoveLoad<'p> {
         let ready = ["wait", "--for=condition=Ready", "pod", "--selector", "app=web", "--timeout=120s"];
         plane.kubectl(&[&ready[..], &["--namespace", &load.namespace]].concat()).await.ok();
         load
+    }
+
+    /// Lets clients wait longer for each answer: while programs start on the nodes, a look-up may take a second.
+    pub fn patient(self) -> Self {
+        Self { time_limit: "5s", ..self }
     }
 
     /// A Pod on this node.
@@ -244,7 +252,7 @@ impl<'p> MoveLoad<'p> {
         let container = json!({
             "name": "load", "image": self.image, "command": ["/load"],
             "args": ["-name", host, "-address", address, "-rate", rate, "-name-duration", by_name,
-                "-address-duration", by_address],
+                "-address-duration", by_address, "-timeout", self.time_limit],
             "volumeMounts": [{"name": "load", "mountPath": "/load", "readOnly": true}],
         });
         // The nodes see the files of this machine.
