@@ -177,7 +177,7 @@ check: | toolchain ## Format and check all code, and test the core, moves and fa
 
 .PHONY: test
 test: ## Run the tests of all packages, and those on a real API server
-	@CLOSING='`make test-all` adds the tests with a browser, packets, Pods, images, helm, promtool, Node and Kubewarden.' \
+	@CLOSING='`make test-all` adds the tests with a browser, packets, Pods, images, helm, promtool and Kubewarden.' \
 		scripts/run-parts policy.wasm control-plane test-native e2e-tests
 
 .PHONY: test-all

@@ -1,7 +1,7 @@
 //! Tests of the deployments with real Pods: `deploy` and the chart as users install them, in a cluster with two nodes.
-//! The Pods run images like those that users get, with the program of the tests. The tests need root, the programs of a node, and buildah for the images. If
-//! something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they
-//! run one after the other, and each removes what it installed.
+//! The Pods run images like those that users get, with the program of the tests. The tests need root, the programs of a
+//! node, and buildah for the images. If something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`.
+//! All tests share one cluster, so they run one after the other, and each removes what it installed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod called_by_control_plane;

@@ -40,8 +40,7 @@ fn builder(stage: &Stage<'_>, proxy: &Proxy, args: &[&str]) -> ServerBuilder {
 
 /// Waits until these Services have moved and nothing is left of the moves, and compares the Services with those before.
 async fn end(stage: &Stage<'_>, before: &[Value]) {
-    let left = eventually("the end of the moves", async || stage.left().await.is_empty().then_some(()));
-    left.await;
+    eventually("the end of the moves", async || stage.left().await.is_empty().then_some(())).await;
     for before in before {
         let name = before["metadata"]["name"].as_str().unwrap();
         let after = stage.stored(name).await;

@@ -316,7 +316,7 @@ impl Reconciler {
         if let Some((reason, detail)) = stays {
             // The stores may still show the annotation of the author after it has been answered and removed.
             if misplaced.asked_by == AskedBy::Author
-                && matches!(shown, None | Some(Shown::Large))
+                && shown.is_none_or(|shown| shown == Shown::Large)
                 && matches!(self.read(id, record, &misplaced, Size::Large).await, Ok(Movable::Changed))
             {
                 return Next::After(REPORTED);
@@ -386,11 +386,15 @@ impl Reconciler {
     /// to be too large stays.
     async fn remove_request_and_annotation(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Next {
         self.answer_request(id).await;
-        let is_needless = matches!(self.shown(id, record), Some(Shown::Changed | Shown::TooLarge));
+        let is_needless = self.shown(id, record).is_some_and(|shown| shown != Shown::Large);
         if is_needless || Move::of(&record.value()) != Some(Move::Now) {
             return Next::Change;
         }
-        let Some(shown) = self.remove_annotation(id).await else { return self.after_failure(id) };
+        let Some(shown) = self.remove_annotation(id).await else {
+            // A pause, which grows with the failing Services of the namespace, would delay the end of a grace period.
+            let is_unfinished = self.mover.unfinished.of(id).is_some();
+            return if is_unfinished { Next::After(REPORTED) } else { self.after_failure(id) };
+        };
         self.note(id, record, shown);
         Next::Change
     }

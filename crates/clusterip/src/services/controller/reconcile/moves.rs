@@ -179,10 +179,9 @@ impl Reconciler {
         let unfinished = &self.mover.unfinished;
         let Some((uid, due)) = unfinished.of(id) else { return Ok(None) };
         self.requests.consider(id, &uid);
-        // The grace period ends with the Service.
+        // The grace period ends with the Service, and its record must not stay long.
         let is_gone = self.stored_uid(id).as_ref() != Some(&uid);
-        // Whatever fails in its namespace, the grace period must end, and the record must not stay long.
-        if let Some(known) = self.known.lock().get_mut(id) {
+        if is_gone && let Some(known) = self.known.lock().get_mut(id) {
             known.paused_until = known.paused_until.min(Some(Instant::now() + MAX_PAUSE));
         }
         if let Some(rest) = self.remaining_pause(id) {

@@ -6,7 +6,7 @@ use clusterip_cluster::live_settings::check_settings;
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_moves::journal::{Journal, Plan, ReleaseMethod};
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use kube::client::Body;
 use serde_json::json;
 use tower::service_fn;
@@ -21,7 +21,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// The API server answers a request for one of these paths with this text, and any other with an empty object.
+    /// The API server answers a request for one of these paths with this text, and any other with an empty object. It
+    /// refuses to write an object that is [`UNWRITABLE`].
     fn new(answers: &[(&str, String)]) -> Self {
         let requests = Arc::<Mutex<Vec<(Method, String)>>>::default();
         let sent = Arc::clone(&requests);
@@ -30,7 +31,10 @@ impl Cluster {
         let client = service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
             let text = answers.get(path).map_or("{}", |text| text);
-            let answer = Response::new(Body::from(text.to_owned().into_bytes()));
+            let mut answer = Response::new(Body::from(text.to_owned().into_bytes()));
+            if request.method() == Method::PUT && text.contains(UNWRITABLE) {
+                *answer.status_mut() = StatusCode::FORBIDDEN;
+            }
             sent.lock().push((request.method().clone(), path.to_owned()));
             async move { Ok::<_, Infallible>(answer) }
         });
@@ -69,6 +73,9 @@ impl Cluster {
 }
 
 const WEB: &str = "/api/v1/namespaces/shop/services/web";
+
+/// An annotation of a Service that the API server lets nobody write.
+const UNWRITABLE: &str = "unwritable";
 
 /// The Service `shop/web`, for Linux.
 fn web(address: &str, annotations: Value) -> Value {
@@ -141,8 +148,7 @@ async fn version_that_is_known_to_be_outdated_is_not_read_again() {
 
 #[tokio::test]
 async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
-    let cluster = Cluster::new(&[]);
-    let reconciler = &cluster.reconciler;
+    let reconciler = Cluster::new(&[]).reconciler;
     let failures = |namespace: &str, count: u32| {
         let id = |number| ServiceKey::new(namespace, format!("web-{number}"));
         (0..count).map(|number| reconciler.after_failure(&id(number))).collect::<Vec<_>>()
@@ -156,17 +162,29 @@ async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
     for _ in 0..8 {
         assert_eq!(failures("mallory", 300), vec![seconds(180); 300]);
     }
-    let mut kept = web(MISPLACED, json!({}));
-    json_patch::merge(&mut kept, &json!({"metadata": {"namespace": "mallory", "name": "web-8", "uid": "of-web-8"}}));
-    cluster.shows(&kept);
-    for (name, what) in [("web-7", "a Service that is gone"), ("web-8", "a Service in its grace period")] {
-        let id = ServiceKey::new("mallory", name);
-        reconciler.mover.unfinished.add(&format!("of-{name}"), &id, true);
-        let next = reconciler.reconcile(&id, Size::Large).await;
-        assert!(matches!(next, Next::After(pause) if pause <= MAX_PAUSE), "{what}: {next:?}");
-    }
+    let gone = ServiceKey::new("mallory", "web-7");
+    reconciler.mover.unfinished.add("u", &gone, true);
+    let next = reconciler.reconcile(&gone, Size::Large).await;
+    assert!(matches!(next, Next::After(pause) if pause <= MAX_PAUSE), "a Service that is gone: {next:?}");
     for pause in [2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(failures("shop", 1), [seconds(pause)], "another namespace");
+    }
+}
+
+#[tokio::test]
+async fn annotation_that_can_not_be_removed_does_not_delay_the_end_of_a_grace_period() {
+    for is_in_grace_period in [false, true] {
+        let service = web(IN_PLACE, json!({MOVE_ANNOTATION: "now", UNWRITABLE: ""}));
+        let cluster = Cluster::new(&[(WEB, service.to_string())]);
+        let id = ServiceKey::new("shop", "web");
+        cluster.shows(&namespace());
+        cluster.shows(&service);
+        if is_in_grace_period {
+            cluster.reconciler.mover.unfinished.add("u", &id, true);
+            cluster.reconciler.mover.unfinished.go_on_after("u", Duration::from_secs(60));
+        }
+        assert_eq!(cluster.looks(1).await, [Method::GET, Method::PUT]);
+        assert_eq!(cluster.reconciler.remaining_pause(&id).is_some(), !is_in_grace_period);
     }
 }
 
