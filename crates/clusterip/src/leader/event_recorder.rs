@@ -1,10 +1,14 @@
 //! Writes Events about moves, Nodes and external addresses for people to read.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use clusterip_cluster::api_error::error_message;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 /// The `reportingController` of all Events.
@@ -12,6 +16,8 @@ pub(crate) const CONTROLLER: &str = "clusterip";
 /// The longest note of an Event that the API server accepts, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
 const MAX_WAITING: usize = 4000;
+/// How many Events about the objects of one namespace may wait. A tenant whose Services cause many does not fill the queue.
+const MAX_WAITING_OF_NAMESPACE: usize = 250;
 const AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,17 +32,36 @@ pub(crate) struct EventContent<'e> {
 
 /// Writes the Events of a controller without delaying it, some at once.
 #[derive(Clone)]
-pub(crate) struct EventQueue(mpsc::Sender<(ObjectReference, Event)>);
+pub(crate) struct EventQueue {
+    sender: mpsc::Sender<Waiting>,
+    /// How many Events of each namespace wait.
+    waiting: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+/// An Event that waits, or that is being written. It counts for its namespace until it is dropped.
+struct Waiting {
+    event: (ObjectReference, Event),
+    namespace: Option<String>,
+    waiting: Arc<Mutex<BTreeMap<String, usize>>>,
+}
 
 impl EventQueue {
     pub(crate) fn start(client: Client) -> Self {
-        let (sender, mut queue) = mpsc::channel(MAX_WAITING);
-        let queue = stream::poll_fn(move |context| queue.poll_recv(context));
-        tokio::spawn(async move { queue.for_each_concurrent(AT_ONCE, |event| write(&client, event)).await });
-        Self(sender)
+        let (queue, mut waiting) = Self::new();
+        let waiting = stream::poll_fn(move |context| waiting.poll_recv(context));
+        tokio::spawn(async move {
+            let client = &client;
+            waiting.for_each_concurrent(AT_ONCE, |one| async move { write(client, &one.event).await }).await;
+        });
+        queue
     }
 
-    /// Queues an Event about an object. If too many Events wait, this one is dropped.
+    fn new() -> (Self, mpsc::Receiver<Waiting>) {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        (Self { sender, waiting: Arc::default() }, receiver)
+    }
+
+    /// Queues an Event about an object. If too many Events wait, or too many of its namespace, this one is dropped.
     pub(crate) fn tell(
         &self,
         kind: (&str, &str),
@@ -44,8 +69,37 @@ impl EventQueue {
         action: &str,
         content: EventContent<'_>,
     ) {
-        if self.0.try_send(event_about(kind, (namespace, name), action, content, None)).is_err() {
+        if let Some(namespace) = namespace {
+            let mut all = self.waiting.lock();
+            let of_namespace = all.entry(namespace.to_owned()).or_default();
+            if *of_namespace >= MAX_WAITING_OF_NAMESPACE {
+                drop(all);
+                tracing::warn!(
+                    namespace,
+                    name,
+                    "too many events of the namespace wait to be written: this one is dropped"
+                );
+                return;
+            }
+            *of_namespace += 1;
+        }
+        let event = event_about(kind, (namespace, name), action, content, None);
+        let (namespace_of_event, waiting) = (namespace.map(str::to_owned), Arc::clone(&self.waiting));
+        if self.sender.try_send(Waiting { event, namespace: namespace_of_event, waiting }).is_err() {
             tracing::warn!(namespace, name, "too many events wait to be written: this one is dropped");
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(namespace) = &self.namespace else { return };
+        let mut all = self.waiting.lock();
+        if let Some(count) = all.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(namespace);
+            }
         }
     }
 }
@@ -72,11 +126,42 @@ pub(crate) fn event_about(
 }
 
 /// Events are for people, and no decision depends on them, so a failure is only logged.
-pub(crate) async fn write(client: &Client, (about, event): (ObjectReference, Event)) {
+pub(crate) async fn write(client: &Client, (about, event): &(ObjectReference, Event)) {
     // A recorder that is kept counts a second move as a repetition of the first, and shows the old note.
     let recorder = Recorder::new(client.clone(), Reporter { controller: CONTROLLER.to_owned(), instance: None });
-    if let Err(error) = recorder.publish(&event, &about).await {
+    if let Err(error) = recorder.publish(event, about).await {
         let ObjectReference { namespace, name, .. } = about;
         tracing::warn!(namespace, name, error = error_message(&error), "an event was not written");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_one_namespace_do_not_fill_the_queue() {
+        let (queue, mut receiver) = EventQueue::new();
+        let tell = |namespace: Option<&str>, name: &str| {
+            let content = EventContent { uid: "u", warning: true, reason: "Tested", note: "a note".to_owned() };
+            queue.tell(("v1", "Service"), (namespace, name), "Test", content);
+        };
+        for number in 0..2 * MAX_WAITING {
+            tell(Some("mallory"), &format!("web-{number}"));
+        }
+        tell(Some("shop"), "web");
+        tell(None, "a-node");
+        let mut last = Vec::new();
+        for _ in 0..MAX_WAITING_OF_NAMESPACE {
+            assert_eq!(receiver.try_recv().unwrap().namespace.as_deref(), Some("mallory"));
+        }
+        while let Ok(waiting) = receiver.try_recv() {
+            last.push(waiting.event.0.name.clone().unwrap());
+        }
+        assert_eq!(last, ["web", "a-node"]);
+        assert_eq!(*queue.waiting.lock(), BTreeMap::new(), "what was written no longer counts");
+        tell(Some("mallory"), "web");
+        assert!(receiver.try_recv().is_ok());
     }
 }

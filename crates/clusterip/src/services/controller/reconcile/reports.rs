@@ -107,7 +107,7 @@ impl Reconciler {
     /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
     pub(super) async fn publish_event(&self, id: &ServiceKey, content: EventContent<'_>) {
         let (kind, about) = (("v1", "Service"), (Some(&*id.namespace), &*id.name));
-        event_recorder::write(&self.client, event_about(kind, about, "Move", content, self.requests.considered(id)))
+        event_recorder::write(&self.client, &event_about(kind, about, "Move", content, self.requests.considered(id)))
             .await;
     }
 
