@@ -34,21 +34,20 @@ pub(crate) struct EventContent<'e> {
 #[derive(Clone)]
 pub(crate) struct EventQueue {
     sender: mpsc::Sender<Waiting>,
-    /// How many Events of each namespace wait.
-    waiting: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// How many Events wait about the objects of each namespace.
+    of_namespaces: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 /// An Event that waits, or that is being written. It counts for its namespace until it is dropped.
 struct Waiting {
     event: (ObjectReference, Event),
-    namespace: Option<String>,
-    waiting: Arc<Mutex<BTreeMap<String, usize>>>,
+    of_namespaces: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl EventQueue {
     pub(crate) fn start(client: Client) -> Self {
-        let (queue, mut waiting) = Self::new();
-        let waiting = stream::poll_fn(move |context| waiting.poll_recv(context));
+        let (queue, mut receiver) = Self::new();
+        let waiting = stream::poll_fn(move |context| receiver.poll_recv(context));
         tokio::spawn(async move {
             let client = &client;
             waiting.for_each_concurrent(AT_ONCE, |one| async move { write(client, &one.event).await }).await;
@@ -58,7 +57,7 @@ impl EventQueue {
 
     fn new() -> (Self, mpsc::Receiver<Waiting>) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        (Self { sender, waiting: Arc::default() }, receiver)
+        (Self { sender, of_namespaces: Arc::default() }, receiver)
     }
 
     /// Queues an Event about an object. If too many Events wait, or too many of its namespace, this one is dropped.
@@ -70,10 +69,10 @@ impl EventQueue {
         content: EventContent<'_>,
     ) {
         if let Some(namespace) = namespace {
-            let mut all = self.waiting.lock();
-            let of_namespace = all.entry(namespace.to_owned()).or_default();
+            let mut of_namespaces = self.of_namespaces.lock();
+            let of_namespace = of_namespaces.entry(namespace.to_owned()).or_default();
             if *of_namespace >= MAX_WAITING_OF_NAMESPACE {
-                drop(all);
+                drop(of_namespaces);
                 tracing::warn!(
                     namespace,
                     name,
@@ -84,8 +83,8 @@ impl EventQueue {
             *of_namespace += 1;
         }
         let event = event_about(kind, (namespace, name), action, content, None);
-        let (namespace_of_event, waiting) = (namespace.map(str::to_owned), Arc::clone(&self.waiting));
-        if self.sender.try_send(Waiting { event, namespace: namespace_of_event, waiting }).is_err() {
+        let waiting = Waiting { event, of_namespaces: Arc::clone(&self.of_namespaces) };
+        if self.sender.try_send(waiting).is_err() {
             tracing::warn!(namespace, name, "too many events wait to be written: this one is dropped");
         }
     }
@@ -93,12 +92,12 @@ impl EventQueue {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some(namespace) = &self.namespace else { return };
-        let mut all = self.waiting.lock();
-        if let Some(count) = all.get_mut(namespace) {
+        let Some(namespace) = &self.event.0.namespace else { return };
+        let mut of_namespaces = self.of_namespaces.lock();
+        if let Some(count) = of_namespaces.get_mut(namespace) {
             *count -= 1;
             if *count == 0 {
-                all.remove(namespace);
+                of_namespaces.remove(namespace);
             }
         }
     }
@@ -154,13 +153,13 @@ mod tests {
         tell(None, "a-node");
         let mut last = Vec::new();
         for _ in 0..MAX_WAITING_OF_NAMESPACE {
-            assert_eq!(receiver.try_recv().unwrap().namespace.as_deref(), Some("mallory"));
+            assert_eq!(receiver.try_recv().unwrap().event.0.namespace.as_deref(), Some("mallory"));
         }
         while let Ok(waiting) = receiver.try_recv() {
             last.push(waiting.event.0.name.clone().unwrap());
         }
         assert_eq!(last, ["web", "a-node"]);
-        assert_eq!(*queue.waiting.lock(), BTreeMap::new(), "what was written no longer counts");
+        assert_eq!(*queue.of_namespaces.lock(), BTreeMap::new(), "what was written no longer counts");
         tell(Some("mallory"), "web");
         assert!(receiver.try_recv().is_ok());
     }
