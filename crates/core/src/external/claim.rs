@@ -38,8 +38,8 @@ impl ClaimField<'_> {
         distinct(self.texts.iter().take(MAX_EXTERNAL_IPS).flat_map(|text| claimed_addresses(text)))
     }
 
-    /// The first address that `matters` accepts and that does not count, because there are too many or the text is too
-    /// long.
+    /// The first address that `matters` accepts and that does not count, because there are too many. The texts must not
+    /// be too long.
     pub fn beyond(&self, matters: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let counted = self.counted();
         for text in self.texts {
@@ -57,15 +57,15 @@ impl ClaimField<'_> {
 
     /// The first part that kube-vip looks up as the name of a host, so that the DNS server chooses the address, and
     /// that the same field did not have before. A part with leading zeros counts as a name: some resolvers do not read the
-    /// part as an address, and others read different addresses. In a text that is too long to be read, no part counts
-    /// as old.
+    /// part as an address, and others read different addresses. In an old text that is too long to be read, no part
+    /// counts as old.
     pub fn new_name(&self, old: Option<&Self>) -> Option<&str> {
         let [text] = self.texts else { return None };
         if !LOOKED_UP.contains(&self.name) {
             return None;
         }
         let is_short = |text: &&String| !is_too_long_for_addresses(text);
-        let old = old.and_then(|old| old.texts.first()).filter(is_short).filter(|_| is_short(&text));
+        let old = old.and_then(|old| old.texts.first()).filter(is_short);
         let is_old = |part: &str| old.is_some_and(|old| parts(old).any(|old| old == part));
         parts(text).find(|part| part.parse::<IpAddr>().is_err() && !is_old(part))
     }

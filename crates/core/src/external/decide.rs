@@ -266,8 +266,8 @@ fn check_claims(claimant: &Claimant<'_>, claims: &[(&'static str, IpAddr)]) -> R
     Ok(wrong)
 }
 
-/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too, and the
-/// new host names: at most one of each for each field.
+/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too, the new
+/// host names, and the new texts that are too long to be read: at most one of each for each field.
 fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
     let had = before.map(claim_fields).unwrap_or_default();
     let mut wrong = Vec::new();
@@ -275,13 +275,18 @@ fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<Strin
         if had.contains(&field) {
             continue;
         }
+        // A text of any length must not take long to read.
+        if let Some(text) = field.texts.iter().find(|text| is_too_long_for_addresses(text)) {
+            let (label, longest) = (field_label(field.name), TOO_LONG_FOR_ADDRESSES - 1);
+            wrong.push(format!("{label}: {} is longer than {longest} characters", quote(text)));
+            continue;
+        }
         let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
         if let Some(address) = field.beyond(&in_a_pool) {
             let most = if field.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
             wrong.push(format!(
-                "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
-                field_label(field.name),
-                TOO_LONG_FOR_ADDRESSES - 1
+                "{}: {address} is one too many: at most {most} addresses count",
+                field_label(field.name)
             ));
         }
         if let Some(name) = field.new_name(had.iter().find(|old| old.name == field.name)) {
