@@ -187,7 +187,11 @@ pub enum Insertion {
 impl Snapshot {
     /// A snapshot in which the objects of one namespace may take [`MAX_BYTES`], for a cluster that many tenants share.
     pub fn limited() -> Self {
-        Self { max_bytes: Some(MAX_BYTES), ..Self::default() }
+        Self::limited_to(MAX_BYTES)
+    }
+
+    pub fn limited_to(max_bytes: usize) -> Self {
+        Self { max_bytes: Some(max_bytes), ..Self::default() }
     }
 
     /// Locks a shared snapshot for reading, also after a thread has panicked while it wrote.
@@ -494,6 +498,15 @@ impl Snapshot {
 
     pub fn external_services(&self) -> Vec<Arc<StoredService>> {
         self.may_have_external.iter().filter_map(|service| self.service(service)).cloned().collect()
+    }
+
+    /// The Services that are left out and whose statuses show addresses, with what a write of their status needs.
+    pub fn shown_left_out(&self) -> Vec<Arc<StoredService>> {
+        self.namespaces
+            .values()
+            .flat_map(|namespace| namespace.bare.values())
+            .filter_map(|bare| bare.shown.clone())
+            .collect()
     }
 
     pub fn bytes(&self, namespace: &str) -> usize {

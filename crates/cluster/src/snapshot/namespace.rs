@@ -48,6 +48,8 @@ pub(super) struct Addresses {
     pub(super) external: Box<[IpAddr]>,
     /// How many of `external` kube-proxy sends to the Service: the first ones. See [`StoredService::routed`].
     routed: usize,
+    /// What its status is emptied from; `None` if the status shows nothing. Only controllers write statuses.
+    pub(super) shown: Option<Arc<StoredService>>,
 }
 
 impl Addresses {
@@ -56,7 +58,8 @@ impl Addresses {
         let mut external: Box<[IpAddr]> = service.external().into();
         external.sort_by_key(|address| !all.contains(address));
         let routed = external.partition_point(|address| all.contains(address));
-        Self { cluster: service.addresses().into(), external, routed }
+        let shown = service.for_status().map(Arc::new);
+        Self { cluster: service.addresses().into(), external, routed, shown }
     }
 
     pub(super) fn routed(&self) -> &[IpAddr] {

@@ -190,6 +190,32 @@ impl StoredService {
         !self.external.is_empty() || self.text("spec.type") == "LoadBalancer" || self.written_record().is_some()
     }
 
+    /// A copy with only what [`Self::ingress`] and a write of it need; `None` if the status shows nothing.
+    pub(super) fn for_status(&self) -> Option<Self> {
+        let kept = |(index, field): &(u8, Compact)| {
+            let field = match (FIELDS[usize::from(*index)].0, field) {
+                ("metadata.annotations", Compact::Map(all)) => {
+                    Compact::Map(all.iter().filter(|(key, _)| **key == *RECORD_ANNOTATION).cloned().collect())
+                }
+                ("metadata.uid" | "spec.loadBalancerClass" | "spec.type" | "status.loadBalancer.ingress", field) => {
+                    field.clone()
+                }
+                _ => return None,
+            };
+            Some((*index, field))
+        };
+        self.ingress().map(|_| Self {
+            key: Arc::clone(&self.key),
+            addresses: Box::default(),
+            external: Box::default(),
+            is_plain: [false; 3],
+            by_hand: None,
+            selected: LabelHashes::default(),
+            ports: None,
+            fields: self.fields.iter().filter_map(kept).collect(),
+        })
+    }
+
     /// The Service as a JSON object with the fields that are kept, except for its ports: no decision reads them, and as
     /// JSON they take a hundred times as much memory.
     pub fn value(&self) -> Value {

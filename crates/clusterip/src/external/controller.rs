@@ -224,7 +224,10 @@ impl Controller {
         writes.set(Vec::new(), client);
         while writes.answered(client).await.is_some() {}
         loop {
-            let services = self.assigner.evaluator.stores().read_snapshot().external_services();
+            let services = {
+                let snapshot = self.assigner.evaluator.stores().read_snapshot();
+                [snapshot.external_services(), snapshot.shown_left_out()].concat()
+            };
             let left: Vec<_> = services.iter().filter_map(|service| left_status(service, external, served)).collect();
             let is_done = left.is_empty();
             writes.set(left, client);
@@ -322,11 +325,11 @@ impl Look {
     fn at(shared: &Arc<RwLock<Snapshot>>, settings: &Arc<LiveSettings>, holders: &BTreeMap<IpAddr, String>) -> Self {
         let external = &settings.settings.external;
         let mut look = Self::default();
-        let services = {
+        let (services, left_out) = {
             let snapshot = Snapshot::read(shared);
             let in_use = snapshot.external_addresses().map(|(address, _)| address);
             look.in_use = in_use.filter(|address| external.pool_of(*address).is_some()).collect();
-            snapshot.external_services()
+            (snapshot.external_services(), snapshot.shown_left_out())
         };
         let policy = ExternalPolicy::new(external);
         let admits = &mut |service: &StoredService| policy.refusal(shared, service);
@@ -357,6 +360,16 @@ impl Look {
                 let ingress = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
                 look.statuses.push(Status { service, ingress });
             }
+        }
+        // They keep the addresses of pools that they show. What else they show must not stay.
+        for service in left_out {
+            let recorded = || recorded_addresses(service.record()).into_iter().collect();
+            let (of_pools, others) = match service.is_served(external) {
+                true => service.shown().into_iter().partition(|address| external.pool_of(*address).is_some()),
+                false => (BTreeSet::new(), recorded()),
+            };
+            look.statuses.extend(without(&service, &others));
+            look.served.insert(service.uid().to_owned(), &of_pools | &others);
         }
         let snapshot = Snapshot::read(shared);
         for service in lacking {

@@ -76,6 +76,26 @@ fn status_is_written_only_to_the_service_that_it_was_decided_from() {
     assert_eq!(patched(other, &off), None, "a status that another program has written");
 }
 
+/// The namespace has more objects than are kept.
+#[test]
+fn service_that_is_left_out_shows_only_addresses_of_pools() {
+    let ingress = |addresses: &[&str]| addresses.iter().map(|ip| json!({"ip": ip})).collect::<Vec<_>>();
+    for (name, class, shown, left) in [
+        ("in its pool", OURS, &[ADDRESS][..], None),
+        ("out of the pool", OURS, &[ADDRESS, "10.0.8.10"], Some(&[ADDRESS][..])),
+        ("not served any more", "x/y", &[ADDRESS, "10.0.8.10"], Some(&["10.0.8.10"])),
+    ] {
+        let service = changed(json!({"metadata": {"annotations": {"filling": "x".repeat(99)}},
+            "status": {"loadBalancer": {"ingress": ingress(shown)}}}));
+        let mut snapshot = Snapshot::limited_to(1);
+        snapshot.insert(&service);
+        let look = Look::at(&Arc::new(RwLock::new(snapshot)), &live(class), &BTreeMap::new());
+        let written = look.statuses.first().map(|status| patched(service, &status.patch()).unwrap());
+        assert_eq!(written, left.map(|left| ingress(left).into()), "{name}");
+        assert!(look.lacking.is_empty() && look.served.contains_key("1"), "{name}");
+    }
+}
+
 #[test]
 fn service_that_is_served_no_longer_loses_its_status_before_its_record() {
     let other = json!({"ip": "10.1.0.1", "ipMode": "Proxy"});
