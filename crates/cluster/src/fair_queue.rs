@@ -41,6 +41,9 @@ const MOST_HELD: Duration = Duration::from_secs(2);
 /// Of the time that counts, one second expires in so many seconds.
 const EXPIRING: u32 = 4;
 
+/// The numbers of work that was not pushed first are larger.
+const LATER: u64 = 1 << 63;
+
 /// The work that waits, and how much is in progress. The cost of each operation grows with the number of clients and
 /// with the work in progress, not with the number of namespaces.
 #[derive(Debug)]
@@ -65,6 +68,7 @@ struct Peer {
 
 #[derive(Debug)]
 struct Namespace<T> {
+    /// In the order of the numbers.
     waiting: VecDeque<(u64, T)>,
     running: usize,
     last_turn: u64,
@@ -81,8 +85,20 @@ impl<T> FairQueue<T> {
     /// Returns the number of the work, for [`Self::remove`].
     pub fn push(&mut self, requester: Requester, work: T) -> u64 {
         self.turns += 1;
-        let number = self.turns;
-        self.change(requester, Instant::now(), |namespace| namespace.waiting.push_back((number, work)));
+        self.push_as(LATER + self.turns, requester, work)
+    }
+
+    /// As [`Self::push`], but the work comes before that which was pushed otherwise, of the same requester.
+    pub fn push_first(&mut self, requester: Requester, work: T) -> u64 {
+        self.turns += 1;
+        self.push_as(self.turns, requester, work)
+    }
+
+    fn push_as(&mut self, number: u64, requester: Requester, work: T) -> u64 {
+        self.change(requester, Instant::now(), |Namespace { waiting, .. }| {
+            let at = waiting.partition_point(|(other, _)| *other < number);
+            waiting.insert(at, (number, work));
+        });
         number
     }
 
@@ -196,6 +212,15 @@ mod tests {
         assert_eq!(taken(&mut queue, now), ["shop-0"], "at once, though others wait longer");
         queue.done(&Requester::own("mallory"), Duration::ZERO, now);
         assert_eq!(taken(&mut queue, now), ["mallory-2"], "in their order");
+    }
+
+    #[test]
+    fn work_that_is_pushed_first_comes_first_in_its_own_namespace() {
+        let mut queue = queue(&[("a", 2), ("b", 2)]);
+        queue.places = Places { all: 9, of_peer: 9, of_namespace: 9 };
+        let numbers: Vec<u64> = (7..10).map(|nth| queue.push_first(Requester::own("b"), nth)).collect();
+        assert_eq!(queue.remove(&Requester::own("b"), numbers[1]), Some(8));
+        assert_eq!(taken(&mut queue, Instant::now()), ["a-0", "b-7", "a-1", "b-9", "b-0", "b-1"]);
     }
 
     #[test]

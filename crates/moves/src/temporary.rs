@@ -155,8 +155,9 @@ pub(crate) fn grace_end(old: &Temporary<'_>, journal: &Journal) -> i64 {
     written.filter(|time| valid.contains(time)).unwrap_or(journal.recorded_at).saturating_add(grace(journal))
 }
 
-/// When the grace period has ended in any case, in seconds since 1970.
-pub(crate) fn latest_grace_end(journal: &Journal) -> i64 {
+/// When the grace period has ended in any case, in seconds since 1970. If the last steps of the move are still refused
+/// then, its temporary Services are deleted.
+pub fn latest_grace_end(journal: &Journal) -> i64 {
     journal.recorded_at.saturating_add(MAX_UNTIL_SWAP).saturating_add(grace(journal))
 }
 

@@ -135,7 +135,7 @@ impl Controller {
                     let open = self.end_round(&mut survey, &mut carried_out).await;
                     // What was noted before or meanwhile may be outdated.
                     let running: Vec<ServiceKey> = turns.running().cloned().collect();
-                    open.into_iter().chain(self.reconciler.noted()).chain(running).for_each(|id| turns.push(id));
+                    open.into_iter().chain(self.reconciler.noted()).chain(running).for_each(|id| self.push(&mut turns, id));
                     if !survey.rest.is_empty() {
                         self.begin_round(survey, carried_out.as_ref(), &mut surveys);
                     }
@@ -143,8 +143,11 @@ impl Controller {
                 Some(Ok((id, next))) = jobs.join_next() => {
                     let again = turns.done(&id);
                     match next {
-                        Next::AsLarge if leads => turns.push_sized(id, Size::Large),
-                        _ if again && leads => turns.push(id),
+                        Next::AsLarge if leads => {
+                            let first = self.reconciler.goes_on_now(&id);
+                            turns.push_sized(id, Size::Large, first);
+                        }
+                        _ if again && leads => self.push(&mut turns, id),
                         Next::After(pause) => {
                             // The receiver lives as long as this loop.
                             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + pause });
@@ -155,11 +158,11 @@ impl Controller {
                 Some(id) = requests.next(), if leads => turns.push(id),
                 Some(id) = due.next() => {
                     if leads {
-                        turns.push(id);
+                        self.push(&mut turns, id);
                     }
                 }
                 Some(Ok((namespace, found, rest))) = searches.join_next() => {
-                    found.into_iter().for_each(|id| turns.push(id));
+                    found.into_iter().for_each(|id| self.push(&mut turns, id));
                     match rest {
                         Some(rest) => {
                             let snapshot = self.reconciler.evaluator.stores().snapshot();
@@ -202,6 +205,12 @@ impl Controller {
         listed.inspect_err(|error| tracing::warn!(%error, "unfinished moves can't be listed, trying again")).is_ok()
     }
 
+    /// Queues a Service. The moves that go on come first: they end grace periods.
+    fn push(&self, turns: &mut ServiceQueue, id: ServiceKey) {
+        let first = self.reconciler.goes_on_now(&id);
+        turns.push_sized(id, Size::Usual, first);
+    }
+
     fn take_turns(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         while let Some((id, size)) = turns.take() {
             let reconciler = Arc::clone(&self.reconciler);
@@ -215,7 +224,7 @@ impl Controller {
 
     /// Queues the Services whose moves other leaders left unfinished. They may have no address.
     async fn queue_left_moves(&self, turns: &mut ServiceQueue) -> Result<(), Refusal> {
-        self.reconciler.find_left_moves().await?.into_iter().for_each(|(id, _)| turns.push(id));
+        self.reconciler.find_left_moves().await?.into_iter().for_each(|(id, _)| self.push(turns, id));
         Ok(())
     }
 

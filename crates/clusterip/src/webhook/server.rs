@@ -4,7 +4,7 @@ mod body;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,7 +171,9 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     if let Some(reason) = app.backend.reviewer.not_begun() {
         return Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
-    let (body, mut if_given_up) = app.bodies.begin(host(peer));
+    // API servers count as one client: each of them carries the requests of all tenants.
+    let peer = if app.clients_only { Ipv4Addr::UNSPECIFIED.into() } else { host(peer) };
+    let (body, mut if_given_up) = app.bodies.begin(peer);
     let answered = tokio::select! {
         biased;
         Ok(beginning) = &mut if_given_up => Err((app.bodies.refusal(), beginning)),

@@ -390,11 +390,7 @@ impl Reconciler {
         if is_needless || Move::of(&record.value()) != Some(Move::Now) {
             return Next::Change;
         }
-        let Some(shown) = self.remove_annotation(id).await else {
-            // A pause, which grows with the failing Services of the namespace, would delay the end of a grace period.
-            let is_unfinished = self.mover.unfinished.of(id).is_some();
-            return if is_unfinished { Next::After(REPORTED) } else { self.after_failure(id) };
-        };
+        let Some(shown) = self.remove_annotation(id).await else { return self.after_failure(id) };
         self.note(id, record, shown);
         Next::Change
     }
@@ -474,8 +470,11 @@ impl Reconciler {
         }
     }
 
-    /// Counts a failed move, or a failed removal of the annotation that asks for it, and tells when to look again.
+    /// Counts a failed move, or a failed removal of the annotation that asks for it, and tells when to look again: not
+    /// later than an unfinished move of the Service goes on or deletes its temporary Services.
     fn after_failure(&self, id: &ServiceKey) -> Next {
+        let now = Instant::now();
+        let end = self.mover.unfinished.next_end(id, now);
         let mut all = self.known.lock();
         let of_namespace = all.iter().filter(|(other, _)| other.namespace == id.namespace);
         let failing: u32 = of_namespace.map(|(_, known)| u32::from(known.failures > QUICK_TRIES)).sum();
@@ -483,8 +482,17 @@ impl Reconciler {
         known.failures = known.failures.saturating_add(1);
         let share = if known.failures > QUICK_TRIES { FAILING_SHARE * failing } else { Duration::ZERO };
         let pause = pause_after(known.failures, UNFINISHED, MAX_PAUSE).max(share);
-        known.paused_until = Some(Instant::now() + pause);
+        let pause = end.map_or(pause, |end| pause.min(end - now));
+        known.paused_until = Some(now + pause);
         Next::After(pause)
+    }
+
+    /// Whether an unfinished move of the Service goes on now, before other Services of its namespace. One that has failed
+    /// again and again has to wait like these, until its temporary Services are to be deleted.
+    pub fn goes_on_now(&self, id: &ServiceKey) -> bool {
+        let (now, unfinished) = (Instant::now(), &self.mover.unfinished);
+        let is_failing = || self.known.lock().get(id).is_some_and(|known| known.failures > QUICK_TRIES);
+        unfinished.of(id).is_some_and(|(_, due)| due <= now) && (!is_failing() || unfinished.is_past_deadline(id, now))
     }
 
     fn forget_failures(&self, id: &ServiceKey) {

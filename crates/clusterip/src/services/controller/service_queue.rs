@@ -1,8 +1,8 @@
 //! The Services that wait to be reconciled, and those that are being reconciled. The namespaces take turns, so that none
-//! keeps others waiting. A Service that turns out to be large when its move begins gives its place back, and waits for one
+//! keeps others waiting. In a namespace, the moves that go on come before all others. A Service that turns out to be large when its move begins gives its place back, and waits for one
 //! of the few places for large Services. So the moves at once take little memory, however large their Services are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::fair_queue::{FairQueue, Places, Requester};
@@ -21,7 +21,8 @@ const MAX_LARGE_PER_NAMESPACE: usize = 1;
 pub struct ServiceQueue {
     usual: FairQueue<ServiceKey>,
     large: FairQueue<ServiceKey>,
-    queued: BTreeSet<ServiceKey>,
+    /// With the number of the Service in its queue, and whether it was pushed first.
+    queued: BTreeMap<ServiceKey, (Size, u64, bool)>,
     /// The Services that have a place, with its size, and whether each was pushed again and needs another turn.
     running: BTreeMap<ServiceKey, (Size, bool)>,
 }
@@ -32,7 +33,7 @@ impl Default for ServiceQueue {
         Self {
             usual: queue(MAX_RUNNING, MAX_RUNNING_PER_NAMESPACE),
             large: queue(MAX_LARGE, MAX_LARGE_PER_NAMESPACE),
-            queued: BTreeSet::new(),
+            queued: BTreeMap::new(),
             running: BTreeMap::new(),
         }
     }
@@ -42,16 +43,30 @@ impl ServiceQueue {
     /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
     /// only marked, and [`Self::done`] reports that.
     pub fn push(&mut self, id: ServiceKey) {
-        self.push_sized(id, Size::Usual);
+        self.push_sized(id, Size::Usual, false);
     }
 
-    /// As [`Self::push`], for a Service that may be of this size.
-    pub fn push_sized(&mut self, id: ServiceKey, size: Size) {
+    /// As [`Self::push`], for a Service that may be of this size. `first`: before the others of its namespace, also if it
+    /// waits already.
+    pub fn push_sized(&mut self, id: ServiceKey, size: Size, first: bool) {
         if let Some((_, again)) = self.running.get_mut(&id) {
             *again = true;
-        } else if self.queued.insert(id.clone()) {
-            self.places(size).push(Requester::own(&id.namespace), id);
+            return;
         }
+        let (requester, waits) = (Requester::own(&id.namespace), self.queued.get(&id).copied());
+        let size = match waits {
+            Some((_, _, is_first)) if is_first || !first => return,
+            Some((size, number, _)) => {
+                self.places(size).remove(&requester, number);
+                size
+            }
+            None => size,
+        };
+        let number = match first {
+            true => self.places(size).push_first(requester, id.clone()),
+            false => self.places(size).push(requester, id.clone()),
+        };
+        self.queued.insert(id, (size, number, first));
     }
 
     /// Takes the next Service, with the size up to which it may move; `None` if no waiting Service may take a place.
@@ -114,6 +129,23 @@ mod tests {
     }
 
     #[test]
+    fn service_that_is_pushed_first_comes_before_the_others_of_its_namespace() {
+        for size in [Size::Usual, Size::Large] {
+            let mut queue = ServiceQueue::default();
+            (0..3).for_each(|number| queue.push_sized(id("shop", number), size, false));
+            queue.push_sized(id("shop", 2), Size::Usual, true);
+            queue.push_sized(id("shop", 2), Size::Usual, false);
+            assert_eq!(queue.take(), Some((id("shop", 2), size)), "it waited already, as one of this size");
+            queue.done(&id("shop", 2));
+            queue.push_sized(id("shop", 3), size, true);
+            for number in [3, 0, 1] {
+                assert_eq!(queue.take(), Some((id("shop", number), size)));
+                queue.done(&id("shop", number));
+            }
+        }
+    }
+
+    #[test]
     fn namespaces_take_turns() {
         let mut queue = ServiceQueue::default();
         for namespace in ["a", "b", "c"] {
@@ -141,7 +173,7 @@ mod tests {
     fn large_services_take_turns_and_keep_no_other_waiting() {
         let mut queue = ServiceQueue::default();
         for namespace in ["a", "b", "c", "d"] {
-            (0..20).for_each(|number| queue.push_sized(id(namespace, number), Size::Large));
+            (0..20).for_each(|number| queue.push_sized(id(namespace, number), Size::Large, false));
         }
         let large = |namespace, number| Some((id(namespace, number), Size::Large));
         assert_eq!([queue.take(), queue.take(), queue.take()], [large("a", 0), large("b", 0), None], "of all");

@@ -144,7 +144,13 @@ const REQUEST_LASTS: Duration = Duration::from_secs(90);
 /// The moves that other leaders left, and those of this process that have not ended, by the UID of their Service. All
 /// clones share them.
 #[derive(Clone, Default)]
-pub struct UnfinishedMoves(Arc<Mutex<BTreeMap<String, Entry>>>);
+pub struct UnfinishedMoves(Arc<Mutex<Moves>>);
+
+#[derive(Default)]
+struct Moves {
+    by_uid: BTreeMap<String, Entry>,
+    by_service: BTreeSet<(ServiceKey, String)>,
+}
 
 struct Entry {
     id: ServiceKey,
@@ -153,6 +159,21 @@ struct Entry {
     last_unanswered: Option<Instant>,
     /// When to go on with the move.
     due: Instant,
+    /// When the temporary Services of a seamless move are deleted, whatever has failed; `None` if that is not known.
+    deadline: Option<Instant>,
+}
+
+impl Moves {
+    fn of<'m>(&'m self, id: &ServiceKey) -> impl Iterator<Item = (&'m String, &'m Entry)> {
+        let own = self.by_service.range((id.clone(), String::new())..).take_while(move |(other, _)| other == id);
+        own.filter_map(|(_, uid)| self.by_uid.get_key_value(uid))
+    }
+
+    fn remove(&mut self, uid: &str) {
+        if let Some((uid, entry)) = self.by_uid.remove_entry(uid) {
+            self.by_service.remove(&(entry.id, uid));
+        }
+    }
 }
 
 impl UnfinishedMoves {
@@ -161,34 +182,48 @@ impl UnfinishedMoves {
     pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
         let now = Instant::now();
         let last_unanswered = (!recorded_here).then_some(now);
-        let entry = || Entry { id: id.clone(), recorded_here, last_unanswered, due: now };
-        self.0.lock().entry(uid.to_owned()).or_insert_with(entry);
+        let entry = || Entry { id: id.clone(), recorded_here, last_unanswered, due: now, deadline: None };
+        let mut moves = self.0.lock();
+        let id = moves.by_uid.entry(uid.to_owned()).or_insert_with(entry).id.clone();
+        moves.by_service.insert((id, uid.to_owned()));
     }
 
     /// Forgets all moves but those of these Services.
     pub fn retain(&self, ids: &BTreeSet<ServiceKey>) {
-        self.0.lock().retain(|_, entry| ids.contains(&entry.id));
+        let mut moves = self.0.lock();
+        moves.by_uid.retain(|_, entry| ids.contains(&entry.id));
+        moves.by_service.retain(|(id, _)| ids.contains(id));
     }
 
     /// The UID of the Service with this name that has an unfinished move, and when to go on with the move.
     pub fn of(&self, id: &ServiceKey) -> Option<(String, Instant)> {
         let moves = self.0.lock();
-        let own = moves.iter().filter(|(_, entry)| entry.id == *id);
-        own.min_by_key(|(_, entry)| entry.due).map(|(uid, entry)| (uid.clone(), entry.due))
+        moves.of(id).min_by_key(|(_, entry)| entry.due).map(|(uid, entry)| (uid.clone(), entry.due))
+    }
+
+    /// The next time from `now` on at which a move of this Service must go on, or its temporary Services are deleted.
+    pub fn next_end(&self, id: &ServiceKey, now: Instant) -> Option<Instant> {
+        let moves = self.0.lock();
+        let times = moves.of(id).flat_map(|(_, entry)| [Some(entry.due), entry.deadline]);
+        times.flatten().filter(|time| *time > now).min()
+    }
+
+    pub fn is_past_deadline(&self, id: &ServiceKey, now: Instant) -> bool {
+        self.0.lock().of(id).any(|(_, entry)| entry.deadline.is_some_and(|deadline| deadline <= now))
     }
 
     pub fn services(&self) -> Vec<ServiceKey> {
-        self.0.lock().values().map(|entry| entry.id.clone()).collect()
+        self.0.lock().by_uid.values().map(|entry| entry.id.clone()).collect()
     }
 
     /// When to go on with the move of the Service with this UID; `None` if none is unfinished.
     pub fn due(&self, uid: &str) -> Option<Instant> {
-        self.0.lock().get(uid).map(|entry| entry.due)
+        self.0.lock().by_uid.get(uid).map(|entry| entry.due)
     }
 
     pub fn has_temporary(&self, service: &Value) -> bool {
         let (namespace, name) = (object::namespace(service), object::name(service));
-        self.0.lock().iter().any(|(uid, entry)| {
+        self.0.lock().by_uid.iter().any(|(uid, entry)| {
             let is_beside = entry.id.namespace == namespace;
             // The trigger is in the server's namespace.
             is_beside && (Role::New.name(uid) == name || Role::Old.name(uid) == name) || Role::Trigger.name(uid) == name
@@ -197,20 +232,24 @@ impl UnfinishedMoves {
 
     /// How long to wait until no request of the move may still be carried out.
     pub fn until_requests_end(&self, uid: &str) -> Duration {
-        let since = self.0.lock().get(uid).and_then(|entry| entry.last_unanswered);
+        let since = self.0.lock().by_uid.get(uid).and_then(|entry| entry.last_unanswered);
         since.map_or(Duration::ZERO, |since| REQUEST_LASTS.saturating_sub(since.elapsed()))
     }
 
     pub(super) fn unanswered(&self, uid: &str) {
-        if let Some(entry) = self.0.lock().get_mut(uid) {
-            entry.last_unanswered = Some(Instant::now());
-        }
+        self.change(uid, |entry| entry.last_unanswered = Some(Instant::now()));
     }
 
     pub fn go_on_after(&self, uid: &str, pause: Duration) {
-        if let Some(entry) = self.0.lock().get_mut(uid) {
-            entry.due = Instant::now() + pause;
-        }
+        self.change(uid, |entry| entry.due = Instant::now() + pause);
+    }
+
+    pub fn end_within(&self, uid: &str, time: Duration) {
+        self.change(uid, |entry| entry.deadline = Some(Instant::now() + time));
+    }
+
+    fn change(&self, uid: &str, change: impl FnOnce(&mut Entry)) {
+        self.0.lock().by_uid.get_mut(uid).map(change);
     }
 
     /// Forgets a move that has no record. If a request of this process may still write the record, the move is looked at
@@ -218,9 +257,9 @@ impl UnfinishedMoves {
     pub fn has_no_record(&self, uid: &str) {
         let rest = self.until_requests_end(uid);
         let mut moves = self.0.lock();
-        match moves.get_mut(uid) {
+        match moves.by_uid.get_mut(uid) {
             Some(entry) if entry.recorded_here && !rest.is_zero() => entry.due = Instant::now() + rest,
-            _ => drop(moves.remove(uid)),
+            _ => moves.remove(uid),
         }
     }
 }

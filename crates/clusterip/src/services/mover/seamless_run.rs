@@ -1,6 +1,5 @@
 //! The steps of a seamless move: finds out whether it can be prepared, and carries it out.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use clusterip_moves::method::{self, Method, method};
 use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved};
 use clusterip_moves::seamless::{Moment, Observed, Request, SeamlessStep, Verb, Wait, next, request};
 use clusterip_moves::step::{self, Step};
-use clusterip_moves::temporary::{Role, Temporary, is_being_deleted};
+use clusterip_moves::temporary::{Role, Temporary, is_being_deleted, latest_grace_end};
 use futures::future;
 use http::Method as HttpMethod;
 use jiff::Timestamp;
@@ -30,6 +29,9 @@ const MAX_PREPARATION: Duration = Duration::from_secs(30);
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 /// How many EndpointSlices are read at once.
 const SLICES_PER_PAGE: usize = 4;
+/// How many pages of EndpointSlices of a Service are read at most: Kubernetes writes up to 100 endpoints into each, and
+/// an administrator may raise that to 1000.
+const MAX_PAGES: usize = 256;
 
 impl<T: Targets> Run<'_, T> {
     /// Chooses how to make the ordered move: with these temporary Services, or `None` for a plain move, because no
@@ -41,8 +43,9 @@ impl<T: Targets> Run<'_, T> {
         order: &MoveOrder,
     ) -> Result<Option<Plan>, Stop> {
         let Some(options) = &order.seamless else { return Ok(None) };
-        let ready = self.ready_endpoints(&self.id.name).await?;
-        if method(service, to, !ready.is_empty()) != Method::Seamless {
+        let has_ready = |slices: &[Value]| method::ready_endpoints(slices).next().is_some();
+        let has_ready = self.find_in_slices(&self.id.name, has_ready).await?;
+        if method(service, to, has_ready) != Method::Seamless {
             return Ok(None);
         }
         let prevented = |reason| Err(Unmoved::NotPrepared { reason }.into());
@@ -87,6 +90,8 @@ impl<T: Targets> Run<'_, T> {
     pub(super) async fn finish_seamless(&mut self, journal: &Journal, plan: &Plan) -> Result<Outcome, MoveError> {
         // From here on, only the last step deletes the record.
         self.recorded = None;
+        let until_end = latest_grace_end(journal).saturating_sub(Timestamp::now().as_second());
+        self.mover.unfinished.end_within(self.uid, Duration::from_secs(until_end.max(0).unsigned_abs()));
         let mut last_write = Instant::now();
         let mut seen = Observed::default();
         self.observe(&mut seen, journal, plan).await?;
@@ -278,18 +283,21 @@ impl<T: Targets> Run<'_, T> {
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
         let expected = self.ready_endpoints(&self.id.name).await?;
         let old_is_released = seen.old.as_ref().is_some_and(|old| text(old, &["spec", "type"]) == "ExternalName");
-        Ok(self.ready_endpoints(&plan.new).await? == expected
+        Ok(expected.is_some()
+            && self.ready_endpoints(&plan.new).await? == expected
             && (old_is_released || self.ready_endpoints(&plan.old).await? == expected))
     }
 
-    async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
-        let mut ready = BTreeSet::new();
+    /// The number of ready endpoints, and the sum of their hashes, which does not depend on their order; `None` if there
+    /// are too many EndpointSlices.
+    async fn ready_endpoints(&mut self, service: &str) -> Result<Option<(u64, u64)>, MoveError> {
+        let mut ready = (0_u64, 0_u64);
         let add = |slices: &[Value]| {
-            ready.append(&mut method::ready_endpoints(slices));
+            method::ready_endpoints(slices).for_each(|hash| ready = (ready.0 + 1, ready.1.wrapping_add(hash)));
             false
         };
-        self.find_in_slices(service, add).await?;
-        Ok(ready)
+        let too_many = self.find_in_slices(service, add).await?;
+        Ok((!too_many).then_some(ready))
     }
 
     /// Whether the API server knows an endpoint of the Service that can be reached at its present addresses.
@@ -298,16 +306,17 @@ impl<T: Targets> Run<'_, T> {
         self.find_in_slices(&self.id.name, |slices| targets.is_reachable(slices)).await
     }
 
-    /// Reads the EndpointSlices of a Service in the namespace of the move, until `found` returns true for some of them.
-    /// They are read in small pages: a tenant decides how large its EndpointSlices are, and many moves read theirs at
-    /// once.
+    /// Reads the EndpointSlices of a Service in the namespace of the move, until `found` returns true for some of them,
+    /// and tells whether it did. Also returns true after [`MAX_PAGES`], so that the Service does not move as one without
+    /// endpoints. They are read in small pages: a tenant decides how large its EndpointSlices are, and many moves read
+    /// theirs at once.
     async fn find_in_slices(
         &mut self,
         service: &str,
         mut found: impl FnMut(&[Value]) -> bool,
     ) -> Result<bool, MoveError> {
         let mut token = String::new();
-        loop {
+        for _ in 0..MAX_PAGES {
             let path = format!(
                 "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
                  {service}&limit={SLICES_PER_PAGE}&continue={token}",
@@ -322,6 +331,7 @@ impl<T: Targets> Run<'_, T> {
             }
             token = next;
         }
+        Ok(true)
     }
 
     /// The token of the next page, and the objects of a page of a list.

@@ -22,7 +22,7 @@ struct Cluster {
 
 impl Cluster {
     /// The API server answers a request for one of these paths with this text, and any other with an empty object. It
-    /// refuses to write an object that is [`UNWRITABLE`].
+    /// refuses to write an object that is [`UNWRITABLE`], and has no `IPAddress`.
     fn new(answers: &[(&str, String)]) -> Self {
         let requests = Arc::<Mutex<Vec<(Method, String)>>>::default();
         let sent = Arc::clone(&requests);
@@ -34,6 +34,8 @@ impl Cluster {
             let mut answer = Response::new(Body::from(text.to_owned().into_bytes()));
             if request.method() == Method::PUT && text.contains(UNWRITABLE) {
                 *answer.status_mut() = StatusCode::FORBIDDEN;
+            } else if path.contains("/ipaddresses/") {
+                (*answer.status_mut(), *answer.body_mut()) = (StatusCode::NOT_FOUND, Body::empty());
             }
             sent.lock().push((request.method().clone(), path.to_owned()));
             async move { Ok::<_, Infallible>(answer) }
@@ -147,6 +149,30 @@ async fn version_that_is_known_to_be_outdated_is_not_read_again() {
 }
 
 #[tokio::test]
+async fn service_with_too_many_endpoint_slices_stays() {
+    let page = |token: &str| json!({"metadata": {"continue": token}, "items": []}).to_string();
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+    for (name, token, pages, expected) in [
+        ("none", "", 1, &[Method::GET, Method::PUT, Method::PUT][..]),
+        ("more and more", "more", 256, &[Method::GET, Method::PUT]),
+    ] {
+        let service = web(MISPLACED, json!({}));
+        let cluster = Cluster::new(&[(WEB, service.to_string()), (slices, page(token))]);
+        cluster.shows(&namespace());
+        cluster.shows(&service);
+        let id = ServiceKey::new("shop", "web");
+        let look = cluster.reconciler.reconcile(&id, Size::Usual);
+        let _ = tokio::time::timeout(Duration::from_secs(3), look).await;
+        let sent = std::mem::take(&mut *cluster.requests.lock());
+        let of =
+            |path: &str| sent.iter().filter(|(_, of)| of == path).map(|(method, _)| method.clone()).collect::<Vec<_>>();
+        assert_eq!(of(slices).len(), pages, "{name}: {sent:?}");
+        assert_eq!(of(WEB)[..expected.len()], *expected, "{name}: the first write is a dry run");
+        assert_eq!(of(WEB).len() > 2, token.is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn failing_services_of_a_namespace_are_tried_a_hundred_times_a_minute() {
     let reconciler = Cluster::new(&[]).reconciler;
     let failures = |namespace: &str, count: u32| {
@@ -181,11 +207,42 @@ async fn annotation_that_can_not_be_removed_does_not_delay_the_end_of_a_grace_pe
         cluster.shows(&service);
         if is_in_grace_period {
             cluster.reconciler.mover.unfinished.add("u", &id, true);
-            cluster.reconciler.mover.unfinished.go_on_after("u", Duration::from_secs(60));
+            cluster.reconciler.mover.unfinished.go_on_after("u", Duration::from_secs(5));
         }
+        cluster.reconciler.known.lock().entry(id.clone()).or_default().failures = 9;
         assert_eq!(cluster.looks(1).await, [Method::GET, Method::PUT]);
-        assert_eq!(cluster.reconciler.remaining_pause(&id).is_some(), !is_in_grace_period);
+        let pause = cluster.reconciler.remaining_pause(&id).unwrap();
+        assert_eq!(pause <= Duration::from_secs(5), is_in_grace_period, "{pause:?}");
     }
+}
+
+#[tokio::test]
+async fn failing_services_of_a_namespace_do_not_delay_the_end_of_a_grace_period() {
+    let reconciler = Cluster::new(&[]).reconciler;
+    let id = |number| ServiceKey::new("mallory", format!("web-{number}"));
+    for _ in 0..4 {
+        for number in 0..1000 {
+            reconciler.after_failure(&id(number));
+        }
+    }
+    let seconds = Duration::from_secs;
+    let (own, unfinished) = (id(7), &reconciler.mover.unfinished);
+    assert_eq!(reconciler.after_failure(&own), Next::After(seconds(600)));
+    unfinished.add("u", &own, true);
+    assert!(!reconciler.goes_on_now(&own), "it fails again and again");
+    for (due, deadline, expected) in [(60, 500, 60), (0, 500, 500), (700, 800, 600), (0, 0, 600)] {
+        unfinished.go_on_after("u", seconds(due));
+        unfinished.end_within("u", seconds(deadline));
+        let next = reconciler.after_failure(&own);
+        let is_expected = |pause| pause <= seconds(expected) && pause + seconds(5) > seconds(expected);
+        assert!(matches!(next, Next::After(pause) if is_expected(pause)), "{due} s, {deadline} s: {next:?}");
+    }
+    assert!(reconciler.goes_on_now(&own), "its temporary Services are to be deleted");
+    unfinished.end_within("u", seconds(60));
+    reconciler.forget_failures(&own);
+    assert!(reconciler.goes_on_now(&own), "its grace period has ended");
+    unfinished.go_on_after("u", seconds(60));
+    assert!(!reconciler.goes_on_now(&own), "in its grace period");
 }
 
 #[tokio::test]
