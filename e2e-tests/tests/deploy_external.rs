@@ -44,12 +44,17 @@ struct Update {
     expected: &'static str,
 }
 
-fn updates() -> [Update; 16] {
+fn updates() -> [Update; 19] {
     let ips = |ips: &[&str]| json!({ "spec": { "externalIPs": ips } });
     let annotation = |key: &str, value: Option<&str>| json!({ "metadata": { "annotations": { key: value } } });
     let metallb = || annotation("metallb.io/loadBalancerIPs", Some("192.0.2.10"));
     let asked = |ip: Option<&str>| json!({ "spec": { "type": "LoadBalancer", "loadBalancerIP": ip } });
     let record = |addresses: Option<&str>| annotation("clusterip-policy/external-addresses", addresses);
+    let own = "192.0.2.99";
+    let others = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7"];
+    let (own_first, own_last) =
+        ([&[own, "192.0.2.8"], &others[..]].concat(), [&others[..], &["192.0.2.8", own]].concat());
+    let eight = [&[own], &others[..]].concat();
     [
         Update { name: "an external IP", before: json!({}), change: ips(&["192.0.2.10"]), expected: "called" },
         Update {
@@ -62,6 +67,24 @@ fn updates() -> [Update; 16] {
             name: "an external IP less",
             before: ips(&["192.0.2.10", "192.0.2.11"]),
             change: ips(&["192.0.2.11"]),
+            expected: "not called",
+        },
+        Update {
+            name: "another order of nine external IPs",
+            before: ips(&own_first),
+            change: ips(&own_last),
+            expected: "called",
+        },
+        Update {
+            name: "one of two equal external IPs less, and nine left",
+            before: ips(&[&[own], &own_last[..]].concat()),
+            change: ips(&own_last),
+            expected: "called",
+        },
+        Update {
+            name: "one of nine external IPs less",
+            before: ips(&own_first),
+            change: ips(&eight),
             expected: "not called",
         },
         Update {

@@ -35,7 +35,7 @@ use clusterip_cluster::metrics::whole;
 use clusterip_cluster::panics;
 use clusterip_cluster::snapshot::{Snapshot, Stored, StoredService};
 use clusterip_cluster::watch::stores::{Change, watch_config};
-use clusterip_core::address::parse_address;
+use clusterip_core::address::{Family, parse_address};
 use clusterip_core::annotations::{is_moving, recorded_addresses};
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::lookups::NamespaceMeta;
@@ -362,10 +362,14 @@ impl Look {
             }
         }
         // They keep the addresses of pools that they show. What else they show must not stay.
+        let is_of_pool = |address: IpAddr| {
+            let pool = external.pool_of(address);
+            pool.is_some_and(|pool| pool.candidates(Family::of(address)).contains(address))
+        };
         for service in left_out {
             let recorded = || recorded_addresses(service.record()).into_iter().collect();
             let (of_pools, others) = match service.is_served(external) {
-                true => service.shown().into_iter().partition(|address| external.pool_of(*address).is_some()),
+                true => service.shown().into_iter().partition(|address| is_of_pool(*address)),
                 false => (BTreeSet::new(), recorded()),
             };
             look.statuses.extend(without(&service, &others));

@@ -250,6 +250,13 @@ fn claims_beyond_the_limit_are_refused() {
     let ips = |count: u8| with(json!({ "externalIPs": list(count) }));
     let cilium = |text: &str| annotated("lbipam.cilium.io/ips", text);
     let three = || cilium(&list(3).join(","));
+    const IN_POOL: &str = "10.0.9.22";
+    const OUTSIDE: [&str; 8] =
+        ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.8"];
+    let in_order = |first: &[&str], last: &[&str]| {
+        let all = [first, last].concat();
+        with(json!({ "externalIPs": all }))
+    };
     let long = format!("{}10.0.9.22", " ".repeat(300));
     let too_long = |place: &str| refused(&format!("{place}: {:?}… is longer than 255 characters", " ".repeat(80)));
     check(vec![
@@ -292,6 +299,11 @@ fn claims_beyond_the_limit_are_refused() {
             name: "a text that is too long, unchanged",
             request: updated(cilium(&long), cilium(&long)),
             expected: nothing(&[]),
+        },
+        Case {
+            name: "an address behind eight others, before which it was",
+            request: updated(in_order(&[IN_POOL], &OUTSIDE), in_order(&OUTSIDE, &[IN_POOL])),
+            expected: too_many("spec.externalIPs", IN_POOL, 8).with(&[DEPRECATED]),
         },
         Case { name: "three addresses, unchanged", request: updated(three(), three()), expected: nothing(&[]) },
     ]);
