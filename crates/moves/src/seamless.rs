@@ -191,8 +191,9 @@ impl Situation<'_> {
             return self.prepare();
         }
         // A release that arrives late, or that another leader makes, would leave the name without an address once `new`
-        // is deleted.
-        SeamlessStep::PreventRelease
+        // is deleted. If this can't be prevented either, none arrives any more after that time.
+        let is_over = self.moment.now >= latest_grace_end(self.journal) && self.moment.requests_ended;
+        self.delete_any().filter(|_| is_over).unwrap_or(SeamlessStep::PreventRelease)
     }
 
     fn prepare(&self) -> SeamlessStep {

@@ -117,6 +117,7 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
     };
     let moved = || at("10.0.1.7", "ClusterIP", MOVING_NAME);
     let shown = || at("10.0.1.7", "LoadBalancer", MOVING_NAME);
+    let before = || at("10.0.0.7", "ClusterIP", "");
     let released = || json!({"type": "ExternalName", "externalName": MOVING_NAME});
     let original = SeamlessStep::Original;
     let cases = [
@@ -144,9 +145,23 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
             now: 640,
             expected: SeamlessStep::Delete(Role::Old),
         },
+        Case {
+            name: "no release",
+            spec: before(),
+            status: json!({}),
+            now: 639,
+            expected: SeamlessStep::PreventRelease,
+        },
+        Case {
+            name: "a release that can't be prevented",
+            spec: before(),
+            status: json!({}),
+            now: 640,
+            expected: SeamlessStep::Delete(Role::Old),
+        },
     ];
     for Case { name, spec, status, now, expected } in cases {
-        let service = json!({"metadata": {"uid": "1"}, "spec": spec, "status": status});
+        let service = json!({"metadata": {"uid": "1", "resourceVersion": ""}, "spec": spec, "status": status});
         let old = Some(temporary("old", "10.0.0.7"));
         let mut seen = Observed { service: Some(service), old, ..Observed::default() };
         let moment = Moment { now, requests_ended: true, ..Moment::default() };

@@ -474,13 +474,15 @@ impl Reconciler {
     /// later than an unfinished move of the Service goes on or deletes its temporary Services.
     fn after_failure(&self, id: &ServiceKey) -> Next {
         let now = Instant::now();
-        let end = self.mover.unfinished.next_end(id, now);
+        let unfinished = &self.mover.unfinished;
+        let (end, is_past_deadline) = (unfinished.next_end(id, now), unfinished.is_past_deadline(id, now));
         let mut all = self.known.lock();
         let of_namespace = all.iter().filter(|(other, _)| other.namespace == id.namespace);
         let failing: u32 = of_namespace.map(|(_, known)| u32::from(known.failures > QUICK_TRIES)).sum();
         let known = all.entry(id.clone()).or_default();
         known.failures = known.failures.saturating_add(1);
-        let share = if known.failures > QUICK_TRIES { FAILING_SHARE * failing } else { Duration::ZERO };
+        let has_share = known.failures > QUICK_TRIES && !is_past_deadline;
+        let share = if has_share { FAILING_SHARE * failing } else { Duration::ZERO };
         let pause = pause_after(known.failures, UNFINISHED, MAX_PAUSE).max(share);
         let pause = end.map_or(pause, |end| pause.min(end - now));
         known.paused_until = Some(now + pause);

@@ -159,7 +159,7 @@ struct Entry {
     last_unanswered: Option<Instant>,
     /// When to go on with the move.
     due: Instant,
-    /// When the temporary Services of a seamless move are deleted, whatever has failed; `None` if that is not known.
+    /// When the temporary Services of a seamless move are deleted, whatever has failed; `None` if it is known to have none.
     deadline: Option<Instant>,
 }
 
@@ -244,8 +244,8 @@ impl UnfinishedMoves {
         self.change(uid, |entry| entry.due = Instant::now() + pause);
     }
 
-    pub fn end_within(&self, uid: &str, time: Duration) {
-        self.change(uid, |entry| entry.deadline = Some(Instant::now() + time));
+    pub fn set_deadline(&self, uid: &str, deadline: Option<Instant>) {
+        self.change(uid, |entry| entry.deadline = deadline);
     }
 
     fn change(&self, uid: &str, change: impl FnOnce(&mut Entry)) {

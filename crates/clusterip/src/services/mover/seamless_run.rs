@@ -90,13 +90,18 @@ impl<T: Targets> Run<'_, T> {
     pub(super) async fn finish_seamless(&mut self, journal: &Journal, plan: &Plan) -> Result<Outcome, MoveError> {
         // From here on, only the last step deletes the record.
         self.recorded = None;
-        let until_end = latest_grace_end(journal).saturating_sub(Timestamp::now().as_second());
-        self.mover.unfinished.end_within(self.uid, Duration::from_secs(until_end.max(0).unsigned_abs()));
         let mut last_write = Instant::now();
+        let until_end = latest_grace_end(journal).saturating_sub(Timestamp::now().as_second());
+        let deadline = last_write.into_std() + Duration::from_secs(until_end.max(0).unsigned_abs());
+        self.mover.unfinished.set_deadline(self.uid, Some(deadline));
         let mut seen = Observed::default();
         self.observe(&mut seen, journal, plan).await?;
         let mut is_fresh = false;
         loop {
+            let all = [(&seen.new, Role::New), (&seen.old, Role::Old), (&seen.trigger, Role::Trigger)];
+            let has_temporary =
+                all.into_iter().any(|(object, role)| Temporary::of(object.as_ref(), role, journal).is_ours());
+            self.mover.unfinished.set_deadline(self.uid, has_temporary.then_some(deadline));
             let step = self.next_step(&seen, journal, plan, last_write).await?;
             match &step {
                 SeamlessStep::Wait(Wait::Grace(until)) => {

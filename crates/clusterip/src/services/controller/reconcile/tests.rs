@@ -230,15 +230,17 @@ async fn failing_services_of_a_namespace_do_not_delay_the_end_of_a_grace_period(
     assert_eq!(reconciler.after_failure(&own), Next::After(seconds(600)));
     unfinished.add("u", &own, true);
     assert!(!reconciler.goes_on_now(&own), "it fails again and again");
-    for (due, deadline, expected) in [(60, 500, 60), (0, 500, 500), (700, 800, 600), (0, 0, 600)] {
+    for (due, deadline, expected) in
+        [(60, Some(500), 60), (0, Some(500), 500), (700, Some(800), 600), (0, None, 600), (0, Some(0), 60)]
+    {
         unfinished.go_on_after("u", seconds(due));
-        unfinished.end_within("u", seconds(deadline));
+        unfinished.set_deadline("u", deadline.map(|deadline| Instant::now() + seconds(deadline)));
         let next = reconciler.after_failure(&own);
         let is_expected = |pause| pause <= seconds(expected) && pause + seconds(5) > seconds(expected);
-        assert!(matches!(next, Next::After(pause) if is_expected(pause)), "{due} s, {deadline} s: {next:?}");
+        assert!(matches!(next, Next::After(pause) if is_expected(pause)), "{due} s, {deadline:?} s: {next:?}");
     }
     assert!(reconciler.goes_on_now(&own), "its temporary Services are to be deleted");
-    unfinished.end_within("u", seconds(60));
+    unfinished.set_deadline("u", None);
     reconciler.forget_failures(&own);
     assert!(reconciler.goes_on_now(&own), "its grace period has ended");
     unfinished.go_on_after("u", seconds(60));
