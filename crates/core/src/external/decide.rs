@@ -313,20 +313,24 @@ fn check_requested(
     for key in [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION] {
         let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
+        if now == old {
+            continue;
+        }
         if is_too_long_for_addresses(&now) {
             // `quote` cuts the value.
             let longest = TOO_LONG_FOR_ADDRESSES - 1;
-            if now != old {
-                wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
-            }
+            wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
             continue;
         }
+        // Of the addresses that the old text lists, another Service may have been given those that did not count as held.
+        let had = recorded_addresses(&old);
         let mut seen: Vec<Family> = Vec::new();
         for text in parts(&now) {
             let address = parse_address(text);
             let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
-            if parts(&old).any(|other| other == text) {
+            let is_old = parts(&old).any(|other| other == text) && address.is_none_or(|it| had.contains(&it));
+            if is_old && !is_duplicate {
                 continue;
             }
             let why = match address {

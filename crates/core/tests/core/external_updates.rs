@@ -106,6 +106,30 @@ fn changed_record_or_request_is_followed() {
     ]);
 }
 
+/// While a Service is being deleted, its record is not rewritten. So an address behind the one that counts would stay
+/// there, and another Service may be given it meanwhile.
+#[test]
+fn only_addresses_that_counted_as_held_are_old() {
+    let deleting = |record: &str| {
+        let mut service = balancer(&[(RECORD, record)]);
+        service["metadata"]["deletionTimestamp"] = "2026-11-29T00:00:00Z".into();
+        service
+    };
+    let refused = |why: &str| refused(&format!("annotation {RECORD}: {why}"));
+    let one_too_many = || refused("10.0.9.10 is one too many: a Service has one of each family");
+    let by_other = || refused("10.0.9.10 of pool \"edge\" is held by other/db");
+    let stays = || now("unchanged").because("being deleted").with(&[]);
+    for (name, old, new, held, expected) in [
+        ("unchanged", "10.0.9.9,10.0.9.10", "10.0.9.9,10.0.9.10", HELD, stays()),
+        ("another address before the old one", "10.0.9.10", "10.0.9.9,10.0.9.10", NONE_HELD, one_too_many()),
+        ("another address in its place", "10.0.9.10", "10.0.9.9", NONE_HELD, stays()),
+        ("the second of two, which another Service has", "10.0.9.9,10.0.9.10", "10.0.9.10", HELD, by_other()),
+        ("the first of two", "10.0.9.9,10.0.9.10", "10.0.9.9", HELD, stays()),
+    ] {
+        check(vec![Case { name, request: updated(deleting(old), deleting(new)), held, expected }]);
+    }
+}
+
 #[test]
 fn changed_load_balancer_ip_is_followed_and_an_unchanged_one_is_not() {
     let field = |address: &str, record: &str| {
