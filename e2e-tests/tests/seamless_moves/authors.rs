@@ -39,13 +39,15 @@ async fn author_keeps_no_address_causes_no_requests_and_hides_nothing() {
     let main = Stage::on(&plane, "authors").await;
     carry_out_settings(&main, &proxy).await;
     let mut stages = Vec::new();
-    for name in ["grown-early", "grown-late", "changed", "released"] {
+    for name in ["grown-early", "grown-late", "changed", "released", "replaced"] {
         let stage = Stage::on(&plane, name).await;
         let uid = stage.service("web", json!({})).await["metadata"]["uid"].as_str().unwrap().to_owned();
         let records = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", main.server);
         stages.push((stage, format!("{records}/clusterip-move-{uid}")));
     }
-    let [(early, early_record), (late, late_record), (changed, _), (released, _)] = stages.as_slice() else {
+    let [(early, early_record), (late, late_record), (changed, _), (released, _), (replaced, replaced_record)] =
+        stages.as_slice()
+    else {
         unreachable!()
     };
     // More bytes than the server reads, and not more than the API server stores.
@@ -59,7 +61,15 @@ async fn author_keeps_no_address_causes_no_requests_and_hides_nothing() {
     begins(changed).await;
     changes(changed, json!({"metadata": {"labels": {"changed": "1"}}})).await;
     moves(late).await;
-    changes(late, grown).await;
+    changes(late, grown.clone()).await;
+    moves(replaced).await;
+    let old = temporary_of(replaced, "old").await.unwrap();
+    let own_path = old.replace("-old-", "-new-");
+    let name = own_path.rsplit('/').next().unwrap();
+    let own = json!({"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}});
+    let services = format!("/api/v1/namespaces/{}/services", replaced.namespace);
+    send(&replaced.client, Method::POST, &services, Some(&own)).await.unwrap();
+    send(&replaced.client, Method::PATCH, &own_path, Some(&grown)).await.unwrap();
     moves(released).await;
     let release = json!({"spec": {"type": "ExternalName", "externalName": "moving.invalid", "clusterIP": null,
         "clusterIPs": null}});
@@ -97,6 +107,16 @@ async fn author_keeps_no_address_causes_no_requests_and_hides_nothing() {
         let what = "the end of the move of a Service that can be read again";
         eventually_within(RETRIED, what, async || (!is_recorded().await).then_some(())).await;
     }
+    eventually_within(
+        RETRIED,
+        "the end of the move beside a large Service with the name of a temporary one",
+        async || {
+            let has_ended = send(&replaced.client, Method::GET, replaced_record, None).await.is_none();
+            (has_ended && replaced.left().await.is_empty()).then_some(())
+        },
+    )
+    .await;
+    assert!(replaced.stored(name).await["metadata"]["labels"].is_object(), "the Service of the user stays");
     eventually("the end of the move of the released Service", async || {
         let is_there = addresses(&released.stored("web").await).first().is_some_and(is_in_pool);
         (is_there && released.left().await.is_empty()).then_some(())

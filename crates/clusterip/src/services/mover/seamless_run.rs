@@ -27,6 +27,8 @@ use super::targets::Targets;
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
 /// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
+/// How many bytes the steps of a move add to a temporary Service at most.
+const GROWTH: usize = 4096;
 /// How many EndpointSlices are read at once.
 const SLICES_PER_PAGE: usize = 4;
 /// How many pages of EndpointSlices of a Service are read at most: Kubernetes writes up to 100 endpoints into each, and
@@ -76,6 +78,12 @@ impl<T: Targets> Run<'_, T> {
         let Request { namespace, body, .. } = creation()?;
         let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All&fieldManager={MANAGER}");
         match self.send(HttpMethod::POST, &path, text_of(body)).await {
+            Ok(answer) if answer.len() + GROWTH > self.mover.size.most_read() => Some(format!(
+                "the temporary Service {namespace}/{} would have {} bytes, and may become too large to read: shorten \
+                 the Service, or move without --seamless",
+                plan.new,
+                answer.len()
+            )),
             Err(Refusal::Refused(reason) | Refusal::TooLarge(reason)) => Some(format!(
                 "the API server refuses the temporary Service {namespace}/{}: {reason}; it has the label \
                  {TEMPORARY_LABEL}, and none of the labels of the Service: exempt Services with this label from the \
@@ -102,6 +110,7 @@ impl<T: Targets> Run<'_, T> {
             let has_temporary =
                 all.into_iter().any(|(object, role)| Temporary::of(object.as_ref(), role, journal).is_ours());
             self.mover.unfinished.set_deadline(self.uid, has_temporary.then_some(deadline));
+            let begin = Instant::now();
             let step = self.next_step(&seen, journal, plan, last_write).await?;
             match &step {
                 SeamlessStep::Wait(Wait::Grace(until)) => {
@@ -128,7 +137,7 @@ impl<T: Targets> Run<'_, T> {
                 }
                 SeamlessStep::Wait(wait) => {
                     // A tenant whose endpoints never match must not make the mover look all the time.
-                    let interval = ENDPOINTS_INTERVAL.max(self.since.elapsed() / 8);
+                    let interval = ENDPOINTS_INTERVAL.max(self.since.elapsed() / 8).max(4 * begin.elapsed());
                     sleep(if let Wait::For(rest) = wait { *rest } else { interval }).await;
                     self.observe(&mut seen, journal, plan).await?;
                 }
@@ -246,8 +255,14 @@ impl<T: Targets> Run<'_, T> {
                 service_path(namespace, name)
             };
             let (own, new, old, trigger) = (self.path(), path(Role::New), path(Role::Old), path(Role::Trigger));
-            let read = future::join4(self.get(&own), self.get(&new), self.get(&old), self.get(&trigger)).await;
-            match read {
+            let (own, new, old, trigger) =
+                future::join4(self.get(&own), self.get(&new), self.get(&old), self.get(&trigger)).await;
+            // No temporary Service of a move is too large to read, so such an object is of a user.
+            let temporary = |read| match read {
+                Err(Refusal::TooLarge(_)) if self.mover.size == Size::Large => Ok(Some(Value::Null)),
+                read => read,
+            };
+            match (own, temporary(new), temporary(old), temporary(trigger)) {
                 (Ok(service), Ok(new), Ok(old), Ok(trigger)) => {
                     self.unreadable = None;
                     let service = service.and_then(|service| self.same_service(service));
