@@ -182,6 +182,8 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     // Without an answer before the API server stops waiting, the `failurePolicy` of the webhook would decide. A tenant
     // whose reviews take long, or whose object is too large or nested too deeply to be read, could bypass the policy.
     answered.or_else(|(refusal, beginning)| {
+        // The body may have been given up while it was read.
+        let beginning = if beginning.is_empty() { if_given_up.try_recv().unwrap_or_default() } else { beginning };
         let code = match refusal.0 {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => review::BUSY,
             status => status.as_u16(),
