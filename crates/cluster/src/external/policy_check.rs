@@ -3,9 +3,10 @@
 //! If the Service was created, or an address was recorded by hand, while no webhook was registered, the policy has not
 //! checked the addresses yet.
 
+use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, recorded_addresses};
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_service};
 use serde_json::{Map, Value, json};
@@ -28,8 +29,11 @@ impl ExternalPolicy {
         if let Some(denial) = decision.denial() {
             return Some(denial.message.clone());
         }
-        let changes = decision.external.is_some_and(|external| external.changes());
-        changes.then(|| "the policy would give it other addresses".to_owned())
+        let recorded = recorded_addresses(service.record());
+        // A Service of two families may have an address of one, because the pool was full for the other.
+        let takes = |given: &[IpAddr]| recorded.iter().any(|address| !given.contains(address));
+        let takes_any = decision.external.is_some_and(|external| external.changes() && takes(&external.addresses));
+        takes_any.then(|| "the policy would give it other addresses".to_owned())
     }
 
     /// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
@@ -58,4 +62,37 @@ fn bare(service: &Value, fields: &[&str], annotations: &[&str]) -> Value {
     const SPEC: [&str; 6] = ["type", "loadBalancerClass", "ipFamilies", "ipFamilyPolicy", "clusterIP", "clusterIPs"];
     let spec = of("/spec", &[&SPEC, fields].concat());
     json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_may_keep_what_the_policy_would_give_it() {
+        let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24", "fd00:9::/120"],
+            "exclude": ["10.0.9.20"], "match": {"serviceSelector": {"matchLabels": {"app": "web"}}}}]}});
+        let policy = ExternalPolicy::new(&Settings::from_value(&document).unwrap().external);
+        let snapshot = Arc::default();
+        let refusal = |app: &str, families: &[&str], record: &str| {
+            let service = json!({
+                "metadata": {"namespace": "shop", "name": "web", "labels": {"app": app},
+                    "annotations": {RECORD_ANNOTATION: record}},
+                "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "ipFamilies": families},
+            });
+            policy.refusal(&snapshot, &StoredService::read(&service))
+        };
+        let both = ["IPv4", "IPv6"];
+        for (families, record) in
+            [(&both[..], "10.0.9.9,fd00:9::9"), (&both, "10.0.9.9"), (&both, "fd00:9::9"), (&both[..1], "10.0.9.9")]
+        {
+            assert_eq!(refusal("web", families, record), None, "{families:?}: {record}");
+            assert!(refusal("other", families, record).is_some(), "{families:?}: {record}, of another Service");
+        }
+        for (families, record) in [(&both[..], "10.0.9.20"), (&both, "10.0.9.20,fd00:9::9"), (&both[..1], "fd00:9::9")]
+        {
+            assert!(refusal("web", families, record).is_some(), "{families:?}: {record}");
+        }
+    }
 }
