@@ -74,8 +74,9 @@ impl Server {
         let keep_alive = connections.limits.silence / 3;
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
         let mut server = axum_server::Server::from_listener(listener).acceptor(acceptor).handle(handle.clone());
-        // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
-        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
+        // Without a timer the time limits have no effect. The buffer and the windows bound what a peer may send before it is
+        // read.
+        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(64 << 10);
         server
             .http_builder()
             .http2()

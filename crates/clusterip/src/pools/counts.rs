@@ -43,7 +43,9 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
     let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(**address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
-    let mut external: Vec<IpAddr> = snapshot.external_addresses().map(|(address, _)| address).collect();
+    let external = snapshot.external_addresses().map(|(address, _)| address);
+    // Nothing limits how many addresses of no pool Services name.
+    let mut external: Vec<IpAddr> = external.filter(|address| settings.external.pool_of(*address).is_some()).collect();
     let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
         let of_each = pool.reservations.iter();
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()

@@ -28,16 +28,17 @@ pub fn object(name: &str, label: &str, data: &impl Serialize) -> Value {
     })
 }
 
-/// The metadata of the objects with this value of [`MOVE_OBJECT_LABEL`], read page by page. The data of an object may
-/// be large.
-pub async fn list(
+/// What `read` returns for the metadata of the objects with this value of [`MOVE_OBJECT_LABEL`]. In other namespaces,
+/// tenants may write such objects, and make them large: they are read page by page, and not kept.
+pub async fn list<T>(
     api: &Api<ControllerRevision>,
     label: &str,
-) -> Result<Vec<PartialObjectMeta<ControllerRevision>>, KubeError> {
+    read: impl Fn(PartialObjectMeta<ControllerRevision>) -> Option<T>,
+) -> Result<Vec<T>, KubeError> {
     let mut all = Vec::new();
     let parameters = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={label}"));
     let list = |page| async move { api.list_metadata(&page).await };
-    visit_pages(parameters, list, |object| all.push(object)).await?;
+    visit_pages(parameters, list, |object| all.extend(read(object))).await?;
     Ok(all)
 }
 

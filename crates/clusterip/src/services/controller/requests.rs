@@ -98,6 +98,9 @@ pub async fn hand_over(
     let Some(service) = services.get_opt(name).await.map_err(failed)? else {
         return Err("it is gone".to_owned());
     };
+    if service.metadata.uid.as_ref() != Some(&request.uid) {
+        return Err("another Service has its name".to_owned());
+    }
     let now = addresses(&json!({"spec": service.spec}));
     // A Service whose move was interrupted, or that became an ExternalName, has no address.
     if now.is_empty() || now == from {

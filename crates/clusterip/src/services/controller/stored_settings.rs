@@ -17,7 +17,7 @@ use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION;
 use clusterip_failover::leases::{Identity, LEASE};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, PartialObjectMeta, PostParams};
 use kube::{Client, Error as KubeError};
 use serde::{Deserialize, Serialize};
 
@@ -120,9 +120,10 @@ pub async fn remove(client: &Client, namespace: &str, leader: &str) -> Result<()
 }
 
 async fn names(api: &Api<ControllerRevision>) -> Result<Vec<(String, String)>, KubeError> {
-    let objects = own_revisions::list(api, SERVER).await?.into_iter();
-    let names = objects.filter_map(|object| Some((object.metadata.namespace?, object.metadata.name?)));
-    Ok(names.filter(|(_, name)| is_name(name)).collect())
+    let name = |object: PartialObjectMeta<ControllerRevision>| {
+        Some((object.metadata.namespace?, object.metadata.name.filter(|name| is_name(name))?))
+    };
+    own_revisions::list(api, SERVER, name).await
 }
 
 fn name(leader: &str) -> String {

@@ -65,13 +65,12 @@ impl Records {
     /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
     /// are not read, because a Service may be large.
     pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, Refusal> {
-        let records = own_revisions::list(&self.api(), RECORD).await.map_err(|error| self.unread(&error))?;
-        let service = |record: &PartialObjectMeta<ControllerRevision>| {
+        let service = |record: PartialObjectMeta<ControllerRevision>| {
             let (namespace, name) = service_of(record.annotations().get(SERVICE_ANNOTATION)?)?;
             let uid = record.metadata.name.as_deref()?.strip_prefix(PREFIX)?;
             Some((ServiceKey::new(namespace, name), uid.to_owned()))
         };
-        Ok(records.iter().filter_map(service).collect())
+        own_revisions::list(&self.api(), RECORD, service).await.map_err(|error| self.unread(&error))
     }
 
     pub async fn delete(&self, uid: &str) -> Result<(), Refusal> {
