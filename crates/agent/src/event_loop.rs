@@ -92,6 +92,7 @@ impl<N: Network> AddressAgent<N> {
             return;
         }
         heartbeat.give_back().await;
+        self.network.settle().await;
     }
 }
 

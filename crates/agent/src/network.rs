@@ -21,6 +21,11 @@ pub trait Network: Send + Sync + 'static {
     /// Removes the address from this node, if it is there.
     fn release(&self, address: IpAddr) -> impl Future<Output = anyhow::Result<()>> + Send;
 
+    /// Waits for what releases have left to be done later.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Tells the neighbours that the address is at this node.
     fn announce(&self, address: IpAddr) -> impl Future<Output = anyhow::Result<()>> + Send;
 }

@@ -111,12 +111,12 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             }
         }
         self.publish(desired.number);
-        // Renewals come first, then new addresses: they must not wait for the ports of other addresses, which their
-        // authors may change all the time.
+        // Renewals come first, those that end first before others, then new addresses: they must not wait for the ports of
+        // other addresses, which their authors may change all the time.
         coming.sort_by_key(|(_, hold, done)| match &done.held {
-            Some(held) if held.ports == hold.ports => 0,
-            None => 1,
-            Some(_) => 2,
+            Some(held) if held.ports == hold.ports => (0, Some(held.until)),
+            None => (1, None),
+            Some(_) => (2, None),
         });
         let additions = coming.into_iter().map(|(address, hold, done)| async move {
             (address, hold_and_announce(network, metrics, pauses, address, hold, done).await)

@@ -394,14 +394,18 @@ impl AgentState {
                 }
             }
         }
-        for (address, turn) in due {
-            let history = self.histories.entry(address).or_default();
+        for (address, turn) in &due {
+            let history = self.histories.entry(*address).or_default();
             if let Some((until, since)) = history.left_to_others_until.zip(history.free_since)
-                && deadline.is_due(since + UNTAKEN + turn)
+                && deadline.is_due(since + UNTAKEN + *turn)
             {
                 history.left_to_others_until = Some(until.min(deadline.now));
             }
-            if let Some(until) = self.no_claim_until(address, deadline.now) {
+        }
+        // A tenant can have thousands of addresses, so their histories are looked through once.
+        let last_left = self.histories.values().filter_map(|history| history.left_to_others_until).max();
+        for (address, _) in due {
+            if let Some(until) = self.no_claim_until(address, last_left, deadline.now) {
                 deadline.add(until);
                 continue;
             }
@@ -464,13 +468,13 @@ impl AgentState {
     }
 
     /// Until when this node does not claim the address: either it could not hold this address, or it holds no address
-    /// and could not hold another one, and the others have not passed this one over. `None` if it may claim the address.
-    fn no_claim_until(&self, address: IpAddr, now: Instant) -> Option<Instant> {
+    /// and could not hold another one, which it leaves to others until `last_left`, and the others have not passed this one
+    /// over. `None` if it may claim the address.
+    fn no_claim_until(&self, address: IpAddr, last_left: Option<Instant>, now: Instant) -> Option<Instant> {
         let of_node = || {
             let passed_over = self.histories.get(&address)?.free_since? + PASSED_OVER;
             let some = self.mine.is_empty() && self.has_others(address, now);
-            let left = self.histories.values().filter_map(|history| history.left_to_others_until);
-            left.max().map(|until| until.min(passed_over)).filter(|until| some && now < *until)
+            last_left.map(|until| until.min(passed_over)).filter(|until| some && now < *until)
         };
         self.left_to_others_until(address, now).or_else(of_node)
     }

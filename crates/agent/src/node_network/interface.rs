@@ -5,6 +5,7 @@
 //! has no other effect. A label does not fit after a long name, and exists for IPv4 only, where it is for readers of `ip
 //! address`; kernels before 5.18 drop the protocol of an address silently.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,8 @@ const FRESH: Duration = Duration::from_millis(500);
 struct Listed {
     /// `None` if they must be listed again.
     at: Option<Instant>,
-    messages: Vec<AddressMessage>,
+    /// An address can be present twice, with two prefix lengths.
+    messages: BTreeMap<IpAddr, Vec<AddressMessage>>,
 }
 
 /// An interface, by its index: if another one gets its name, [`Interface::hold`] returns [`NoInterface`].
@@ -102,11 +104,11 @@ impl Interface {
         let link = link(self.handle.link().get().match_index(self.index), &self.name).await?;
         let is_up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
         ensure!(is_up, "interface {} or its link is down: it transmits no frames", self.name);
-        // An address can be present twice, with two prefix lengths.
         let mut listed = self.listed().await?;
-        let is_new = listed.messages.iter().all(|message| of(message) != Some(address));
+        let present = listed.messages.get(&address).map_or(&[][..], Vec::as_slice);
+        let is_new = present.is_empty();
         ensure!(
-            listed.messages.iter().all(|message| of(message) != Some(address) || ours(message)),
+            present.iter().all(ours),
             "another program has added {address} to interface {}: remove it, or exclude it from the pool",
             self.name
         );
@@ -134,7 +136,7 @@ impl Interface {
         }
         if is_new {
             // Also if this call is dropped, a release must find the address.
-            listed.messages.push(request.message_mut().clone());
+            listed.messages.entry(address).or_default().push(request.message_mut().clone());
         }
         let added = request.execute().await;
         if added.is_err() {
@@ -153,15 +155,18 @@ impl Interface {
     /// Removes `address` from the interface, unless it lacks the mark of this crate.
     pub async fn release(&self, address: IpAddr) -> Result<()> {
         let mut listed = self.listed().await?;
-        let is_held = |message: &AddressMessage| of(message) == Some(address) && ours(message);
-        while let Some(index) = listed.messages.iter().position(is_held) {
-            match self.handle.address().del(listed.messages[index].clone()).execute().await {
+        let Some(present) = listed.messages.get_mut(&address) else { return Ok(()) };
+        while let Some(index) = present.iter().position(ours) {
+            match self.handle.address().del(present[index].clone()).execute().await {
                 // The lifetime of the address has just ended, or the interface is gone and with it all its addresses.
                 Err(error) if matches!(errno(&error), Errno::EADDRNOTAVAIL | Errno::ENODEV) => {}
                 Err(error) => return Err(refused(&format!("remove {address} from"), &self.name, &error)),
                 Ok(()) => {}
             }
-            listed.messages.swap_remove(index);
+            present.swap_remove(index);
+        }
+        if present.is_empty() {
+            listed.messages.remove(&address);
         }
         Ok(())
     }
@@ -169,18 +174,24 @@ impl Interface {
     /// The addresses that [`hold`](Self::hold) has added, in this process or an earlier one; sorted.
     pub async fn held(&self) -> Result<Vec<IpAddr>> {
         let listed = self.listed().await?;
-        let mut held: Vec<_> = listed.messages.iter().filter(|message| ours(message)).filter_map(of).collect();
-        held.sort_unstable();
-        Ok(held)
+        let held = listed
+            .messages
+            .iter()
+            .flat_map(|(address, messages)| messages.iter().filter(|message| ours(message)).map(|_| *address));
+        Ok(held.collect())
     }
 
     /// The addresses of the interface, for one call at a time.
     async fn listed(&self) -> Result<MutexGuard<'_, Listed>> {
         let mut listed = self.listed.lock().await;
         if listed.at.is_none_or(|at| at.elapsed() >= FRESH) {
-            let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
-            let messages = messages.try_collect().await;
-            let messages = messages.map_err(|error| refused("list the addresses of", &self.name, &error))?;
+            let all = self.handle.address().get().set_link_index_filter(self.index).execute();
+            let all: Result<Vec<AddressMessage>, _> = all.try_collect().await;
+            let all = all.map_err(|error| refused("list the addresses of", &self.name, &error))?;
+            let mut messages = BTreeMap::<_, Vec<_>>::new();
+            for (address, message) in all.into_iter().filter_map(|message| Some((of(&message)?, message))) {
+                messages.entry(address).or_default().push(message);
+            }
             *listed = Listed { at: Some(Instant::now()), messages };
         }
         Ok(listed)

@@ -85,7 +85,7 @@ impl LinuxNetwork {
 impl Network for LinuxNetwork {
     async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> Result<bool> {
         // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
-        self.firewall.set(address, Some(ranges(ports.iter()))).await?;
+        self.firewall.open(address, ranges(ports.iter())).await?;
         let interface = self.interface();
         match interface.hold(address, until).await {
             Err(error) if error.is::<NoInterface>() => self.found_again(&interface).await?.hold(address, until).await,
@@ -95,13 +95,16 @@ impl Network for LinuxNetwork {
 
     async fn release(&self, address: IpAddr) -> Result<()> {
         self.interface().release(address).await?;
-        // The address is no longer on this node: other nodes must not wait for the firewall.
-        match timeout(STEP_TIMEOUT / 2, self.firewall.set(address, None)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%address, %error, "the firewall still has an address that was released"),
-            Err(_) => tracing::warn!(%address, "the firewall still has an address that was released"),
-        }
+        // The address is no longer on this node: other nodes, and the releases of other addresses, must not wait for the
+        // firewall.
+        self.firewall.change(address, None);
         Ok(())
+    }
+
+    async fn settle(&self) {
+        if timeout(STEP_TIMEOUT, self.firewall.settle()).await.is_err() {
+            tracing::warn!("the firewall still has addresses that were released");
+        }
     }
 
     async fn announce(&self, address: IpAddr) -> Result<()> {
@@ -136,9 +139,28 @@ struct Filtered {
 }
 
 impl NodeFirewall {
-    /// Opens exactly these ports of an address; `None` if this node no longer holds it. If nothing has changed, this does
-    /// not wait for the changes of other addresses. A call that is dropped takes effect later.
-    async fn set(&self, address: IpAddr, mut open: Option<Vec<PortRange>>) -> Result<()> {
+    /// Opens exactly these ports of an address. If nothing has changed, this does not wait for the changes of other
+    /// addresses. A call that is dropped takes effect later.
+    async fn open(&self, address: IpAddr, open: Vec<PortRange>) -> Result<()> {
+        self.change(address, Some(open));
+        let mut filters = self.0.subscribe();
+        let is_written =
+            |filters: &Filters| filters.addresses.get(&address).is_none_or(|known| known.written.is_some());
+        // The sender is in `self`.
+        let Ok(filters) = filters.wait_for(is_written).await else { return Ok(()) };
+        let written = filters.addresses.get(&address).and_then(|known| known.written.clone());
+        written.unwrap_or(Ok(())).map_err(Error::msg)
+    }
+
+    /// Waits until the table has been written with all changes.
+    async fn settle(&self) {
+        let is_written = |filters: &Filters| filters.addresses.values().all(|known| known.written.is_some());
+        // The sender is in `self`.
+        let _ = self.0.subscribe().wait_for(is_written).await;
+    }
+
+    /// Queues a change of the open ports of an address; `None` if this node no longer holds it.
+    fn change(&self, address: IpAddr, mut open: Option<Vec<PortRange>>) {
         let closed = open.as_mut().map_or(0, |ranges| ranges.split_off(MAX_RANGES.min(ranges.len())).len());
         self.0.send_if_modified(|Filters { addresses, queue }| {
             let known = addresses.get(&address);
@@ -156,13 +178,6 @@ impl NodeFirewall {
             addresses.insert(address, Filtered { open, written: None });
             true
         });
-        let mut filters = self.0.subscribe();
-        let is_written =
-            |filters: &Filters| filters.addresses.get(&address).is_none_or(|known| known.written.is_some());
-        // The sender is in `self`.
-        let Ok(filters) = filters.wait_for(is_written).await else { return Ok(()) };
-        let written = filters.addresses.get(&address).and_then(|known| known.written.clone());
-        written.unwrap_or(Ok(())).map_err(Error::msg)
     }
 
     /// Writes the addresses whose ports have changed, and all of them from time to time, because a program that loads

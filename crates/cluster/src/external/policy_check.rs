@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, recorded_addresses};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, in_record, recorded_addresses};
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_service};
 use serde_json::{Map, Value, json};
@@ -22,14 +22,20 @@ impl ExternalPolicy {
         Self(Settings { pools: Vec::new(), external: settings.clone(), ..Settings::default() })
     }
 
-    /// Why a Service may not have the addresses that it has recorded; `None` if it may. The addresses of other Services
-    /// are not taken into account.
+    /// Why a Service may not have the addresses of pools that it has recorded; `None` if it may. The addresses of other
+    /// Services are not taken into account.
     pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
-        let decision = self.decide(snapshot, &bare(&service.value(), &[], &[RECORD_ANNOTATION]));
+        let mut recorded = recorded_addresses(service.record());
+        let mut object = bare(&service.value(), &[], &[RECORD_ANNOTATION]);
+        // If one of two lies in no pool any more, the Service keeps the other one.
+        if recorded.len() > 1 {
+            recorded.retain(|address| self.0.external.pool_of(*address).is_some());
+            object["metadata"]["annotations"][RECORD_ANNOTATION] = in_record(&recorded).into();
+        }
+        let decision = self.decide(snapshot, &object);
         if let Some(denial) = decision.denial() {
             return Some(denial.message.clone());
         }
-        let recorded = recorded_addresses(service.record());
         // A Service of two families may have an address of one, because the pool was full for the other.
         let takes = |given: &[IpAddr]| recorded.iter().any(|address| !given.contains(address));
         let takes_any = decision.external.is_some_and(|external| external.changes() && takes(&external.addresses));
@@ -84,9 +90,13 @@ mod tests {
             policy.refusal(&snapshot, &StoredService::read(&service))
         };
         let both = ["IPv4", "IPv6"];
-        for (families, record) in
-            [(&both[..], "10.0.9.9,fd00:9::9"), (&both, "10.0.9.9"), (&both, "fd00:9::9"), (&both[..1], "10.0.9.9")]
-        {
+        for (families, record) in [
+            (&both[..], "10.0.9.9,fd00:9::9"),
+            (&both, "10.0.9.9"),
+            (&both, "fd00:9::9"),
+            (&both, "10.0.9.9,fd00:8::9"),
+            (&both[..1], "10.0.9.9"),
+        ] {
             assert_eq!(refusal("web", families, record), None, "{families:?}: {record}");
             assert!(refusal("other", families, record).is_some(), "{families:?}: {record}, of another Service");
         }
