@@ -482,6 +482,12 @@ impl Snapshot {
         self.external.iter()
     }
 
+    /// The external addresses of a range that count as held, in order. An address that several Services have is there
+    /// several times.
+    pub fn external_within(&self, range: &Span) -> impl Iterator<Item = IpAddr> {
+        self.external.within(range)
+    }
+
     pub fn external_owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         self.external.owners(address)
     }

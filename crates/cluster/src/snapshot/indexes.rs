@@ -39,6 +39,12 @@ impl AddressIndex {
         addresses.filter(move |address| last.replace(*address) != Some(*address))
     }
 
+    pub(super) fn within(&self, range: &Span) -> impl Iterator<Item = IpAddr> {
+        let last = range.last();
+        let all = self.0.range((range.first(), Arc::default())..).map(|(address, _)| *address);
+        all.take_while(move |address| *address <= last)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
         self.0.iter().map(|(address, service)| (*address, &**service))
     }

@@ -327,8 +327,8 @@ impl Look {
         let mut look = Self::default();
         let (services, left_out) = {
             let snapshot = Snapshot::read(shared);
-            let in_use = snapshot.external_addresses().map(|(address, _)| address);
-            look.in_use = in_use.filter(|address| external.pool_of(*address).is_some()).collect();
+            let ranges = external.pools.iter().flat_map(|pool| &pool.ranges);
+            look.in_use = ranges.flat_map(|range| snapshot.external_within(range)).collect();
             (snapshot.external_services(), snapshot.shown_left_out())
         };
         let policy = ExternalPolicy::new(external);

@@ -43,9 +43,9 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
     let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(**address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
-    let external = snapshot.external_addresses().map(|(address, _)| address);
     // Nothing limits how many addresses of no pool Services name.
-    let mut external: Vec<IpAddr> = external.filter(|address| settings.external.pool_of(*address).is_some()).collect();
+    let ranges = settings.external.pools.iter().flat_map(|pool| &pool.ranges);
+    let mut external: Vec<IpAddr> = ranges.flat_map(|range| snapshot.external_within(range)).collect();
     let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
         let of_each = pool.reservations.iter();
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()
@@ -53,6 +53,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
     let blocks = usage::of_nodes(settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect());
     drop(snapshot);
+    external.sort_unstable();
     external.dedup();
 
     let mut nodes: BTreeMap<String, Blocks> = BTreeMap::new();

@@ -111,6 +111,8 @@ pub(super) struct Run<'m, T> {
     pub(super) uid: &'m str,
     pub(super) targets: &'m T,
     pub(super) since: Instant,
+    /// How long the run may take. After that, it ends with an error at the next trouble.
+    pub(super) limit: Duration,
     pub(super) pause: Duration,
     /// The addresses that this run has ordered; `None` in a run that finishes what another one began.
     pub(super) ordered: Option<Vec<IpAddr>>,
@@ -135,6 +137,7 @@ impl<'m, T: Targets> Run<'m, T> {
             uid,
             targets,
             since: Instant::now(),
+            limit: mover.limits.total,
             pause: FIRST_PAUSE,
             ordered: None,
             refused: Vec::new(),
@@ -220,7 +223,7 @@ impl<'m, T: Targets> Run<'m, T> {
 
     /// Waits before the next try. Gives up if the request was refused, or if the time is over.
     pub(super) async fn wait(&mut self, step: &str, refusal: &Refusal) -> Result<(), MoveError> {
-        let (service, limit) = (self.label(), self.mover.limits.total);
+        let (service, limit) = (self.label(), self.limit);
         let not_finished = format!("{service}: the step {step:?} was not finished");
         match refusal {
             Refusal::Refused(_) | Refusal::Address { .. } | Refusal::Port { .. } => {

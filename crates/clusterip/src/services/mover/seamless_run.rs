@@ -27,6 +27,8 @@ use super::targets::Targets;
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
 /// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
+/// How many steps on the Service itself a run takes at least. A move that nobody disturbs needs three.
+const MAX_STEPS: usize = 8;
 /// How many bytes the steps of a move add to a temporary Service at most.
 const GROWTH: usize = 4096;
 /// How many EndpointSlices are read at once.
@@ -104,7 +106,7 @@ impl<T: Targets> Run<'_, T> {
         self.mover.unfinished.set_deadline(self.uid, Some(deadline));
         let mut seen = Observed::default();
         self.observe(&mut seen, journal, plan).await?;
-        let mut is_fresh = false;
+        let (mut is_fresh, mut steps) = (false, 0);
         loop {
             let all = [(&seen.new, Role::New), (&seen.old, Role::Old), (&seen.trigger, Role::Trigger)];
             let has_temporary =
@@ -159,6 +161,14 @@ impl<T: Targets> Run<'_, T> {
                 SeamlessStep::Original(step) => {
                     is_fresh = true;
                     let Some(service) = seen.service.take() else { continue };
+                    // The author of the Service can undo each step at once. Without temporary Services, the move can wait.
+                    if !has_temporary && Instant::now().into_std() >= deadline {
+                        self.limit = Duration::ZERO;
+                    }
+                    steps += 1;
+                    if steps > MAX_STEPS && self.since.elapsed() > self.limit {
+                        self.wait("restore", &Refusal::Conflict).await?;
+                    }
                     self.carry_out_step(*step, service, journal).await?;
                     self.observe(&mut seen, journal, plan).await?;
                 }
