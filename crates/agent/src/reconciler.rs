@@ -111,11 +111,12 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             }
         }
         self.publish(desired.number);
-        // Renewals come first, those that end first before others, then new addresses: they must not wait for the ports of
-        // other addresses, which their authors may change all the time.
+        // Renewals come first, those that end first before others, then new addresses, then repeated announcements: none of
+        // these must wait for the ports of other addresses, which their authors may change all the time.
         coming.sort_by_key(|(_, hold, done)| match &done.held {
-            Some(held) if held.ports == hold.ports => (0, Some(held.until)),
+            Some(held) if held.ports == hold.ports && held != hold => (0, Some(held.until)),
             None => (1, None),
+            Some(held) if held == hold => (1, Some(held.until)),
             Some(_) => (2, None),
         });
         let additions = coming.into_iter().map(|(address, hold, done)| async move {
@@ -124,7 +125,10 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         let mut steps = stream::iter(additions).buffer_unordered(AT_ONCE);
         // Additions that do not complete in time are repeated in the next round.
         let end = Instant::now() + ADDITIONS;
-        while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
+        // Steps that never wait would pass the limit.
+        while Instant::now() < end
+            && let Ok(Some((address, done))) = timeout_at(end, steps.next()).await
+        {
             self.done.insert(address, done);
         }
         drop(steps);

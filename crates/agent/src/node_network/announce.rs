@@ -10,6 +10,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Result, anyhow};
@@ -23,10 +25,16 @@ use smoltcp::wire::{
 
 use super::interface::{Interface, NoInterface, not_ethernet, remedy};
 
+/// For so long, a hardware address serves further announcements. That of a bond can change, but the kernel lists all
+/// addresses of the node with it, and an agent may announce a thousand addresses at once.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// Keep it open, because closing the socket takes the kernel milliseconds.
 #[derive(Debug)]
 pub struct Announcer {
     socket: OwnedFd,
+    /// The link address that was read last, with the index of its interface.
+    link: Mutex<Option<(u32, LinkAddr, Instant)>>,
 }
 
 impl Announcer {
@@ -36,16 +44,15 @@ impl Announcer {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|reason| {
             anyhow!("can't open a packet socket: {}{}", io::Error::from(reason), remedy(reason, "CAP_NET_RAW"))
         })?;
-        Ok(Self { socket })
+        Ok(Self { socket, link: Mutex::default() })
     }
 
-    /// Reads the hardware address on each call, because that of a bond can change.
     pub fn announce(&self, interface: &Interface, address: IpAddr) -> Result<()> {
         let refused = |reason: nix::Error| {
             let (interface, reason) = (&interface.name, io::Error::from(reason));
             anyhow!("can't announce {address} on interface {interface}: {reason}")
         };
-        let link = link(interface).map_err(refused)?.ok_or_else(|| NoInterface(interface.name.clone()))?;
+        let link = self.link(interface).map_err(refused)?.ok_or_else(|| NoInterface(interface.name.clone()))?;
         let hardware = EthernetAddress(link.addr().ok_or_else(|| not_ethernet(&interface.name))?);
         let frames = match address {
             IpAddr::V4(address) => arp(hardware, address),
@@ -56,13 +63,21 @@ impl Announcer {
         }
         Ok(())
     }
-}
 
-/// The link address of the interface; `None` if it is gone.
-fn link(interface: &Interface) -> nix::Result<Option<LinkAddr>> {
-    Ok(getifaddrs()?
-        .filter_map(|entry| entry.address.as_ref().and_then(|address| address.as_link_addr().copied()))
-        .find(|link| u32::try_from(link.ifindex()) == Ok(interface.index)))
+    /// The link address of the interface; `None` if it is gone.
+    fn link(&self, interface: &Interface) -> nix::Result<Option<LinkAddr>> {
+        let mut known = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((index, link, read)) = &*known
+            && *index == interface.index
+            && read.elapsed() < FRESH
+        {
+            return Ok(Some(*link));
+        }
+        let links = getifaddrs()?.filter_map(|entry| entry.address.as_ref()?.as_link_addr().copied());
+        let link = links.into_iter().find(|link| u32::try_from(link.ifindex()) == Ok(interface.index));
+        *known = link.map(|link| (interface.index, link, Instant::now()));
+        Ok(link)
+    }
 }
 
 /// Whether the interface forwards IPv6, so that its neighbours may use it as a router.
