@@ -27,7 +27,7 @@ use super::targets::Targets;
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
 /// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
-/// How many steps on the Service itself a run takes at least. A move that nobody disturbs needs three.
+/// How many steps on the Service itself a run takes without pauses. A move that nobody disturbs needs three.
 const MAX_STEPS: usize = 8;
 /// How many bytes the steps of a move add to a temporary Service at most.
 const GROWTH: usize = 4096;
@@ -163,10 +163,12 @@ impl<T: Targets> Run<'_, T> {
                     let Some(service) = seen.service.take() else { continue };
                     // The author of the Service can undo each step at once. Without temporary Services, the move can wait.
                     if !has_temporary && Instant::now().into_std() >= deadline {
-                        self.limit = Duration::ZERO;
+                        // So long it waits for a node port before it gives the port up.
+                        self.limit = self.limit.min(2 * self.mover.limits.ports);
                     }
                     steps += 1;
-                    if steps > MAX_STEPS && self.since.elapsed() > self.limit {
+                    if steps > MAX_STEPS {
+                        self.pause = self.since.elapsed() / 8;
                         self.wait("restore", &Refusal::Conflict).await?;
                     }
                     self.carry_out_step(*step, service, journal).await?;
