@@ -162,8 +162,8 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
 
     operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
     cluster.node.logged("the latest version of the object is in use").await;
-    let brake = cluster.node.logged("the settings would move a large part of the Services").await;
-    assert!(brake.contains(&format!("misplaced={}", MANY + JOBS)), "{brake}");
+    // On a busy machine, the survey ends after several rounds, each of which is logged.
+    cluster.node.logged(&format!("the moves wait for `clusterip move` misplaced={}", MANY + JOBS)).await;
     operator.does(write).await;
     let listed = operator.does(list).await;
     assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", MANY + JOBS)), "{listed}");
