@@ -111,13 +111,13 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             }
         }
         self.publish(desired.number);
-        // Renewals come first, those that end first before others, then new addresses, then repeated announcements: none of
-        // these must wait for the ports of other addresses, which their authors may change all the time.
+        // Renewals come first, then new addresses, then repeated announcements: none of these must wait for the ports of
+        // other addresses, which their authors may change all the time. Holds that end first come before others.
         coming.sort_by_key(|(_, hold, done)| match &done.held {
             Some(held) if held.ports == hold.ports && held != hold => (0, Some(held.until)),
             None => (1, None),
             Some(held) if held == hold => (1, Some(held.until)),
-            Some(_) => (2, None),
+            Some(held) => (2, Some(held.until)),
         });
         let additions = coming.into_iter().map(|(address, hold, done)| async move {
             (address, hold_and_announce(network, metrics, pauses, address, hold, done).await)

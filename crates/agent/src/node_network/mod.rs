@@ -129,6 +129,8 @@ struct NodeFirewall(watch::Sender<Filters>);
 struct Filters {
     addresses: BTreeMap<IpAddr, Filtered>,
     queue: VecDeque<IpAddr>,
+    /// The addresses that this node no longer holds: they wait for all others.
+    closing: VecDeque<IpAddr>,
 }
 
 struct Filtered {
@@ -162,7 +164,7 @@ impl NodeFirewall {
     /// Queues a change of the open ports of an address; `None` if this node no longer holds it.
     fn change(&self, address: IpAddr, mut open: Option<Vec<PortRange>>) {
         let closed = open.as_mut().map_or(0, |ranges| ranges.split_off(MAX_RANGES.min(ranges.len())).len());
-        self.0.send_if_modified(|Filters { addresses, queue }| {
+        self.0.send_if_modified(|Filters { addresses, queue, closing }| {
             let known = addresses.get(&address);
             let is_same = known.map_or(open.is_none(), |known| known.open == open);
             if !is_same && closed > 0 {
@@ -172,8 +174,12 @@ impl NodeFirewall {
             if is_same && !known.is_some_and(|known| matches!(known.written, Some(Err(_)))) {
                 return false;
             }
-            if known.is_none_or(|known| known.written.is_some()) {
-                queue.push_back(address);
+            let waits = known.is_some_and(|known| known.written.is_none());
+            let waits_to_close = waits && known.is_some_and(|known| known.open.is_none());
+            match open {
+                Some(_) if !waits || waits_to_close => queue.push_back(address),
+                None if !waits => closing.push_back(address),
+                _ => {}
             }
             addresses.insert(address, Filtered { open, written: None });
             true
@@ -187,12 +193,14 @@ impl NodeFirewall {
         let (mut again, mut rewrite_at) = (Vec::new(), Instant::now() + FIREWALL_REWRITE);
         loop {
             tokio::select! {
-                _ = filters.wait_for(|filters| !filters.queue.is_empty()).map(drop) => {}
+                _ = filters.wait_for(|filters| !filters.queue.is_empty() || !filters.closing.is_empty()).map(drop) => {}
                 () = sleep_until(rewrite_at) => {}
             }
             let mut some = Vec::new();
-            self.0.send_if_modified(|Filters { queue, .. }| {
-                some.extend(queue.drain(..AT_ONCE.min(queue.len())));
+            self.0.send_if_modified(|Filters { queue, closing, .. }| {
+                for queue in [queue, closing] {
+                    some.extend(queue.drain(..queue.len().min(AT_ONCE - some.len())));
+                }
                 false
             });
             let is_rewrite = Instant::now() >= rewrite_at;
@@ -230,11 +238,12 @@ impl NodeFirewall {
         };
         let written = timeout(TRANSACTION_TIMEOUT, transaction).await;
         let written = written.unwrap_or_else(|_| Err(anyhow!("nft: no result within {TRANSACTION_TIMEOUT:?}")));
-        self.0.send_modify(|Filters { addresses: known, queue }| {
+        self.0.send_modify(|Filters { addresses: known, queue, closing }| {
             for (address, open) in some {
                 let Some(now) = known.get_mut(&address) else { continue };
                 match &written {
                     // The ports of the address have changed meanwhile.
+                    _ if now.open != open && now.open.is_none() => closing.push_back(address),
                     _ if now.open != open => queue.push_back(address),
                     Ok(()) if open.is_none() => drop(known.remove(&address)),
                     // Ports that were written before still are.
