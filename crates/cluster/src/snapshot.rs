@@ -12,6 +12,7 @@ use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{NamespaceMeta, Selected};
 pub use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::ExternalSettings;
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use serde_json::Value;
 
@@ -482,10 +483,10 @@ impl Snapshot {
         self.external.iter()
     }
 
-    /// The external addresses of a range that count as held, in order. An address that several Services have is there
-    /// several times.
-    pub fn external_within(&self, range: &Span) -> impl Iterator<Item = IpAddr> {
-        self.external.within(range)
+    /// The external addresses of these pools that count as held. An address that several Services have is there several
+    /// times. Nothing limits how many addresses of no pool Services name, so these are not looked at.
+    pub fn external_of_pools(&self, settings: &ExternalSettings) -> impl Iterator<Item = IpAddr> {
+        settings.pools.iter().flat_map(|pool| &pool.ranges).flat_map(|range| self.external.within(range))
     }
 
     pub fn external_owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {

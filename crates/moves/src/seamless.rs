@@ -60,6 +60,12 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// Whether a temporary Service of this move is left.
+    pub fn has_temporary(&self, journal: &Journal) -> bool {
+        let all = [(&self.new, Role::New), (&self.old, Role::Old), (&self.trigger, Role::Trigger)];
+        all.into_iter().any(|(object, role)| Temporary::of(object.as_ref(), role, journal).is_ours())
+    }
+
     pub fn temporary(&mut self, role: Role) -> &mut Option<Value> {
         match role {
             Role::New => &mut self.new,

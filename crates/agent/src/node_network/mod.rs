@@ -174,12 +174,10 @@ impl NodeFirewall {
             if is_same && !known.is_some_and(|known| matches!(known.written, Some(Err(_)))) {
                 return false;
             }
-            let waits = known.is_some_and(|known| known.written.is_none());
-            let waits_to_close = waits && known.is_some_and(|known| known.open.is_none());
-            match open {
-                Some(_) if !waits || waits_to_close => queue.push_back(address),
-                None if !waits => closing.push_back(address),
-                _ => {}
+            // An address that waits only to be closed must not open late.
+            let waits = known.is_some_and(|it| it.written.is_none() && (it.open.is_some() || open.is_none()));
+            if !waits {
+                if open.is_some() { queue } else { closing }.push_back(address);
             }
             addresses.insert(address, Filtered { open, written: None });
             true
@@ -243,8 +241,9 @@ impl NodeFirewall {
                 let Some(now) = known.get_mut(&address) else { continue };
                 match &written {
                     // The ports of the address have changed meanwhile.
-                    _ if now.open != open && now.open.is_none() => closing.push_back(address),
-                    _ if now.open != open => queue.push_back(address),
+                    _ if now.open != open => {
+                        if now.open.is_some() { &mut *queue } else { &mut *closing }.push_back(address);
+                    }
                     Ok(()) if open.is_none() => drop(known.remove(&address)),
                     // Ports that were written before still are.
                     Err(_) if now.written == Some(Ok(())) => {}

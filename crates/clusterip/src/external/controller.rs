@@ -327,8 +327,7 @@ impl Look {
         let mut look = Self::default();
         let (services, left_out) = {
             let snapshot = Snapshot::read(shared);
-            let ranges = external.pools.iter().flat_map(|pool| &pool.ranges);
-            look.in_use = ranges.flat_map(|range| snapshot.external_within(range)).collect();
+            look.in_use = snapshot.external_of_pools(external).collect();
             (snapshot.external_services(), snapshot.shown_left_out())
         };
         let policy = ExternalPolicy::new(external);
@@ -367,10 +366,9 @@ impl Look {
             pool.is_some_and(|pool| pool.candidates(Family::of(address)).contains(address))
         };
         for service in left_out {
-            let recorded = || recorded_addresses(service.record()).into_iter().collect();
             let (of_pools, others) = match service.is_served(external) {
                 true => service.shown().into_iter().partition(|address| is_of_pool(*address)),
-                false => (BTreeSet::new(), recorded()),
+                false => (BTreeSet::new(), recorded_addresses(service.record()).into_iter().collect()),
             };
             look.statuses.extend(without(&service, &others));
             look.served.insert(service.uid().to_owned(), &of_pools | &others);

@@ -43,9 +43,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
     let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(**address));
     let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
-    // Nothing limits how many addresses of no pool Services name.
-    let ranges = settings.external.pools.iter().flat_map(|pool| &pool.ranges);
-    let mut external: Vec<IpAddr> = ranges.flat_map(|range| snapshot.external_within(range)).collect();
+    let mut external: Vec<IpAddr> = snapshot.external_of_pools(&settings.external).collect();
     let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
         let of_each = pool.reservations.iter();
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()

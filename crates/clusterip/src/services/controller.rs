@@ -135,7 +135,7 @@ impl Controller {
                     let open = self.end_round(&mut survey, &mut carried_out).await;
                     // What was noted before or meanwhile may be outdated.
                     let running: Vec<ServiceKey> = turns.running().cloned().collect();
-                    open.into_iter().chain(self.reconciler.noted()).chain(running).for_each(|id| self.push(&mut turns, id));
+                    open.into_iter().chain(self.reconciler.noted()).chain(running).for_each(|id| self.push(&mut turns, id, Size::Usual));
                     if !survey.rest.is_empty() {
                         self.begin_round(survey, carried_out.as_ref(), &mut surveys);
                     }
@@ -143,11 +143,8 @@ impl Controller {
                 Some(Ok((id, next))) = jobs.join_next() => {
                     let again = turns.done(&id);
                     match next {
-                        Next::AsLarge if leads => {
-                            let first = self.reconciler.goes_on_now(&id);
-                            turns.push_sized(id, Size::Large, first);
-                        }
-                        _ if again && leads => self.push(&mut turns, id),
+                        Next::AsLarge if leads => self.push(&mut turns, id, Size::Large),
+                        _ if again && leads => self.push(&mut turns, id, Size::Usual),
                         Next::After(pause) => {
                             // The receiver lives as long as this loop.
                             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + pause });
@@ -155,14 +152,14 @@ impl Controller {
                         Next::Change | Next::AsLarge => {}
                     }
                 }
-                Some(id) = requests.next(), if leads => turns.push(id),
+                Some(id) = requests.next(), if leads => self.push(&mut turns, id, Size::Usual),
                 Some(id) = due.next() => {
                     if leads {
-                        self.push(&mut turns, id);
+                        self.push(&mut turns, id, Size::Usual);
                     }
                 }
                 Some(Ok((namespace, found, rest))) = searches.join_next() => {
-                    found.into_iter().for_each(|id| self.push(&mut turns, id));
+                    found.into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
                     match rest {
                         Some(rest) => {
                             let snapshot = self.reconciler.evaluator.stores().snapshot();
@@ -181,9 +178,9 @@ impl Controller {
                 }
                 _ = look_interval.tick(), if leads => {
                     left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns).await.is_ok();
-                    self.reconciler.free_of_callers().into_iter().for_each(|id| turns.push(id));
+                    self.reconciler.free_of_callers().into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
                     if self.changes.take_freed() {
-                        self.reconciler.waiting_for_addresses().into_iter().for_each(|id| turns.push(id));
+                        self.reconciler.waiting_for_addresses().into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
                     }
                 }
             }
@@ -205,10 +202,10 @@ impl Controller {
         listed.inspect_err(|error| tracing::warn!(%error, "unfinished moves can't be listed, trying again")).is_ok()
     }
 
-    /// Queues a Service. The moves that go on come first: they end grace periods.
-    fn push(&self, turns: &mut ServiceQueue, id: ServiceKey) {
+    /// Queues a Service that may be of this size. The moves that go on come first: they end grace periods.
+    fn push(&self, turns: &mut ServiceQueue, id: ServiceKey, size: Size) {
         let first = self.reconciler.goes_on_now(&id);
-        turns.push_sized(id, Size::Usual, first);
+        turns.push(id, size, first);
     }
 
     fn take_turns(&self, turns: &mut ServiceQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
@@ -224,7 +221,7 @@ impl Controller {
 
     /// Queues the Services whose moves other leaders left unfinished. They may have no address.
     async fn queue_left_moves(&self, turns: &mut ServiceQueue) -> Result<(), Refusal> {
-        self.reconciler.find_left_moves().await?.into_iter().for_each(|(id, _)| self.push(turns, id));
+        self.reconciler.find_left_moves().await?.into_iter().for_each(|(id, _)| self.push(turns, id, Size::Usual));
         Ok(())
     }
 
@@ -235,7 +232,7 @@ impl Controller {
         if !whole.is_empty() {
             // The search does not find Services that are gone.
             let gone = |id: &ServiceKey| whole.contains(&*id.namespace) && stores.stored_service(id).is_none();
-            self.reconciler.remembered().into_iter().filter(gone).for_each(|id| turns.push(id));
+            self.reconciler.remembered().into_iter().filter(gone).for_each(|id| self.push(turns, id, Size::Usual));
         }
         for search in begun {
             searches.spawn(search.next(Arc::clone(stores.snapshot())));

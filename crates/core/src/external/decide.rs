@@ -277,8 +277,7 @@ fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<Strin
         }
         // A text of any length must not take long to read.
         if let Some(text) = field.texts.iter().find(|text| is_too_long_for_addresses(text)) {
-            let (label, longest) = (field_label(field.name), TOO_LONG_FOR_ADDRESSES - 1);
-            wrong.push(format!("{label}: {} is longer than {longest} characters", quote(text)));
+            wrong.push(too_long(field.name, text));
             continue;
         }
         let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
@@ -295,6 +294,12 @@ fn check_unknown(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<Strin
         }
     }
     wrong
+}
+
+fn too_long(field: &str, text: &str) -> String {
+    // `quote` cuts the text.
+    let (text, longest) = (quote(text), TOO_LONG_FOR_ADDRESSES - 1);
+    format!("{}: {text} is longer than {longest} characters", field_label(field))
 }
 
 /// The name of a field or an annotation in messages.
@@ -317,9 +322,7 @@ fn check_requested(
             continue;
         }
         if is_too_long_for_addresses(&now) {
-            // `quote` cuts the value.
-            let longest = TOO_LONG_FOR_ADDRESSES - 1;
-            wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
+            wrong.push(too_long(key, &now));
             continue;
         }
         // Of the addresses that the old text lists, another Service may have been given those that did not count as held.

@@ -105,6 +105,12 @@ fn names_that_kube_vip_looks_up_are_refused() {
             expected: name(label, "vip.example.com"),
         },
         Case {
+            name: "behind more text than is read for addresses",
+            request: created(kube_vip(&format!("{}vip.example.com", "192.0.2.1,".repeat(100)))),
+            expected: refused(&format!("{label}: {:?}… is longer than 255 characters", "192.0.2.1,".repeat(8)))
+                .with(&[]),
+        },
+        Case {
             name: "an annotation in which no program looks up names",
             request: created(annotated("metallb.io/loadBalancerIPs", "vip.example.com")),
             expected: nothing(&[]),
@@ -288,6 +294,11 @@ fn claims_beyond_the_limit_are_refused() {
         Case {
             name: "an address in a text that is too long",
             request: created(cilium(&long)),
+            expected: too_long(CILIUM).with(&[]),
+        },
+        Case {
+            name: "an address in no pool, in a text that is too long",
+            request: created(cilium(&long.replace("10.0.9", "192.0.2"))),
             expected: too_long(CILIUM).with(&[]),
         },
         Case {

@@ -1,6 +1,7 @@
 //! The Services that wait to be reconciled, and those that are being reconciled. The namespaces take turns, so that none
-//! keeps others waiting. In a namespace, the moves that go on come before all others. A Service that turns out to be large when its move begins gives its place back, and waits for one
-//! of the few places for large Services. So the moves at once take little memory, however large their Services are.
+//! keeps others waiting. In a namespace, the moves that go on come before all others. A Service that turns out to be large
+//! when its move begins gives its place back, and waits for one of the few places for large Services. So the moves at once
+//! take little memory, however large their Services are.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -40,15 +41,10 @@ impl Default for ServiceQueue {
 }
 
 impl ServiceQueue {
-    /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
-    /// only marked, and [`Self::done`] reports that.
-    pub fn push(&mut self, id: ServiceKey) {
-        self.push_sized(id, Size::Usual, false);
-    }
-
-    /// As [`Self::push`], for a Service that may be of this size. `first`: before the others of its namespace, also if it
-    /// waits already.
-    pub fn push_sized(&mut self, id: ServiceKey, size: Size, first: bool) {
+    /// Adds a Service that may be of this size to the queue. `first`: before the others of its namespace, also if it waits
+    /// already. Otherwise, a Service that waits already keeps its place in the queue. A Service at work is only marked, and
+    /// [`Self::done`] reports that.
+    pub fn push(&mut self, id: ServiceKey, size: Size, first: bool) {
         if let Some((_, again)) = self.running.get_mut(&id) {
             *again = true;
             return;
@@ -120,9 +116,9 @@ mod tests {
     #[test]
     fn a_namespace_takes_at_most_its_share_of_places() {
         let mut queue = ServiceQueue::default();
-        (0..100).for_each(|number| queue.push(id("mallory", number)));
+        (0..100).for_each(|number| queue.push(id("mallory", number), Size::Usual, false));
         assert_eq!(taken(&mut queue).len(), MAX_RUNNING_PER_NAMESPACE);
-        queue.push(id("shop", 1));
+        queue.push(id("shop", 1), Size::Usual, false);
         assert_eq!(taken(&mut queue), [id("shop", 1)], "at once, though 84 others wait longer");
         assert!(!queue.done(&id("mallory", 0)));
         assert_eq!(taken(&mut queue), [id("mallory", MAX_RUNNING_PER_NAMESPACE)], "in their order");
@@ -132,12 +128,12 @@ mod tests {
     fn service_that_is_pushed_first_comes_before_the_others_of_its_namespace() {
         for size in [Size::Usual, Size::Large] {
             let mut queue = ServiceQueue::default();
-            (0..3).for_each(|number| queue.push_sized(id("shop", number), size, false));
-            queue.push_sized(id("shop", 2), Size::Usual, true);
-            queue.push_sized(id("shop", 2), Size::Usual, false);
+            (0..3).for_each(|number| queue.push(id("shop", number), size, false));
+            queue.push(id("shop", 2), Size::Usual, true);
+            queue.push(id("shop", 2), Size::Usual, false);
             assert_eq!(queue.take(), Some((id("shop", 2), size)), "it waited already, as one of this size");
             queue.done(&id("shop", 2));
-            queue.push_sized(id("shop", 3), size, true);
+            queue.push(id("shop", 3), size, true);
             for number in [3, 0, 1] {
                 assert_eq!(queue.take(), Some((id("shop", number), size)));
                 queue.done(&id("shop", number));
@@ -149,7 +145,7 @@ mod tests {
     fn namespaces_take_turns() {
         let mut queue = ServiceQueue::default();
         for namespace in ["a", "b", "c"] {
-            (0..2).for_each(|number| queue.push(id(namespace, number)));
+            (0..2).for_each(|number| queue.push(id(namespace, number), Size::Usual, false));
         }
         let order: Vec<String> = taken(&mut queue).into_iter().map(|id| id.namespace + &id.name).collect();
         assert_eq!(order, ["aweb-0", "bweb-0", "cweb-0", "aweb-1", "bweb-1", "cweb-1"]);
@@ -159,7 +155,7 @@ mod tests {
     fn at_most_all_places_are_taken() {
         let mut queue = ServiceQueue::default();
         for namespace in 0..10 {
-            (0..10).for_each(|number| queue.push(id(&format!("team-{namespace}"), number)));
+            (0..10).for_each(|number| queue.push(id(&format!("team-{namespace}"), number), Size::Usual, false));
         }
         let first = taken(&mut queue);
         assert_eq!((first.len(), queue.running().count()), (MAX_RUNNING, MAX_RUNNING));
@@ -173,11 +169,11 @@ mod tests {
     fn large_services_take_turns_and_keep_no_other_waiting() {
         let mut queue = ServiceQueue::default();
         for namespace in ["a", "b", "c", "d"] {
-            (0..20).for_each(|number| queue.push_sized(id(namespace, number), Size::Large, false));
+            (0..20).for_each(|number| queue.push(id(namespace, number), Size::Large, false));
         }
         let large = |namespace, number| Some((id(namespace, number), Size::Large));
         assert_eq!([queue.take(), queue.take(), queue.take()], [large("a", 0), large("b", 0), None], "of all");
-        queue.push(id("a", 20));
+        queue.push(id("a", 20), Size::Usual, false);
         assert_eq!(queue.take(), Some((id("a", 20), Size::Usual)), "at once, though 78 large ones wait longer");
         assert!(!queue.done(&id("a", 20)));
         assert_eq!(queue.take(), None, "its place was another one");
@@ -196,13 +192,13 @@ mod tests {
     #[test]
     fn a_service_has_one_place_at_a_time() {
         let mut queue = ServiceQueue::default();
-        queue.push(id("shop", 1));
-        queue.push(id("shop", 1));
+        queue.push(id("shop", 1), Size::Usual, false);
+        queue.push(id("shop", 1), Size::Usual, false);
         assert_eq!(taken(&mut queue), [id("shop", 1)]);
-        queue.push(id("shop", 1));
+        queue.push(id("shop", 1), Size::Usual, false);
         assert_eq!(queue.take(), None, "it is at work");
         assert!(queue.done(&id("shop", 1)), "and is to come again");
-        queue.push(id("shop", 2));
+        queue.push(id("shop", 2), Size::Usual, false);
         queue.clear();
         assert_eq!(queue.take(), None);
     }

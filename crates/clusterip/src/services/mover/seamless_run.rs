@@ -27,7 +27,8 @@ use super::targets::Targets;
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
 /// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
-/// How many steps on the Service itself a run takes without pauses. A move that nobody disturbs needs three.
+/// A run pauses before each step on the Service itself that comes after this number of such steps. A move takes three
+/// steps if no other client changes the Service.
 const MAX_STEPS: usize = 8;
 /// How many bytes the steps of a move add to a temporary Service at most.
 const GROWTH: usize = 4096;
@@ -108,9 +109,7 @@ impl<T: Targets> Run<'_, T> {
         self.observe(&mut seen, journal, plan).await?;
         let (mut is_fresh, mut steps) = (false, 0);
         loop {
-            let all = [(&seen.new, Role::New), (&seen.old, Role::Old), (&seen.trigger, Role::Trigger)];
-            let has_temporary =
-                all.into_iter().any(|(object, role)| Temporary::of(object.as_ref(), role, journal).is_ours());
+            let has_temporary = seen.has_temporary(journal);
             self.mover.unfinished.set_deadline(self.uid, has_temporary.then_some(deadline));
             let begin = Instant::now();
             let step = self.next_step(&seen, journal, plan, last_write).await?;
