@@ -3,12 +3,11 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::external::claim::claims;
-use clusterip_core::external::stored;
+use clusterip_core::external::claim::{claims, recorded, shown};
 use clusterip_core::field_mask::Mask;
 use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::{Labels, selects};
-use clusterip_core::node::Node;
+use clusterip_core::nodes::Node;
 use clusterip_core::service::{MAX_FAMILIES, Service, addresses};
 use clusterip_core::workload::{TemplateAt, Workload};
 use ipnet::IpNet;
@@ -73,10 +72,10 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
 pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), String> {
     each(json, "annotations", &EXTERNAL_MASKS.map(str::to_owned), None, &mut |namespace, name, item| {
         let service = Service::read(item.value, &item.path).map_err(in_words)?;
-        // `stored::in_use` would sort them, for which the module has no room.
+        // `in_use` would sort them, for which the module has no room.
         let claims = claims(&service).into_iter().map(|(_, address)| address);
-        let shown = stored::shown(item.value.pointer("/status/loadBalancer/ingress"));
-        let all = stored::recorded(&service).into_iter().chain(claims).chain(shown);
+        let shown = shown(item.value.pointer("/status/loadBalancer/ingress"));
+        let all = recorded(&service).into_iter().chain(claims).chain(shown);
         all.for_each(|address| visit(namespace, name, address));
         Ok(())
     })

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use clusterip::webhook::review::{self, Reviewer};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;

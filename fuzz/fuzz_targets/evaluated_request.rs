@@ -3,17 +3,17 @@
 
 #![no_main]
 
-use clusterip_cluster::policy::request_file;
+use clusterip_cluster::policy::admission_review::request_of_file;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
 fuzz_target!(|text: &str| {
-    match request_file::read(text) {
+    match request_of_file(text) {
         Ok(read) => {
             assert!(read["uid"].is_string() && read["operation"].is_string());
             assert!(read["kind"].is_object() && read["resource"].is_object() && read["userInfo"].is_object());
             let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": read});
-            assert_eq!(request_file::read(&review.to_string()).unwrap(), read);
+            assert_eq!(request_of_file(&review.to_string()).unwrap(), read);
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }

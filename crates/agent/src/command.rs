@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::external::assignment_watcher::{AssignmentWatcher, matters};
+use clusterip_cluster::external::assignments::{AssignmentWatcher, matters};
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::http::status::{self, Scrapes, Status};
 use clusterip_cluster::kinds;

@@ -20,8 +20,7 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use crate::api_error::{Cause, RequestError, causes, innermost};
 use crate::list_pages::{PageSizes, query_parts, requested_objects};
-use crate::nesting::with_limited_depth;
-use crate::utf8::with_replaced_bytes;
+use crate::readable_json::{with_limited_depth, with_replaced_bytes};
 
 fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?} (--request-timeout)")

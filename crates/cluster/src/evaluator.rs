@@ -2,19 +2,22 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use clusterip_core::address::Family;
+use clusterip_core::external::claim::{claimed, claims, recorded};
 use clusterip_core::json::TypeMismatch;
-use clusterip_core::request::Request;
+use clusterip_core::request::{About, Change, Request};
+use clusterip_core::service::Service;
 use clusterip_core::services::Picker;
+use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse};
 use clusterip_failover::claims::Owner;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::external::decide_and_reserve;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::{StoredCluster, Subject};
@@ -40,16 +43,6 @@ pub struct Evaluation {
     pub settings: Arc<LiveSettings>,
     cluster: StoredCluster,
     external: Vec<IpAddr>,
-}
-
-#[derive(Debug, Error)]
-pub enum EvaluationError {
-    /// The core panicked: a defect of this program.
-    #[error("the decision failed: {0}; see the log of clusterip")]
-    Panicked(String),
-    /// The decision gives external addresses, and one of them can't be reserved.
-    #[error("external addresses can't be reserved: {0}")]
-    NotReserved(String),
 }
 
 impl Evaluator {
@@ -105,7 +98,7 @@ impl Evaluator {
     /// Evaluates a request, without a request to the API server unless an address is claimed, or the labels or
     /// annotations of a Namespace are needed that the watch has not shown yet. A panic of the core is
     /// counted and logged. After an error, nothing is reserved.
-    pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
+    pub fn evaluate(&self, request: &Value, subject: &Subject) -> anyhow::Result<Evaluation> {
         // A subject that must not reserve a ClusterIP may still get external addresses.
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let evaluate = || self.evaluate_unguarded(Request::read(request), dry_run, subject);
@@ -118,7 +111,7 @@ impl Evaluator {
         object: &Value,
         old: Option<&Value>,
         subject: &Subject,
-    ) -> Result<Evaluation, EvaluationError> {
+    ) -> anyhow::Result<Evaluation> {
         let uid = text(object, &["metadata", "uid"]);
         let evaluate = || self.evaluate_unguarded(Request::of_service(uid, object, old), subject.dry_run, subject);
         guarded(&self.metrics, &subject.owner, evaluate)
@@ -144,7 +137,7 @@ impl Evaluator {
         request: Result<Request, TypeMismatch>,
         dry_run: bool,
         subject: &Subject,
-    ) -> Result<Evaluation, EvaluationError> {
+    ) -> anyhow::Result<Evaluation> {
         let live = self.settings();
         let settings = &live.settings;
         let (snapshot, claims) = (self.stores.snapshot(), self.claims.as_ref());
@@ -152,9 +145,8 @@ impl Evaluator {
         let cluster = cluster.asking(self.stores.client());
         let (decision, external) = match request {
             Err(mismatch) => (Decision::unreadable(&mismatch), Vec::new()),
-            Ok(request) if decide_and_reserve::concerns(&settings.external, &request) => {
-                decide_and_reserve::decide(&request, settings, &cluster, dry_run)
-                    .map_err(EvaluationError::NotReserved)?
+            Ok(request) if may_be_external(&settings.external, &request) => {
+                decide_external(&request, settings, &cluster, dry_run).map_err(not_reserved)?
             }
             Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
         };
@@ -162,7 +154,7 @@ impl Evaluator {
             && since.elapsed() > MAX_STALENESS_OF_EXTERNAL
         {
             let seconds = since.elapsed().as_secs();
-            return Err(EvaluationError::NotReserved(format!("Services could not be watched for {seconds} s")));
+            return Err(not_reserved(format!("Services could not be watched for {seconds} s")));
         }
         Ok(Evaluation { decision: live.worded(decision), settings: live, cluster, external })
     }
@@ -171,8 +163,8 @@ impl Evaluator {
 fn guarded<T>(
     metrics: &EvaluationMetrics,
     owner: &Owner,
-    evaluate: impl FnOnce() -> Result<T, EvaluationError>,
-) -> Result<T, EvaluationError> {
+    evaluate: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let begin = Instant::now();
     let evaluation = panics::catch(evaluate);
     metrics.duration.observe(begin.elapsed().as_secs_f64());
@@ -180,8 +172,75 @@ fn guarded<T>(
         metrics.errors.inc();
         let (namespace, name) = owner.id();
         tracing::error!(namespace, name, cause, "the decision about an object failed");
-        Err(EvaluationError::Panicked(cause))
+        Err(anyhow!("the decision failed: {cause}; see the log of clusterip"))
     })
+}
+
+fn not_reserved(reason: String) -> anyhow::Error {
+    anyhow!("external addresses can't be reserved: {reason}")
+}
+
+/// How many times a decision about external addresses is made, if another request is faster each time.
+const TRIES: usize = 32;
+/// The pause before the next try. The other request may be about the same Service, which then needs the same address.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a request may be about external addresses. If so, the decision needs the held addresses.
+pub fn may_be_external(settings: &ExternalSettings, request: &Request) -> bool {
+    let concerns = |service: &Service| service.load_balancer || !claimed(service).is_empty();
+    let About::Service(change) = &request.about else { return false };
+    !settings.pools.is_empty() && (concerns(&change.object) || change.old.as_ref().is_some_and(concerns))
+}
+
+/// Decides about a request that may be about external addresses. Reserves and returns the addresses that the Service
+/// newly gets or claims, unless the request is a dry run.
+fn decide_external(
+    request: &Request,
+    settings: &Settings,
+    cluster: &StoredCluster,
+    dry_run: bool,
+) -> Result<(Decision, Vec<IpAddr>), String> {
+    // Another request may reserve an external address between the decision and its reservation.
+    for _ in 0..TRIES {
+        let in_use = InUse { blocks: None, external: Some(&|address| cluster.external_holder(address)) };
+        let decision = clusterip_core::decide(request, settings, in_use, cluster);
+        if decision.denial().is_some() || dry_run {
+            return Ok((decision, Vec::new()));
+        }
+        let new = newly_claimed(&settings.external, request, &decision);
+        // Ascending, and only up to the first address that is taken: of two requests, one gets all of them.
+        let reserve = |all, address: &IpAddr| {
+            Ok::<_, String>(all && cluster.reserve_external(*address, is_recorded(request, *address), settings)?)
+        };
+        if new.iter().try_fold(true, reserve)? {
+            return Ok((decision, new));
+        }
+        cluster.release();
+        thread::sleep(PAUSE);
+    }
+    Err(format!("other requests took them first, {TRIES} times in a row; try again"))
+}
+
+/// Whether the Service of a request brings the record of this address.
+fn is_recorded(request: &Request, address: IpAddr) -> bool {
+    matches!(&request.about, About::Service(change) if recorded(&change.object).contains(&address))
+}
+
+/// The addresses of the pools that are new to the Service of a request: after the decision, the Service claims them or
+/// has recorded them, and the old object did not.
+fn newly_claimed(settings: &ExternalSettings, request: &Request, decision: &Decision) -> Vec<IpAddr> {
+    let About::Service(change) = &request.about else { return Vec::new() };
+    let Change { object, old } = &**change;
+    let recorded = match decision.external.as_ref().filter(|external| external.changes()) {
+        Some(external) => external.addresses.clone(),
+        None => recorded(object),
+    };
+    let mut all: Vec<IpAddr> = claims(object).into_iter().map(|(_, address)| address).chain(recorded).collect();
+    all.sort_unstable();
+    all.dedup();
+    let before = old.as_ref().map(claimed).unwrap_or_default();
+    all.retain(|address| settings.pool_of(*address).is_some() && !before.contains(address));
+    all
 }
 
 impl Evaluation {
@@ -355,7 +414,7 @@ mod tests {
     fn a_panic_is_caught_and_counted() {
         struct Case {
             name: &'static str,
-            panics: fn() -> Result<(), EvaluationError>,
+            panics: fn() -> anyhow::Result<()>,
             message: &'static str,
         }
         let cases = [
@@ -367,9 +426,7 @@ mod tests {
             let metrics = EvaluationMetrics::default();
             let mut exposition = Exposition::new(ScrapeLock::default());
             exposition.add(&metrics);
-            let found = guarded(&metrics, &Owner::new("shop", "web", ""), panics);
-            assert!(matches!(&found, Err(EvaluationError::Panicked(text)) if text == message), "{name}: {found:?}");
-            let said = found.unwrap_err().to_string();
+            let said = guarded(&metrics, &Owner::new("shop", "web", ""), panics).unwrap_err().to_string();
             assert_eq!(said, format!("the decision failed: {message}; see the log of clusterip"), "{name}");
             let text = exposition.encode();
             for line in ["clusterip_evaluation_errors_total 1", "clusterip_evaluation_duration_seconds_count 1"] {

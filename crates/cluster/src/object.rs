@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clusterip_api::Kind;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::node::blocks;
+use clusterip_core::nodes::blocks;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use clusterip_core::address::{AddressSet, Span};
 use clusterip_core::json::TypeMismatch;
@@ -13,65 +13,26 @@ use clusterip_core::lookups::{NamespaceMeta, Selected};
 pub use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
-use clusterip_core::workload::{TemplateAt, WorkloadKind};
+use clusterip_core::workload::WorkloadKind;
 use serde_json::Value;
 
-mod indexes;
 mod namespace;
 pub mod service_ranges;
 mod stored_objects;
 mod stored_service;
 mod workloads;
 
-use self::indexes::AddressIndex;
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Namespace, name_hash};
+use self::stored_objects::StoredKind;
 pub(crate) use self::stored_objects::namespace as namespace_of;
-pub use self::stored_objects::{SERVICE_NAME_LABEL, StoredEndpoints, StoredNode};
+pub use self::stored_objects::{ReadObject, SERVICE_NAME_LABEL, Stored, StoredEndpoints, StoredNode};
 pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_PROXY, MANY, TEXT};
 pub use self::stored_service::{MAX_PORTS, StoredService};
 use self::workloads::Found;
 pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
 use crate::kinds::Kind;
-use crate::object;
 use crate::snapshot::service_ranges::{ServiceCidr, ServiceRanges};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum StoredKind {
-    Service,
-    EndpointSlice,
-    Namespace,
-    Node,
-    RuntimeClass,
-    ServiceCidr,
-    IpAddress,
-    /// The place of the kind in the list of the kinds of workloads.
-    Workload(usize),
-}
-
-impl StoredKind {
-    /// A kind with a meaning of its own.
-    fn known(api_version: &str, kind: &str) -> Option<Self> {
-        Some(match (api_version, kind) {
-            ("v1", "Service") => Self::Service,
-            ("discovery.k8s.io/v1", "EndpointSlice") => Self::EndpointSlice,
-            ("v1", "Namespace") => Self::Namespace,
-            ("v1", "Node") => Self::Node,
-            ("node.k8s.io/v1", "RuntimeClass") => Self::RuntimeClass,
-            ("networking.k8s.io/v1", "ServiceCIDR") => Self::ServiceCidr,
-            ("networking.k8s.io/v1", "IPAddress") => Self::IpAddress,
-            _ => return None,
-        })
-    }
-
-    /// The namespace of an object of this kind. A manifest of a Node may name one, too.
-    fn scope(self, namespace: &str) -> &str {
-        match self {
-            Self::Service | Self::EndpointSlice | Self::Workload(_) => namespace,
-            Self::Namespace | Self::Node | Self::RuntimeClass | Self::ServiceCidr | Self::IpAddress => "",
-        }
-    }
-}
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster, except for the blocks of Nodes.
@@ -101,76 +62,6 @@ pub(crate) enum Missing {
     Absent,
     /// Its objects are not known, for this reason.
     Unlisted(String),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stored {
-    Service(Arc<StoredService>),
-    Endpoints(Arc<StoredEndpoints>),
-    /// The labels and annotations of a Namespace, or the mistake in them.
-    Namespace(Arc<Result<NamespaceMeta, TypeMismatch>>),
-    Node(Arc<StoredNode>),
-    /// The node selector of a RuntimeClass, or the mistake in it.
-    RuntimeClass(Arc<Result<Labels, TypeMismatch>>),
-    ServiceCidr(Arc<ServiceCidr>),
-    IpAddress,
-    Workload(Arc<StoredWorkload>),
-}
-
-impl Stored {
-    fn read(object: &Value) -> Self {
-        let (api_version, kind) = (object::api_version(object), object::kind(object));
-        match StoredKind::known(api_version, kind) {
-            Some(StoredKind::Service) => Self::Service(Arc::new(StoredService::read(object))),
-            Some(StoredKind::EndpointSlice) => Self::Endpoints(Arc::new(StoredEndpoints::read(object))),
-            Some(StoredKind::Namespace) => Self::Namespace(Arc::new(stored_objects::namespace(object))),
-            Some(StoredKind::Node) => Self::Node(Arc::new(StoredNode::read(object))),
-            Some(StoredKind::RuntimeClass) => Self::RuntimeClass(Arc::new(stored_objects::runtime_class_nodes(object))),
-            Some(StoredKind::ServiceCidr) => Self::ServiceCidr(Arc::new(ServiceCidr::read(object))),
-            Some(StoredKind::IpAddress) => Self::IpAddress,
-            Some(StoredKind::Workload(_)) | None => {
-                Self::Workload(Arc::new(StoredWorkload::read(TemplateAt::of(api_version, kind), object)))
-            }
-        }
-    }
-
-    fn service(&self) -> Option<&Arc<StoredService>> {
-        if let Self::Service(service) = self { Some(service) } else { None }
-    }
-
-    fn node(&self) -> Option<&Arc<StoredNode>> {
-        if let Self::Node(node) = self { Some(node) } else { None }
-    }
-
-    /// About how many bytes of memory the object takes, with its entries in the indexes; 0 for the objects of
-    /// administrators.
-    fn bytes(&self, name: &str) -> usize {
-        match self {
-            Self::Service(service) => service.bytes(),
-            Self::Workload(workload) => workload.bytes(name),
-            Self::Endpoints(endpoints) => endpoints.bytes(name),
-            Self::Namespace(_) | Self::Node(_) | Self::RuntimeClass(_) | Self::ServiceCidr(_) | Self::IpAddress => 0,
-        }
-    }
-}
-
-/// An object that is read, and yet to be added to a snapshot.
-pub struct ReadObject {
-    kind: Kind,
-    namespace: String,
-    name: String,
-    stored: Stored,
-}
-
-impl ReadObject {
-    pub fn new(object: &Value) -> Self {
-        Self {
-            kind: (object::api_version(object).to_owned(), object::kind(object).to_owned()),
-            namespace: object::namespace(object).to_owned(),
-            name: object::name(object).to_owned(),
-            stored: Stored::read(object),
-        }
-    }
 }
 
 /// The result of adding an object.
@@ -477,7 +368,7 @@ impl Snapshot {
         self.addresses.free(service, own, &self.used, ranges, most)
     }
 
-    /// The external addresses that count as held, see [`in_use`](clusterip_core::external::stored::in_use), with their
+    /// The external addresses that count as held, see [`in_use`](clusterip_core::external::claim::in_use), with their
     /// Services, in order. An address that several Services have is there several times.
     pub fn external_addresses(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
         self.external.iter()
@@ -543,5 +434,71 @@ impl Snapshot {
                 of_namespace.keep_left_out(kind, &exists);
             }
         }
+    }
+}
+
+/// Which Services have each address. The addresses of a Service share its key, because a tenant may write any number of
+/// external addresses.
+#[derive(Default)]
+struct AddressIndex(BTreeSet<(IpAddr, Arc<ServiceKey>)>);
+
+impl AddressIndex {
+    fn add(&mut self, service: &Arc<ServiceKey>, addresses: &[IpAddr]) {
+        self.0.extend(addresses.iter().map(|address| (*address, Arc::clone(service))));
+    }
+
+    fn forget(&mut self, service: &Arc<ServiceKey>, addresses: &[IpAddr]) {
+        for address in addresses {
+            self.0.remove(&(*address, Arc::clone(service)));
+        }
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.owners(address).next().is_some()
+    }
+
+    fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+        static FIRST: LazyLock<Arc<ServiceKey>> = LazyLock::new(Arc::default);
+        let owners = self.0.range((address, Arc::clone(&FIRST))..);
+        owners.take_while(move |(other, _)| *other == address).map(|(_, service)| &**service)
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let mut last = None;
+        let addresses = self.iter().map(|(address, _)| address);
+        addresses.filter(move |address| last.replace(*address) != Some(*address))
+    }
+
+    fn within(&self, range: &Span) -> impl Iterator<Item = IpAddr> {
+        let last = range.last();
+        let all = self.0.range((range.first(), Arc::default())..).map(|(address, _)| *address);
+        all.take_while(move |address| *address <= last)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (IpAddr, &ServiceKey)> {
+        self.0.iter().map(|(address, service)| (*address, &**service))
+    }
+
+    /// The addresses of `ranges` that no Service other than `service` has: the first `most` of each range, and whether
+    /// these are all. `own` are the addresses of `service`, and `used` those of all Services.
+    fn free(
+        &self,
+        service: &ServiceKey,
+        own: &[IpAddr],
+        used: &AddressSet,
+        ranges: &[Span],
+        most: usize,
+    ) -> (Vec<IpAddr>, bool) {
+        let is_only_own = |address: &IpAddr| self.owners(*address).all(|owner| owner == service);
+        let mut free: Vec<IpAddr> = own.iter().copied().filter(is_only_own).collect();
+        free.retain(|address| ranges.iter().any(|range| range.contains(*address)));
+        let mut are_all = true;
+        for range in ranges {
+            let address = |number| range.family().address(number);
+            let mut gaps = used.gaps(range).flatten().map(address);
+            free.extend(gaps.by_ref().take(most));
+            are_all &= gaps.next().is_none();
+        }
+        (free, are_all)
     }
 }

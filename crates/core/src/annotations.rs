@@ -253,7 +253,6 @@ pub fn looks_half_moved(service: &Value) -> bool {
     is_moving(service) || is_alias
 }
 
-/// The annotation of an object with this key.
 fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v Value> {
     object.get("metadata")?.get("annotations")?.get(key)
 }

@@ -16,7 +16,6 @@ use crate::service::ADDRESS_FIELDS;
 /// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
 pub(crate) const MAX_LINE_LENGTH: usize = 256;
 
-/// The decision about a request, and its reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
@@ -187,7 +186,6 @@ impl Serialize for Verdict {
     }
 }
 
-/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     pub code: u16,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// A value of the wrong type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: expected {expected}, found {found}")]
 pub struct TypeMismatch {
@@ -129,7 +128,6 @@ impl<'v> Located<'v> {
         Ok(map)
     }
 
-    /// The error that this value is not what is expected.
     pub fn mismatch(&self, expected: &'static str) -> TypeMismatch {
         TypeMismatch { path: self.path.clone(), expected, found: describe(self.value) }
     }

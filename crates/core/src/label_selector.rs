@@ -25,7 +25,6 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// The operators of a label selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     In,

@@ -19,17 +19,17 @@ pub mod field_mask;
 pub mod json;
 pub mod label_selector;
 pub mod lookups;
-pub mod node;
 pub mod nodes;
 pub mod request;
-pub mod response;
 pub mod service;
 pub mod service_key;
 pub mod services;
 pub mod settings;
 pub mod workload;
 
-pub use decide::{InUse, SettingsResponse, decide, decide_service, decide_value, validate, validate_settings};
+pub use decide::{
+    InUse, Response, SettingsResponse, decide, decide_service, decide_value, validate, validate_settings,
+};
 pub use decision::{Decision, Denial, Verdict};
 
 /// The items in their order, each of them once.

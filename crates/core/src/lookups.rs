@@ -124,7 +124,6 @@ pub struct NamespaceMeta {
     pub annotations: AnnotationMap,
 }
 
-/// The result of reserving an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
     Taken,
@@ -182,10 +181,7 @@ impl<'c> LazyNamespace<'c> {
         self.name
     }
 
-    /// The labels and annotations of the Namespace; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`LookupError`] if the look-up fails; the next call tries again.
+    /// `None` if the Namespace does not exist. After an error, the next call tries again.
     pub fn get(&self) -> Result<Option<&NamespaceMeta>, LookupError> {
         if let Some(meta) = self.meta.get() {
             return Ok(meta.as_ref());

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::json::{Located, TypeMismatch};
-use crate::node::Node;
+use crate::nodes::Node;
 use crate::service::Service;
 
 /// An `AdmissionRequest` of `admission.k8s.io/v1`.
@@ -18,7 +18,6 @@ pub struct Request {
     pub about: About,
 }
 
-/// The object of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     /// A `v1` Service (not a sub-resource) that is created or updated.
@@ -29,7 +28,6 @@ pub enum About {
     Other,
 }
 
-/// A creation or an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<T> {
     pub object: T,
@@ -37,7 +35,6 @@ pub struct Change<T> {
     pub old: Option<T>,
 }
 
-/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,

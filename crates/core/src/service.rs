@@ -25,7 +25,6 @@ pub enum FamilyPolicy {
     RequireDualStack,
 }
 
-/// The fields of a Service that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// `metadata.name`; empty if the API server has yet to generate it.

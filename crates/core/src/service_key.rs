@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
-use thiserror::Error;
 
 /// The namespace and the name of a Service, ordered by namespace first. It is displayed as `NAMESPACE/NAME`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,20 +31,15 @@ impl From<(String, String)> for ServiceKey {
     }
 }
 
-/// A text that is not `NAMESPACE/NAME`.
-#[derive(Debug, Error)]
-#[error("expected NAMESPACE/NAME, such as shop/web")]
-pub struct ServiceKeyError;
-
 impl FromStr for ServiceKey {
-    type Err = ServiceKeyError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ServiceKeyError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         match text.split_once('/') {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
                 Ok(Self::new(namespace, name))
             }
-            _ => Err(ServiceKeyError),
+            _ => Err("expected NAMESPACE/NAME, such as shop/web"),
         }
     }
 }

@@ -19,7 +19,6 @@ pub enum TemplateAt {
     JobTemplate,
 }
 
-/// A kind of workload, with the information to look it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKind {
     pub api_version: String,

@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, REASON_ANNOTATION, in_moving_annotation, is_moving};
-use clusterip_core::external::stored;
+use clusterip_core::external::claim;
 use clusterip_core::service::{Service, addresses};
 use serde_json::{Map, Value, json};
 
@@ -225,7 +225,7 @@ pub fn with_status(service: &Value, journal: &Journal) -> Value {
 }
 
 pub fn recorded_ips(journal: &Journal) -> Vec<IpAddr> {
-    stored::shown(journal.load_balancer.as_ref().and_then(|status| status.get("ingress")))
+    claim::shown(journal.load_balancer.as_ref().and_then(|status| status.get("ingress")))
 }
 
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.

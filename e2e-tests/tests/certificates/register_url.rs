@@ -12,7 +12,7 @@ use clusterip::webhook::registration::Registration;
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip_cluster::http::status::Scrapes;
-use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, ResourceExt as _};

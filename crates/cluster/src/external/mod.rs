@@ -1,8 +1,221 @@
 //! External addresses of Services, as the cluster's objects show them: which Services have recorded which addresses,
 //! and which nodes may hold them.
 
-pub mod assignment_builder;
-pub mod assignment_watcher;
-pub mod decide_and_reserve;
-pub mod policy_check;
-pub mod service_fields;
+pub mod assignments;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, RwLock};
+
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, in_record, recorded_addresses};
+use clusterip_core::external::claim::{self, LOAD_BALANCER_IP, claims};
+use clusterip_core::service::Service;
+use clusterip_core::settings::{ExternalSettings, Settings};
+use clusterip_core::{Decision, InUse, decide_service};
+use serde_json::{Map, Value, json};
+
+use crate::lookups::stored_cluster::StoredCluster;
+use crate::snapshot::{Snapshot, StoredService};
+
+/// The field of an address that only the status of a Service contains.
+const STATUS: &str = "status.loadBalancer.ingress";
+
+/// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
+pub fn recorded(service: &StoredService, settings: &ExternalSettings) -> Vec<IpAddr> {
+    if service.is_served(settings) { recorded_addresses(service.record()) } else { Vec::new() }
+}
+
+/// The addresses of the pools that a Service has without recording them, each with its field or annotation. `shown` are
+/// those of its status.
+pub fn claimed(
+    service: &Service,
+    shown: &BTreeSet<IpAddr>,
+    settings: &ExternalSettings,
+) -> Vec<(&'static str, IpAddr)> {
+    let (is_served, recorded) = (settings.is_ours(service), claim::recorded(service));
+    let mut claims = claims(service);
+    // A Service that this product serves requests its address with this field, too.
+    claims.retain(|(place, _)| !is_served || *place != LOAD_BALANCER_IP);
+    // The status of a served Service is written by this product.
+    let by_others =
+        shown.iter().filter(|_| !is_served).filter(|address| !claims.iter().any(|(_, other)| other == *address));
+    let by_others: Vec<_> = by_others.map(|address| (STATUS, *address)).collect();
+    claims.extend(by_others);
+    claims.retain(|(_, address)| settings.pool_of(*address).is_some() && !recorded.contains(address));
+    claims
+}
+
+/// Asks the policy whether a Service may have the external addresses that it has recorded. If the Service was created, or
+/// an address was recorded by hand, while no webhook was registered, the policy has not checked the addresses yet.
+///
+/// These are the settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
+pub struct ExternalPolicy(Settings);
+
+impl ExternalPolicy {
+    pub fn new(settings: &ExternalSettings) -> Self {
+        Self(Settings { pools: Vec::new(), external: settings.clone(), ..Settings::default() })
+    }
+
+    /// Why a Service may not have the addresses of pools that it has recorded; `None` if it may. The addresses of other
+    /// Services are not taken into account.
+    pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
+        let mut recorded = recorded_addresses(service.record());
+        let mut object = bare(&service.value(), &[], &[RECORD_ANNOTATION]);
+        // If one of two lies in no pool any more, the Service keeps the other one.
+        if recorded.len() > 1 {
+            recorded.retain(|address| self.0.external.pool_of(*address).is_some());
+            object["metadata"]["annotations"][RECORD_ANNOTATION] = in_record(&recorded).into();
+        }
+        let decision = self.decide(snapshot, &object);
+        if let Some(denial) = decision.denial() {
+            return Some(denial.message.clone());
+        }
+        // A Service of two families may have an address of one, because the pool was full for the other.
+        let takes = |given: &[IpAddr]| recorded.iter().any(|address| !given.contains(address));
+        let takes_any = decision.external.is_some_and(|external| external.changes() && takes(&external.addresses));
+        takes_any.then(|| "the policy would give it other addresses".to_owned())
+    }
+
+    /// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
+    /// other Services are not taken into account.
+    pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
+        let object = bare(&service.value(), &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
+        self.decide(snapshot, &object).denial().map(|denial| denial.message.clone())
+    }
+
+    fn decide(&self, snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Decision {
+        let in_use = InUse { blocks: None, external: Some(&|_| None) };
+        decide_service("external", object, None, &self.0, in_use, &StoredCluster::new(snapshot, object))
+    }
+}
+
+/// Reduces a Service to the fields on which the policy's decision depends, plus these fields of its `spec` and these
+/// annotations.
+fn bare(service: &Value, fields: &[&str], annotations: &[&str]) -> Value {
+    let of = |path: &str, keys: &[&str]| -> Map<String, Value> {
+        let fields = service.pointer(path).and_then(Value::as_object).into_iter().flatten();
+        let kept = fields.filter(|(key, _)| keys.contains(&key.as_str()));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let mut metadata = of("/metadata", &["namespace", "name", "labels"]);
+    metadata.insert("annotations".to_owned(), of("/metadata/annotations", annotations).into());
+    const SPEC: [&str; 6] = ["type", "loadBalancerClass", "ipFamilies", "ipFamilyPolicy", "clusterIP", "clusterIPs"];
+    let spec = of("/spec", &[&SPEC, fields].concat());
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_addresses_are_read_from_served_services_only() {
+        let settings = |default| ExternalSettings { default, pools: vec![Default::default()], ..Default::default() };
+        let service = |kind: &str, class: Value, record: &str| {
+            json!({
+                "metadata": {"annotations": {"clusterip-policy/external-addresses": record}},
+                "spec": {"type": kind, "loadBalancerClass": class},
+            })
+        };
+        let ours = || json!("clusterip-policy/external");
+        struct Case {
+            name: &'static str,
+            service: Value,
+            /// Whether the settings include Services without a class.
+            default: bool,
+            expected: Vec<&'static str>,
+        }
+        let cases = [
+            Case {
+                name: "of our class",
+                service: service("LoadBalancer", ours(), "10.0.9.10"),
+                default: false,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "both families",
+                service: service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
+                default: false,
+                expected: vec!["fd00::9", "10.0.9.10"],
+            },
+            Case {
+                name: "a record that is not an address",
+                service: service("LoadBalancer", ours(), "x"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another class",
+                service: service("LoadBalancer", json!("other"), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case {
+                name: "without a class, which the settings include",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: true,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "without a class",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another type",
+                service: service("ClusterIP", ours(), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case { name: "an empty object", service: json!({}), default: true, expected: vec![] },
+        ];
+        for Case { name, service, default, expected } in cases {
+            let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(recorded(&StoredService::read(&service), &settings(default)), expected, "{name}");
+        }
+        let without_pools = ExternalSettings::default();
+        assert!(!StoredService::read(&service("LoadBalancer", ours(), "")).is_served(&without_pools), "without pools");
+    }
+
+    #[test]
+    fn status_is_read() {
+        let ingress = json!([{"ip": "10.0.9.10"}, {"hostname": "x"}, {"ip": "fd00::9"}]);
+        let service = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+        let expected = BTreeSet::from(["10.0.9.10".parse().unwrap(), "fd00::9".parse().unwrap()]);
+        assert_eq!(StoredService::read(&service).shown(), expected);
+        assert!(StoredService::read(&json!({})).shown().is_empty());
+    }
+
+    #[test]
+    fn service_may_keep_what_the_policy_would_give_it() {
+        let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24", "fd00:9::/120"],
+            "exclude": ["10.0.9.20"], "match": {"serviceSelector": {"matchLabels": {"app": "web"}}}}]}});
+        let policy = ExternalPolicy::new(&Settings::from_value(&document).unwrap().external);
+        let snapshot = Arc::default();
+        let refusal = |app: &str, families: &[&str], record: &str| {
+            let service = json!({
+                "metadata": {"namespace": "shop", "name": "web", "labels": {"app": app},
+                    "annotations": {RECORD_ANNOTATION: record}},
+                "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "ipFamilies": families},
+            });
+            policy.refusal(&snapshot, &StoredService::read(&service))
+        };
+        let both = ["IPv4", "IPv6"];
+        for (families, record) in [
+            (&both[..], "10.0.9.9,fd00:9::9"),
+            (&both, "10.0.9.9"),
+            (&both, "fd00:9::9"),
+            (&both, "10.0.9.9,fd00:8::9"),
+            (&both[..1], "10.0.9.9"),
+        ] {
+            assert_eq!(refusal("web", families, record), None, "{families:?}: {record}");
+            assert!(refusal("other", families, record).is_some(), "{families:?}: {record}, of another Service");
+        }
+        for (families, record) in [(&both[..], "10.0.9.20"), (&both, "10.0.9.20,fd00:9::9"), (&both[..1], "fd00:9::9")]
+        {
+            assert!(refusal("web", families, record).is_some(), "{families:?}: {record}");
+        }
+    }
+}

@@ -16,8 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::connection::{ConnectionLimiter, ConnectionLimits};
-use super::error_response::ErrorResponse;
-use super::server::{Server, TimeLimits};
+use super::server::{ErrorResponse, Server, TimeLimits};
 use crate::metrics;
 use crate::panics::catch_blocking;
 

@@ -1,8 +1,6 @@
 //! Admission requests and responses, and the look-ups of Kubewarden.
 
+pub mod admission_review;
 pub mod host_calls;
 pub mod recorded_session;
-pub mod request_file;
-pub mod response;
-pub mod review_fields;
 pub mod wasm_module;

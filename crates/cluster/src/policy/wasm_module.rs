@@ -10,8 +10,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use clusterip_core::SettingsResponse;
-use clusterip_core::response::Response;
+use clusterip_core::{Response, SettingsResponse};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;

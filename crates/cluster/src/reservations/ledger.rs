@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_core::address::Family;
-use clusterip_core::external::stored::in_use;
+use clusterip_core::external::claim::in_use;
 use clusterip_core::service::addresses;
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;

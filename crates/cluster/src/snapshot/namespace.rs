@@ -9,10 +9,9 @@ use std::sync::Arc;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::Selected;
 
-use super::stored_objects::StoredEndpoints;
+use super::stored_objects::{Stored, StoredEndpoints, StoredKind};
 use super::stored_service::StoredService;
 use super::workloads::{Found, LabelIndex, hash};
-use super::{Stored, StoredKind};
 
 /// How many bytes the objects of one namespace may take, of all kinds together. Kubernetes is tested with 3,000 Pods and
 /// 5,000 Services in a namespace; they take about half of it. What exceeds it is left out, so that a tenant who

@@ -1,12 +1,126 @@
-//! What is kept of Nodes, Namespaces, RuntimeClasses and EndpointSlices.
+//! What is kept of each object: here of Nodes, Namespaces, RuntimeClasses and EndpointSlices.
+
+use std::sync::Arc;
 
 use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::NamespaceMeta;
+use clusterip_core::workload::TemplateAt;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::object::{blocks_of, map, name, text};
+use super::service_ranges::ServiceCidr;
+use super::stored_service::StoredService;
+use super::workloads::StoredWorkload;
+use crate::kinds::Kind;
+use crate::object::{self, blocks_of, map, name, text};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StoredKind {
+    Service,
+    EndpointSlice,
+    Namespace,
+    Node,
+    RuntimeClass,
+    ServiceCidr,
+    IpAddress,
+    /// The place of the kind in the list of the kinds of workloads.
+    Workload(usize),
+}
+
+impl StoredKind {
+    /// A kind with a meaning of its own.
+    pub(super) fn known(api_version: &str, kind: &str) -> Option<Self> {
+        Some(match (api_version, kind) {
+            ("v1", "Service") => Self::Service,
+            ("discovery.k8s.io/v1", "EndpointSlice") => Self::EndpointSlice,
+            ("v1", "Namespace") => Self::Namespace,
+            ("v1", "Node") => Self::Node,
+            ("node.k8s.io/v1", "RuntimeClass") => Self::RuntimeClass,
+            ("networking.k8s.io/v1", "ServiceCIDR") => Self::ServiceCidr,
+            ("networking.k8s.io/v1", "IPAddress") => Self::IpAddress,
+            _ => return None,
+        })
+    }
+
+    /// The namespace of an object of this kind. A manifest of a Node may name one, too.
+    pub(super) fn scope(self, namespace: &str) -> &str {
+        match self {
+            Self::Service | Self::EndpointSlice | Self::Workload(_) => namespace,
+            Self::Namespace | Self::Node | Self::RuntimeClass | Self::ServiceCidr | Self::IpAddress => "",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    Service(Arc<StoredService>),
+    Endpoints(Arc<StoredEndpoints>),
+    /// The labels and annotations of a Namespace, or the mistake in them.
+    Namespace(Arc<Result<NamespaceMeta, TypeMismatch>>),
+    Node(Arc<StoredNode>),
+    /// The node selector of a RuntimeClass, or the mistake in it.
+    RuntimeClass(Arc<Result<Labels, TypeMismatch>>),
+    ServiceCidr(Arc<ServiceCidr>),
+    IpAddress,
+    Workload(Arc<StoredWorkload>),
+}
+
+impl Stored {
+    fn read(object: &Value) -> Self {
+        let (api_version, kind) = (object::api_version(object), object::kind(object));
+        match StoredKind::known(api_version, kind) {
+            Some(StoredKind::Service) => Self::Service(Arc::new(StoredService::read(object))),
+            Some(StoredKind::EndpointSlice) => Self::Endpoints(Arc::new(StoredEndpoints::read(object))),
+            Some(StoredKind::Namespace) => Self::Namespace(Arc::new(namespace(object))),
+            Some(StoredKind::Node) => Self::Node(Arc::new(StoredNode::read(object))),
+            Some(StoredKind::RuntimeClass) => Self::RuntimeClass(Arc::new(runtime_class_nodes(object))),
+            Some(StoredKind::ServiceCidr) => Self::ServiceCidr(Arc::new(ServiceCidr::read(object))),
+            Some(StoredKind::IpAddress) => Self::IpAddress,
+            Some(StoredKind::Workload(_)) | None => {
+                Self::Workload(Arc::new(StoredWorkload::read(TemplateAt::of(api_version, kind), object)))
+            }
+        }
+    }
+
+    pub(super) fn service(&self) -> Option<&Arc<StoredService>> {
+        if let Self::Service(service) = self { Some(service) } else { None }
+    }
+
+    pub(super) fn node(&self) -> Option<&Arc<StoredNode>> {
+        if let Self::Node(node) = self { Some(node) } else { None }
+    }
+
+    /// About how many bytes of memory the object takes, with its entries in the indexes; 0 for the objects of
+    /// administrators.
+    pub(super) fn bytes(&self, name: &str) -> usize {
+        match self {
+            Self::Service(service) => service.bytes(),
+            Self::Workload(workload) => workload.bytes(name),
+            Self::Endpoints(endpoints) => endpoints.bytes(name),
+            Self::Namespace(_) | Self::Node(_) | Self::RuntimeClass(_) | Self::ServiceCidr(_) | Self::IpAddress => 0,
+        }
+    }
+}
+
+/// An object that is read, and yet to be added to a snapshot.
+pub struct ReadObject {
+    pub(super) kind: Kind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) stored: Stored,
+}
+
+impl ReadObject {
+    pub fn new(object: &Value) -> Self {
+        Self {
+            kind: (object::api_version(object).to_owned(), object::kind(object).to_owned()),
+            namespace: object::namespace(object).to_owned(),
+            name: object::name(object).to_owned(),
+            stored: Stored::read(object),
+        }
+    }
+}
 
 /// The label of an EndpointSlice that names its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";

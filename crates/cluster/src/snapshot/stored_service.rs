@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
-use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
-use clusterip_core::external::stored::{in_use, shown};
+use clusterip_core::external::claim::{MAX_EXTERNAL_IPS, in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
 use clusterip_core::label_selector::MAX_LABELS;
 use clusterip_core::service::addresses;

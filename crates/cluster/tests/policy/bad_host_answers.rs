@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_core::response::Response;
+use clusterip_core::Response;
 use serde_json::{Value, json};
 
 use crate::support::{MODULE, NoCluster, request, service};

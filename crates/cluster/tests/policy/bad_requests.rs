@@ -1,7 +1,7 @@
 //! The answer of the module to payloads that are not JSON documents, and to fields that it does not read. The tests of
 //! `clusterip-core` have the mistakes in the fields that it reads.
 
-use clusterip_core::response::Response;
+use clusterip_core::Response;
 use serde_json::{Value, json};
 
 use crate::support::{answer, nested, payload, request, request_with, service};

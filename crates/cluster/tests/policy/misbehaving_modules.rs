@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use clusterip_cluster::policy::wasm_module::{Limits, WasmError, WasmModule};
-use clusterip_core::response::Response;
+use clusterip_core::Response;
 use serde_json::json;
 
 use crate::support::{NoCluster, request, service};

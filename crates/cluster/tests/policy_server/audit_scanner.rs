@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
-use clusterip_core::response::Response;
+use clusterip_core::Response;
 use serde_json::{Value, json};
 
 use crate::support::{evaluate, snapshot, workload};

@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{Exchange, Recorder};
-use clusterip_core::response::Response;
+use clusterip_core::Response;
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::{Value, json};
 

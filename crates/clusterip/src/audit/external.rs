@@ -5,13 +5,12 @@ use std::iter;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::external::assignment_builder::{assignments, owners};
-use clusterip_cluster::external::policy_check::ExternalPolicy;
-use clusterip_cluster::external::service_fields::claimed;
+use clusterip_cluster::external::assignments::{assignments, owners};
+use clusterip_cluster::external::{ExternalPolicy, claimed};
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_core::address::{Family, Span, Withholding};
 use clusterip_core::annotations::RECORD_ANNOTATION;
-use clusterip_core::external::stored;
+use clusterip_core::external::claim;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, ExternalSettings};
 use clusterip_failover::assignments::Assignments;
@@ -42,8 +41,8 @@ fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> V
     let policy = ExternalPolicy::new(external);
     let services = Snapshot::read(snapshot).external_services();
     let placed = services.into_iter().filter_map(|service| {
-        let fields = stored::read(&service.value());
-        let (served, recorded, shown) = (external.is_ours(&fields), stored::recorded(&fields), service.shown());
+        let fields = claim::read_stored(&service.value());
+        let (served, recorded, shown) = (external.is_ours(&fields), claim::recorded(&fields), service.shown());
         let claims = claimed(&fields, &shown, external);
         if fields.deleting || !served && recorded.is_empty() && claims.is_empty() {
             return None;

@@ -5,8 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::snapshot::{Snapshot, StoredNode};
 use clusterip_core::address::{Blocks, Family, Occupancy};
-use clusterip_core::node::Node;
-use clusterip_core::nodes::BlockPlace;
+use clusterip_core::nodes::{BlockPlace, Node};
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 

@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::snapshot::Snapshot;
-use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
+use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
@@ -88,9 +88,9 @@ pub struct ServiceName {
 }
 
 impl FromStr for ServiceName {
-    type Err = ServiceKeyError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ServiceKeyError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         if !text.is_empty() && !text.contains('/') {
             return Ok(Self { namespace: None, name: text.to_owned() });
         }

@@ -15,16 +15,14 @@ use clusterip_cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::manifests;
 use clusterip_cluster::object::text as text_at;
+use clusterip_cluster::policy::admission_review::{AdmissionResponse, request_of_file};
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Replay};
-use clusterip_cluster::policy::request_file;
-use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::terminal::{harmless, harmless_json, harmless_lines};
-use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
-use clusterip_core::{InUse, decide_value};
+use clusterip_core::{InUse, Response, decide_value};
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::Value;
 
@@ -115,7 +113,7 @@ impl EvaluateArguments {
         ])?;
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = manifests::read_file(&self.request).context("request")?;
-        let request = request_file::read(&request.text).with_context(|| format!("request: {}", request.name))?;
+        let request = request_of_file(&request.text).with_context(|| format!("request: {}", request.name))?;
         let load = |file: &Path| {
             let name = format!("module {}", file.display());
             anyhow::Ok((WasmModule::load(file, Limits::default()).with_context(|| name.clone())?, name))

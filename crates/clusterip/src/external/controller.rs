@@ -26,9 +26,8 @@ use std::time::Duration;
 
 use clusterip_cluster::api_error::error_chain;
 use clusterip_cluster::backoff::RetryBackoff;
-use clusterip_cluster::external::assignment_builder::{Owners, owners};
-use clusterip_cluster::external::policy_check::ExternalPolicy;
-use clusterip_cluster::external::service_fields::recorded;
+use clusterip_cluster::external::assignments::{Owners, owners};
+use clusterip_cluster::external::{ExternalPolicy, recorded};
 use clusterip_cluster::kinds::own_name;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::metrics::whole;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_core::external::stored::{claimed, in_use, read, requested, shown};
+use clusterip_core::external::claim::{claimed, in_use, read_stored, requested, shown};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
@@ -84,7 +84,7 @@ impl PlanState {
 
     /// The addresses of the pools that a manifest names: those that it has recorded, claims or asks for.
     fn named(&self, manifest: &Value) -> Vec<IpAddr> {
-        let service = read(manifest);
+        let service = read_stored(manifest);
         let mut named = claimed(&service);
         if self.settings.is_ours(&service) {
             named.extend(requested(&service));

@@ -12,7 +12,7 @@ use clusterip_cluster::backoff::pause_after;
 use clusterip_cluster::object::service_path;
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::{RECORD_ANNOTATION, is_too_long_for_addresses};
-use clusterip_core::external::stored;
+use clusterip_core::external::claim;
 use clusterip_core::service_key::ServiceKey;
 use kube::Client;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl Status {
     async fn write(self, client: Client) -> (Self, kube::Result<()>) {
         let ServiceKey { namespace, name } = self.service.key();
         let path = format!("{}/status", service_path(namespace, name));
-        let addresses = joined(stored::shown(Some(&self.ingress)), ",");
+        let addresses = joined(claim::shown(Some(&self.ingress)), ",");
         let written = patch(&client, &path, &self.patch()).await;
         match &written {
             Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),

@@ -12,7 +12,7 @@ use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::answer;
 use clusterip_cluster::object::{blocks_of, map};
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_core::node::Node;
+use clusterip_core::nodes::Node;
 use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;

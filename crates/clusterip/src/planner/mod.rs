@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_cluster::external::decide_and_reserve::concerns;
+use clusterip_cluster::evaluator::may_be_external;
 use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
 use clusterip_cluster::snapshot::{ReadObject, Snapshot, addresses};
 use clusterip_core::decision::{External, RecordChange, Report};
-use clusterip_core::external::{HolderOf, stored};
+use clusterip_core::external::{HolderOf, claim};
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::request::Request;
 use clusterip_core::service_key::ServiceKey;
@@ -208,8 +208,8 @@ impl Planner {
             Ok(request) => request,
             Err(mismatch) => return Decision::unreadable(&mismatch),
         };
-        let concerns = concerns(&self.settings.external, &request);
-        let holder_of = concerns.then(|| self.external.holder_of(object));
+        let may_be_external = may_be_external(&self.settings.external, &request);
+        let holder_of = may_be_external.then(|| self.external.holder_of(object));
         let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
@@ -321,10 +321,10 @@ impl ExternalRow {
     /// The result of a decision about `object`, which is an update of `old`.
     fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
         let are_among = |named: Vec<IpAddr>| named.iter().any(|address| addresses.contains(address));
-        let recorded = |service: &Value| stored::recorded(&stored::read(service));
+        let recorded = |service: &Value| claim::recorded(&claim::read_stored(service));
         let source = if addresses.is_empty() {
             None
-        } else if are_among(stored::requested(&stored::read(object))) {
+        } else if are_among(claim::requested(&claim::read_stored(object))) {
             Some(AddressSource::Asked)
         } else if are_among(recorded(object)) || old.is_some_and(|old| are_among(recorded(old))) {
             Some(AddressSource::Kept)

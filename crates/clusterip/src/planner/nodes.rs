@@ -4,7 +4,7 @@ use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::object::blocks_of;
 use clusterip_cluster::snapshot::Snapshot;
-use clusterip_core::node::Node;
+use clusterip_core::nodes::Node;
 use clusterip_core::request::{Change, Request};
 use clusterip_core::settings::{NodePool, Settings};
 use clusterip_core::{Decision, InUse, decide};

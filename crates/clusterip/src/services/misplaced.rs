@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
+use clusterip_cluster::evaluator::{Evaluation, Evaluator};
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::snapshot::addresses;
@@ -100,7 +100,7 @@ pub fn inspect(
     service: &Value,
     allowed: &Allowed,
     request: Option<&MoveRequest>,
-) -> Result<Inspection, EvaluationError> {
+) -> anyhow::Result<Inspection> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
     match skip_reason(settings, service) {
@@ -256,7 +256,7 @@ pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) 
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
-fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, EvaluationError> {
+fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> anyhow::Result<Evaluation> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run };
     evaluator.evaluate_service(&as_if_created(service), None, &subject)

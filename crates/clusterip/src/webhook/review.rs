@@ -3,10 +3,9 @@
 use std::fmt;
 
 use axum::http::StatusCode;
-use clusterip_cluster::http::error_response::ErrorResponse;
+use clusterip_cluster::http::server::ErrorResponse;
 use clusterip_cluster::panics;
-use clusterip_cluster::policy::response::AdmissionResponse;
-use clusterip_cluster::policy::review_fields;
+use clusterip_cluster::policy::admission_review::{self, AdmissionResponse};
 use clusterip_core::json::describe;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -47,7 +46,7 @@ struct Answered {
 /// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is answered without one.
 pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResponse> {
     let not_json = |error| unreadable(format!("the body is not JSON: {error}"));
-    let mut review = review_fields::read(body).map_err(not_json)?;
+    let mut review = admission_review::read(body).map_err(not_json)?;
     expect_text(&review, "apiVersion", API_VERSION)?;
     expect_text(&review, "kind", KIND)?;
     let request = match review.get_mut("request") {

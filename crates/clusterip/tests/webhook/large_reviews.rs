@@ -1,7 +1,7 @@
 //! Of a review, only the fields that decisions use are in memory, and the answer is the same as if all of them were.
 
 use clusterip::webhook::review::{Reviewer as _, answer};
-use clusterip_cluster::policy::review_fields;
+use clusterip_cluster::policy::admission_review;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
@@ -60,7 +60,7 @@ fn little_of_a_large_review_is_in_memory() {
         let about = r#""uid":"7","kind":{"group":"","version":"v1","kind":"Service"},"namespace":"shop""#;
         let request = format!(r#"{{{about},"operation":"UPDATE","object":{object},"oldObject":{object}}}"#);
         let text = format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{request}}}"#);
-        let read = review_fields::read(text.as_bytes()).unwrap().to_string();
+        let read = admission_review::read(text.as_bytes()).unwrap().to_string();
         assert!(text.len() > 800_000 && read.len() < 400_000, "{name}: {} of {} bytes", read.len(), text.len());
         // A map takes 640 bytes or more.
         let maps = read.matches('{').count();

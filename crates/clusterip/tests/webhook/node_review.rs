@@ -7,7 +7,7 @@ use clusterip::webhook::admission::{Admission, OnError};
 use clusterip::webhook::review::Reviewer as _;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::LiveSettings;
-use clusterip_cluster::policy::response::{AdmissionResponse, Status};
+use clusterip_cluster::policy::admission_review::{AdmissionResponse, Status};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::settings::Settings;

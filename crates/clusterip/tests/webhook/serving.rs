@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 
 use clusterip::webhook::server::Limits;
 use clusterip_cluster::http::status::Scrapes;
-use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode, Version};
 use serde_json::{Value, json};

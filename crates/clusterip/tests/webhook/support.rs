@@ -9,7 +9,7 @@ use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
 use clusterip_cluster::http::status::Scrapes;
-use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, ClientBuilder, Method, StatusCode};

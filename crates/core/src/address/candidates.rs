@@ -6,10 +6,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::block::{Blocks, static_band_len};
-use super::family::{Family, number};
-use super::occupancy::Occupancy;
-use super::span::Span;
+use super::blocks::{Blocks, Occupancy, static_band_len};
+use super::span::{Family, Span, number};
 
 /// One CIDR of a pool, and the addresses of it that are never handed out.
 #[derive(Clone, Copy, Debug)]

@@ -3,15 +3,11 @@
 //! A *block* is a CIDR of a fixed length inside a larger one; an address is a block of `/32` or `/128`. Positions are
 //! `u128` on every platform. Memory grows with the number of occupied ranges, never with the size of a range.
 
-mod block;
+mod blocks;
 mod candidates;
-mod family;
-mod occupancy;
 mod span;
 
-pub use block::{Blocks, overlap, static_band_len};
+pub use blocks::{AddressSet, Blocks, Occupancy, overlap, static_band_len};
 pub use candidates::{Band, Candidates, Order, Range, Walk, WithheldSpan, Withholding};
-pub(crate) use family::number;
-pub use family::{Family, parse_address};
-pub use occupancy::{AddressSet, Occupancy};
-pub use span::Span;
+pub(crate) use span::number;
+pub use span::{Family, Span, parse_address};

@@ -1,7 +1,7 @@
 //! Decides which external address a Service gets, and which Service may claim one.
 //!
-//! [`claim`] reads the claims of a Service, [`stored`] reads for a host which addresses a stored Service has, `held`
-//! determines which addresses a Service may have, and `decide` checks new claims and finds addresses. Its result is an
+//! [`claim`] reads which addresses a Service claims and has, for a host also those of a stored Service. `decide`
+//! determines which addresses a Service may have, checks new claims and finds addresses. Its result is an
 //! [`External`](crate::decision::External).
 //!
 //! The API server accepts the same annotation on two Services. Therefore addresses are assigned only if the host says
@@ -9,8 +9,6 @@
 
 pub mod claim;
 mod decide;
-mod held;
-pub mod stored;
 
+pub use decide::HolderOf;
 pub(crate) use decide::decide;
-pub use held::HolderOf;

@@ -106,9 +106,6 @@ fn scope_in_words(scope: &AdmissionScope, namespace: &str) -> String {
 }
 
 /// The first condition of `scope` that does not match; `None` if all match.
-///
-/// # Errors
-/// [`LookupError`] if the labels of the namespace are needed, and can't be looked up.
 pub fn first_mismatch(
     scope: &AdmissionScope,
     service: &Service,

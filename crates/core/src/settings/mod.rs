@@ -1,12 +1,11 @@
 //! The settings document of the user, read and checked.
 
-mod dns_address;
 mod external;
 mod nodes;
 mod pools;
 mod reader;
+mod service_ranges;
 mod services;
-mod unusable;
 
 use std::net::IpAddr;
 
@@ -14,14 +13,13 @@ use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 use self::pools::PoolPaths;
 use self::reader::Reader;
 pub use self::reader::{is_dns_label, parse_cidr};
+pub use self::service_ranges::{DnsAddress, UnusableRange};
 pub use self::services::{default_pools, is_outside_service_ranges, with_ranges_of_cluster};
-pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::json::Located;
 pub use crate::json::{nearest_name, unknown_name_message};

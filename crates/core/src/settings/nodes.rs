@@ -9,7 +9,7 @@ use super::{Explicit, Mistake, Settings};
 use crate::address::{Blocks, Family, Occupancy, overlap};
 use crate::distinct;
 use crate::json::{Located, describe};
-use crate::label_selector::{LabelSelector, Labels};
+use crate::label_selector::{LabelSelector, Labels, includes};
 
 /// `nodes`: the pools of pod CIDRs for Nodes. Without pools, Nodes are left unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,7 +211,7 @@ impl NodeMatch {
     /// Whether it certainly matches everything that `other` matches: each of its conditions follows from a condition of
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
-        pools::covers_labels(&self.node_labels, &other.node_labels)
+        includes(&other.node_labels, &self.node_labels)
             && (self.node_selector.is_empty() || self.node_selector == other.node_selector)
     }
 }

@@ -179,7 +179,3 @@ fn overlapped(range: &Span, before: &[Span], earlier: &[Common<'_>]) -> Option<S
         Some(format!("{range} overlaps {other} of pool {:?}", pool.name))
     })
 }
-
-pub(super) fn covers_labels(labels: &Labels, other: &Labels) -> bool {
-    labels.iter().all(|(key, value)| other.get(key) == Some(value))
-}

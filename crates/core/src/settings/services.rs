@@ -10,7 +10,7 @@ use super::{AdmissionScope, Explicit, Lookups, Match, Mistake, Pool, Reservation
 use crate::address::Order;
 use crate::field_mask::Mask;
 use crate::json::{Located, quote, unknown_name_message};
-use crate::label_selector::LabelSelector;
+use crate::label_selector::{LabelSelector, includes};
 use crate::service_key::ServiceKey;
 use crate::workload::{OS_LABEL, WorkloadKind};
 
@@ -238,7 +238,7 @@ impl Match {
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
         // The namespaces first: of many pools, most are for different namespaces.
-        self.scope.covers(&other.scope) && pools::covers_labels(&self.node_labels, &other.node_labels)
+        self.scope.covers(&other.scope) && includes(&other.node_labels, &self.node_labels)
     }
 }
 

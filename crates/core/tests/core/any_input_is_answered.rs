@@ -1,7 +1,6 @@
 //! Any input is answered, and none panics.
 
-use clusterip_core::response::Response;
-use clusterip_core::{validate, validate_settings};
+use clusterip_core::{Response, validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::external::stored::{claimed, in_use, read, recorded, requested, shown};
+use clusterip_core::external::claim::{claimed, in_use, read_stored, recorded, requested, shown};
 use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ fn record_claims_and_status_count_as_held() {
     for case in cases {
         let mut object = full();
         (case.change)(&mut object);
-        let service = read(&object);
+        let service = read_stored(&object);
         assert_eq!(recorded(&service), ips(case.recorded), "{}: recorded", case.name);
         assert_eq!(claimed(&service), ips(case.claimed), "{}: claimed", case.name);
         assert_eq!(in_use(&object), ips(case.in_use), "{}: in use", case.name);
@@ -99,13 +99,13 @@ fn record_claims_and_status_count_as_held() {
 fn stored_service_is_read_as_a_requested_one() {
     let mut object = full();
     object["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
-    assert_eq!(read(&object), Service::read(&object, "object").unwrap());
+    assert_eq!(read_stored(&object), Service::read(&object, "object").unwrap());
     for (name, value) in [("empty texts", json!("")), ("null", Value::Null)] {
         for key in ["type", "loadBalancerClass", "loadBalancerIP"] {
             object["spec"][key] = value.clone();
         }
         object["metadata"]["deletionTimestamp"] = Value::Null;
-        assert_eq!(read(&object), Service::read(&object, "object").unwrap(), "{name}");
+        assert_eq!(read_stored(&object), Service::read(&object, "object").unwrap(), "{name}");
     }
 }
 
@@ -132,7 +132,7 @@ fn requested_addresses_are_those_of_the_annotation_then_of_the_field() {
     for Case { name, annotation, field, expected } in cases {
         let mut object = json!({"metadata": {"annotations": {}}, "spec": {"loadBalancerIP": field}});
         object["metadata"]["annotations"]["clusterip-policy/external-address"] = annotation.into();
-        assert_eq!(requested(&read(&object)), ips(expected), "{name}");
+        assert_eq!(requested(&read_stored(&object)), ips(expected), "{name}");
     }
 }
 
@@ -172,9 +172,9 @@ fn type_and_class_decide_whether_external_addresses_come_from_this_policy() {
     for Case { name, kind, class, default, expected } in cases {
         let settings = ExternalSettings { default, pools: vec![Default::default()], ..Default::default() };
         let object = json!({"spec": {"type": kind, "loadBalancerClass": class}});
-        assert_eq!(settings.is_ours(&read(&object)), expected, "{name}");
+        assert_eq!(settings.is_ours(&read_stored(&object)), expected, "{name}");
         assert_eq!(settings.is_ours(&Service::read(&object, "object").unwrap()), expected, "{name}: as a request");
         let without_pools = ExternalSettings { default, ..Default::default() };
-        assert!(!without_pools.is_ours(&read(&object)), "{name}: without pools");
+        assert!(!without_pools.is_ours(&read_stored(&object)), "{name}: without pools");
     }
 }

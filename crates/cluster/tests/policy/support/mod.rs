@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
-use clusterip_core::response::Response;
+use clusterip_core::Response;
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::{Value, json};
 

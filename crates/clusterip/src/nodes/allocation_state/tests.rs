@@ -1,6 +1,6 @@
 //! Tests of `allocation_state`.
 
-use clusterip_core::node::Node;
+use clusterip_core::nodes::Node;
 
 use super::*;
 

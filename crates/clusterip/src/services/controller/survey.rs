@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_cluster::background;
-use clusterip_cluster::evaluator::EvaluationError;
 use clusterip_core::annotations::Move;
 use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
@@ -123,7 +122,7 @@ impl Survey {
         id: &ServiceKey,
         service: &Value,
         is_managed: bool,
-        inspection: Result<Inspection, EvaluationError>,
+        inspection: anyhow::Result<Inspection>,
         waits: impl Fn(Impact) -> bool,
     ) {
         // A Service in place may still have the annotation that asks for a move. The reconciler removes it.

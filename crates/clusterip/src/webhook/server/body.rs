@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::body::Body as Sent;
 use axum::http::StatusCode;
 use clusterip_cluster::fair_queue::Requester;
-use clusterip_cluster::http::error_response::ErrorResponse;
+use clusterip_cluster::http::server::ErrorResponse;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

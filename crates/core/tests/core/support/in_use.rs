@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use clusterip_core::external::HolderOf;
 use clusterip_core::nodes::Allocation;
-use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
-use clusterip_core::{InUse, decide_value, validate};
+use clusterip_core::{InUse, Response, decide_value, validate};
 use serde_json::Value;
 
 use super::FakeCluster;

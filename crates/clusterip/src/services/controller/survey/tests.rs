@@ -21,7 +21,7 @@ fn services_in_place_are_not_reconciled() {
         annotations: Value,
         managers: Value,
         is_managed: bool,
-        inspection: Result<Inspection, EvaluationError>,
+        inspection: anyhow::Result<Inspection>,
         is_open: bool,
         would_move: Option<bool>,
         counts: bool,
@@ -49,7 +49,7 @@ fn services_in_place_are_not_reconciled() {
         counts: true,
     };
     let moves = |impact| misplaced(None, impact);
-    let failed = EvaluationError::Panicked("on purpose".to_owned());
+    let failed = anyhow::anyhow!("on purpose");
     let cases = [
         base(),
         Case { name: "ignored", is_managed: false, counts: false, ..base() },
