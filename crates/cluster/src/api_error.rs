@@ -51,19 +51,9 @@ pub(crate) fn is_too_slow(error: &kube::Error) -> bool {
 #[error("{message}")]
 pub struct RequestFailure {
     message: String,
-    is_forbidden: bool,
-    unreachable: Option<String>,
-}
-
-impl RequestFailure {
-    pub fn is_forbidden(&self) -> bool {
-        self.is_forbidden
-    }
-
+    pub is_forbidden: bool,
     /// Why the API server can't be reached, with a remedy, if that is the reason.
-    pub fn unreachable(&self) -> Option<&str> {
-        self.unreachable.as_deref()
-    }
+    pub unreachable: Option<String>,
 }
 
 impl From<&kube::Error> for RequestFailure {

@@ -38,9 +38,6 @@ const ALWAYS: [(&str, &str); 6] = [
     ("networking.k8s.io/v1", "ServiceCIDR"),
 ];
 
-/// An agent watches Services with their recorded addresses, Namespaces and Nodes.
-const OF_AGENT: [(&str, &str); 3] = [("v1", "Service"), ("v1", "Namespace"), ("v1", "Node")];
-
 /// Not part of a decision: the controller reads EndpointSlices before it moves a Service.
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 
@@ -83,11 +80,11 @@ pub(super) fn is_caller(kind: &Kind) -> bool {
     CALLERS.iter().any(|(api_version, name)| *api_version == kind.0 && *name == kind.1)
 }
 
-/// The kinds that an agent watches. If it compiles pool objects (`pools`), it needs the Service ranges: they decide which
-/// version of a pool is in use.
+/// The kinds that an agent watches: Services with their recorded addresses, Namespaces and Nodes. If it compiles pool
+/// objects (`pools`), it needs the Service ranges: they decide which version of a pool is in use.
 pub fn of_agent(pools: bool) -> impl Iterator<Item = Kind> {
-    let ranges = ("networking.k8s.io/v1", "ServiceCIDR");
-    OF_AGENT.into_iter().chain(once(ranges).filter(move |_| pools)).map(|kind| owned(&kind))
+    let ranges = Some(("networking.k8s.io/v1", "ServiceCIDR")).filter(|_| pools);
+    [("v1", "Service"), ("v1", "Namespace"), ("v1", "Node")].into_iter().chain(ranges).map(|kind| owned(&kind))
 }
 
 pub fn of_workload(workload: &WorkloadKind) -> Kind {

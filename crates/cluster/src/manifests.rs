@@ -8,10 +8,9 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-pub mod json_objects;
+pub mod large_texts;
 pub mod manifest_edit;
 pub mod manifest_files;
-mod parallel_parser;
 
 pub use self::manifest_files::{MAX_FILE, is_standard_input, read_at_most, read_file};
 use crate::object::{self, Packed};

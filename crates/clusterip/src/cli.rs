@@ -101,7 +101,7 @@ fn named_as_called(program: Option<&OsStr>) -> clap::Command {
 /// reached.
 fn text_of(error: &anyhow::Error) -> String {
     let failure = error.chain().find_map(|cause| cause.downcast_ref::<RequestFailure>());
-    match failure.and_then(RequestFailure::unreachable) {
+    match failure.and_then(|failure| failure.unreachable.as_deref()) {
         Some(unreachable) => unreachable.to_string(),
         None => error_chain(&**error),
     }

@@ -163,7 +163,7 @@ async fn errors(arguments: &ClusterArguments) -> (String, String) {
     let client = arguments.client().await.unwrap();
     std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
     let failure = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
-    (failure.to_string(), failure.unreachable().unwrap().to_owned())
+    (failure.to_string(), failure.unreachable.clone().unwrap())
 }
 
 /// The errors if this is the cause.

@@ -7,7 +7,6 @@
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
 mod follower;
-mod objects_in_files;
 mod pool_objects;
 mod settings_file;
 mod settings_source;
@@ -22,9 +21,10 @@ use clusterip_core::{Decision, Verdict};
 use serde_json::Value;
 
 pub use self::follower::{Follower, report_missing_permissions, start_following};
-pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_api, is_settings_object};
 pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
-pub use self::settings_file::{SettingsFile, is_service_cidr};
+pub use self::settings_file::{
+    SettingsFile, compiled_as_in_cluster, document_of_objects, is_service_cidr, is_settings_api, is_settings_object,
+};
 pub use self::settings_source::{SettingsSource, written};
 pub use self::validation::{check_settings, complete, version};
 

@@ -1,15 +1,17 @@
-//! Settings in Kubernetes objects: objects of the API `clusterip-policy.io`, or the policy of Kubewarden or the
-//! ConfigMap that contains the document.
+//! Settings in Kubernetes objects that are not read from a cluster: objects of the API `clusterip-policy.io` in a settings
+//! file, among manifests or in a snapshot, or the policy of Kubewarden or the ConfigMap that contains the document.
 
-use clusterip_api::GROUP;
+use std::collections::BTreeSet;
+
+use clusterip_api::{Compilation, GROUP, Kind, ObjectKey, Reason, mistake_of_type};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::WrittenSettings;
-use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
+use super::pool_objects::compiled;
 use crate::object::{api_version, kind};
 use crate::snapshot::service_ranges::ServiceRanges;
-use crate::yaml;
+use crate::yaml::{self, YamlError};
 
 const KEY: &str = "settings.yaml";
 
@@ -108,133 +110,128 @@ pub(super) fn of_policy(spec: Option<&Value>) -> Value {
     let settings = spec.and_then(|spec| spec.get("settings")).filter(|settings| !settings.is_null());
     settings.cloned().unwrap_or_else(|| json!({}))
 }
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
-mod tests {
-    use super::*;
 
-    #[test]
-    fn settings_are_taken_out_of_objects() {
-        struct Case {
-            name: &'static str,
-            text: &'static str,
-            expected: Result<Value, &'static str>,
+pub fn is_settings_object(object: &Value) -> bool {
+    is_settings_api(api_version(object))
+}
+
+pub fn is_settings_api(api_version: &str) -> bool {
+    api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
+}
+
+/// The objects in a text, if some of them are settings: those of all documents, and the items of lists.
+fn in_text(text: &str) -> Result<Option<Vec<Value>>, YamlError> {
+    if !text.contains(GROUP) {
+        return Ok(None);
+    }
+    let mut objects = Vec::new();
+    for document in yaml::documents(text) {
+        add(document?.to_value(), &mut objects);
+    }
+    Ok(objects.iter().any(is_settings_object).then_some(objects))
+}
+
+/// Adds an object, or the items of a list. Items without a type get that of a list such as a ServicePoolList.
+fn add(object: Value, objects: &mut Vec<Value>) {
+    if object.is_null() {
+        return;
+    }
+    let (list_version, list_kind) = (api_version(&object).to_owned(), kind(&object).to_owned());
+    let items = object.get("items").and_then(Value::as_array).cloned();
+    let (Some(item_kind), Some(items)) = (list_kind.strip_suffix("List"), items) else {
+        objects.push(object);
+        return;
+    };
+    for mut item in items {
+        if let Some(fields) = item.as_object_mut().filter(|_| !item_kind.is_empty()) {
+            fields.entry("apiVersion").or_insert_with(|| list_version.clone().into());
+            fields.entry("kind").or_insert_with(|| item_kind.into());
         }
-        let settings = || Ok(json!({"services": {"order": "lowest"}}));
-        let cases = [
-            Case { name: "the settings themselves", text: "services: {order: lowest}", expected: settings() },
-            Case { name: "nothing", text: "", expected: Err("the file is empty: write {} for the pools of K2s") },
-            Case { name: "only comments", text: "# services: {}\n", expected: Err("the file is empty: write {}") },
-            Case { name: "null", text: "null", expected: Err("the file is empty: write {}") },
-            Case { name: "the defaults", text: "{}", expected: Ok(json!({})) },
-            Case {
-                name: "a ConfigMap with an empty key",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: ''}",
-                expected: Ok(Value::Null),
-            },
-            Case {
-                name: "a ClusterAdmissionPolicy",
-                text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\n\
-                       spec: {mode: protect, settings: {services: {order: lowest}}}",
-                expected: settings(),
-            },
-            Case {
-                name: "an AdmissionPolicy of another version",
-                text: "apiVersion: policies.kubewarden.io/v1alpha2\nkind: AdmissionPolicy\n\
-                       spec: {settings: {services: {order: lowest}}}",
-                expected: settings(),
-            },
-            Case {
-                name: "a policy without settings",
-                text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\nspec: {settings: null}",
-                expected: Ok(json!({})),
-            },
-            Case {
-                name: "a group of policies",
-                text: "apiVersion: policies.kubewarden.io/v1\nkind: AdmissionPolicyGroup",
-                expected: Err("AdmissionPolicyGroup: its settings are below spec.policies"),
-            },
-            Case {
-                name: "a ConfigMap",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata:\n  settings.yaml: |\n    services:\n      order: lowest\n",
-                expected: settings(),
-            },
-            Case {
-                name: "a ConfigMap with broken settings",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: '['}",
-                expected: Err("data[\"settings.yaml\"]: line "),
-            },
-            Case {
-                name: "a ConfigMap with another key",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
-                expected: Err("the ConfigMap has no key settings.yaml: it has pools.yaml"),
-            },
-            Case {
-                name: "a ConfigMap with several other keys",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: x, a: x}",
-                expected: Err("the ConfigMap has no key settings.yaml: it has a, settings.yml"),
-            },
-            Case {
-                name: "a ConfigMap without keys",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata: {}",
-                expected: Err("the ConfigMap has no key settings.yaml: it has no keys"),
-            },
-            Case {
-                name: "a ConfigMap without data",
-                text: "apiVersion: v1\nkind: ConfigMap",
-                expected: Err("the ConfigMap has no key settings.yaml: it has no keys"),
-            },
-            Case {
-                name: "a ConfigMap of the wrong shape",
-                text: "apiVersion: v1\nkind: ConfigMap\ndata: []",
-                expected: Err("invalid type"),
-            },
-            Case {
-                name: "another object",
-                text: "apiVersion: apps/v1\nkind: Deployment",
-                expected: Err("apps/v1 Deployment has no settings: pass the settings themselves"),
-            },
-            Case {
-                name: "a policy of another project",
-                text: "apiVersion: example.com/v1\nkind: ClusterAdmissionPolicy",
-                expected: Err("example.com/v1 ClusterAdmissionPolicy has no settings"),
-            },
-            Case {
-                name: "objects, with the ServiceCIDR that one selects",
-                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
-                       spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n---\n\
-                       apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
-                       metadata: {name: a, labels: {team: a}}\nspec: {cidrs: [10.96.1.0/24]}",
-                expected: Ok(json!({"services": {"pools": [{"name": "a", "cidrs": ["10.96.1.0/24"]}]}})),
-            },
-            Case {
-                name: "an object with a mistake",
-                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
-                       spec: {cidrs: [10.96.1.1/24]}",
-                expected: Err("ServicePool a: Invalid: spec.cidrs[0]: 10.96.1.1/24 has host bits set"),
-            },
-            Case {
-                name: "another object beside objects",
-                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
-                       ---\napiVersion: v1\nkind: Service\n",
-                expected: Err("v1 Service has no settings: pass the settings themselves, objects of "),
-            },
-            Case {
-                name: "a document beside objects",
-                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
-                       ---\nservices: {order: lowest}\n",
-                expected: Err("the file has objects of clusterip-policy.io and a document without apiVersion"),
-            },
-            Case { name: "two documents", text: "services: {}\n---\nnodes: {}", expected: Err("line 3: more than") },
-            Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },
-        ];
-        for Case { name, text, expected } in cases {
-            let found = SettingsFile::read(text).and_then(|file| file.document(&ServiceRanges::default()));
-            let found = found.map(|written| written.document);
-            match (found.map_err(|error| error.to_string()), expected) {
-                (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
-                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),
-            }
-        }
+        add(item, objects);
     }
 }
+
+/// The document that a server uses after the settings objects of a file were applied to a cluster that has the objects
+/// `there` and these Service ranges. All objects of the file must be in use then, and all of `there` that are now. A
+/// `serviceCIDRSelector` selects ServiceCIDR objects among `objects` and those of the cluster; other objects are ignored.
+pub fn document_of_objects(
+    objects: &[Value],
+    there: &[Value],
+    cluster: &ServiceRanges,
+) -> Result<WrittenSettings, String> {
+    let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
+    let mistakes = wrong_names(&own);
+    if !mistakes.is_empty() {
+        return Err(mistakes.join("\n"));
+    }
+    let mut ranges = cluster.clone();
+    ranges.labelled.extend(ServiceRanges::of(objects).labelled);
+    let before = compiled(there, cluster, None);
+    let given: BTreeSet<ObjectKey> = own.iter().filter_map(ObjectKey::of).collect();
+    let is_kept = |object: &&Value| ObjectKey::of(object).is_none_or(|key| !given.contains(&key));
+    let kept: Vec<Value> = there.iter().filter(is_kept).cloned().collect();
+    let after = compiled(&[own.as_slice(), &kept].concat(), &ranges, Some(&before.in_use));
+    let mistake = |object: &Value| mistake(object, &after, !cluster.labelled.is_empty());
+    let mut mistakes: Vec<String> = own.iter().filter_map(mistake).collect();
+    let was_in_use = |object: &&Value| {
+        let state = ObjectKey::of(object).and_then(|key| before.states.get(&key));
+        state.is_some_and(|state| state.reason == Reason::InUse)
+    };
+    let spoilt = kept.iter().filter(was_in_use).filter_map(mistake);
+    mistakes.extend(spoilt.map(|mistake| format!("beside these objects, {mistake}")));
+    if mistakes.is_empty() { Ok(after.into()) } else { Err(mistakes.join("\n")) }
+}
+
+fn selects_service_cidrs(object: &Value) -> bool {
+    let selector = object.pointer("/spec/serviceCIDRSelector");
+    is_settings_object(object) && selector.is_some_and(|selector| !selector.is_null())
+}
+
+/// The settings that a server with these objects of a cluster uses; `None` if none of them are settings. Objects that
+/// can't be used are left out, or their last good version is used.
+pub fn compiled_as_in_cluster(objects: &[Value]) -> Option<Compilation> {
+    let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
+    (!own.is_empty()).then(|| compiled(&own, &ServiceRanges::of(objects), None))
+}
+
+/// A mistake for each object whose kind or name the API server would refuse, or that is there twice.
+fn wrong_names(objects: &[Value]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut mistakes = Vec::new();
+    for object in objects {
+        let Some(key) = ObjectKey::of(object) else {
+            mistakes.push(match Kind::parse(kind(object)) {
+                Some(kind) => format!("{}: Invalid: metadata.name is missing", kind.as_str()),
+                None => {
+                    let known = Kind::ALL.map(Kind::as_str).join(", ");
+                    format!("{}: Invalid: unknown kind {:?}: known are {known}", api_version(object), kind(object))
+                }
+            });
+            continue;
+        };
+        if key.kind == Kind::ClusterIPPolicy && key != ObjectKey::policy() {
+            mistakes.push(format!("{key}: Invalid: the name must be {}", ObjectKey::policy().name));
+        }
+        if !seen.insert(key.clone()) {
+            mistakes.push(format!("{key}: Invalid: there is another object of this kind and name: remove one"));
+        }
+    }
+    mistakes
+}
+
+fn mistake(object: &Value, compiled: &Compilation, is_cluster_known: bool) -> Option<String> {
+    let key = ObjectKey::of(object)?;
+    let state = compiled.states.get(&key)?;
+    let (reason, message) = match state.reason {
+        Reason::InUse => (Reason::Invalid, mistake_of_type(object)?),
+        Reason::NoRanges if !is_cluster_known => {
+            (Reason::NoRanges, format!("{}; in files, add the ServiceCIDR objects beside the pool", state.message))
+        }
+        other => (other, state.message.clone()),
+    };
+    Some(format!("{key}: {}: {message}", reason.as_str()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests;

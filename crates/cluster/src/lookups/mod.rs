@@ -1,6 +1,5 @@
 //! Answers the look-ups of decisions, and those of the policy module.
 
-pub mod api_server_lookups;
 pub mod complete_objects;
 pub mod selectors;
 pub mod stored_cluster;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use crate::manifests::{self, Content, Manifest, ManifestText, mistakes, parallel_parser};
+use crate::manifests::{self, Content, Manifest, ManifestText, large_texts, mistakes};
 use crate::object;
 use crate::terminal::harmless;
 use crate::yaml;
@@ -90,7 +90,7 @@ impl<'n> Files<'n> {
     fn parse(&self, source: &ManifestText) -> Parsed {
         let (NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) = self.namespace;
         let index = self.input.sources.len();
-        if let Some((content, manifests)) = parallel_parser::parse(source, index, namespace) {
+        if let Some((content, manifests)) = large_texts::parse(source, index, namespace) {
             return (content, manifests, Vec::new());
         }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());

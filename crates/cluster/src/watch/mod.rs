@@ -4,5 +4,3 @@ pub mod api_server_lists;
 pub mod control_plane_services;
 pub mod partial_object;
 pub mod stores;
-pub mod subscriptions;
-pub mod watched_fields;

@@ -24,11 +24,10 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use super::control_plane_services::ControlPlaneServices;
 use super::partial_object::PartialObject;
-use super::subscriptions::{Listener, Subscriptions};
 use crate::host_metrics::ClusterMetrics;
 use crate::kinds::{self, Kind, State, own_name};
 use crate::metrics::{timestamp, whole};
@@ -567,6 +566,49 @@ impl Inner {
         if !kinds::is_caller(kind) {
             Snapshot::write(&self.snapshot).set_unlisted(&kind.0, &kind.1, reason);
         }
+    }
+}
+
+/// Is called with each event. It returns false to get no further events.
+pub type Listener = Box<dyn FnMut(&Event<PartialObject>) -> bool + Send>;
+
+/// Subscribers see every complete event of the watch of a kind. The stores keep only the part of each object that decisions
+/// are made from, and a second watch would make the API server send everything twice.
+#[derive(Default)]
+struct Subscriptions(Mutex<BTreeMap<Kind, Entry>>);
+
+#[derive(Default)]
+struct Entry {
+    listener: Option<Listener>,
+    begun: bool,
+    asks: Arc<Notify>,
+}
+
+impl Subscriptions {
+    /// Requests a new list, and passes `listener` every event from its beginning.
+    fn add(&self, kind: &Kind, listener: Listener) {
+        self.with(kind, |entry| {
+            (entry.listener, entry.begun) = (Some(listener), false);
+            entry.asks.notify_one();
+        });
+    }
+
+    fn show(&self, kind: &Kind, event: &Event<PartialObject>) {
+        self.with(kind, |entry| {
+            entry.begun |= matches!(event, Event::Init);
+            let begun = entry.begun;
+            if entry.listener.as_mut().is_some_and(|listener| begun && !listener(event)) {
+                entry.listener = None;
+            }
+        });
+    }
+
+    fn asks(&self, kind: &Kind) -> Arc<Notify> {
+        self.with(kind, |entry| Arc::clone(&entry.asks))
+    }
+
+    fn with<T>(&self, kind: &Kind, act: impl FnOnce(&mut Entry) -> T) -> T {
+        act(self.0.lock().entry(kind.clone()).or_default())
     }
 }
 

@@ -6,7 +6,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
-use super::text_parts::Part;
+use super::Part;
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;

@@ -10,7 +10,7 @@ use clusterip_cluster::api_error::{RequestFailure, error_message};
 use clusterip_cluster::kinds::State;
 use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
-use clusterip_cluster::manifests::{self, ManifestText, json_objects};
+use clusterip_cluster::manifests::{self, ManifestText, large_texts};
 use clusterip_cluster::object;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::snapshot::{ReadObject, Snapshot};
@@ -99,7 +99,7 @@ impl AuditedCluster {
                 self.in_flight.sort_by_key(|(address, _)| *address);
             }
             Err(failure) => {
-                is_unreachable = failure.unreachable().is_some();
+                is_unreachable = failure.unreachable.is_some();
                 let remedy = "; name their namespaces with --server-namespace and --agents-namespace";
                 let remedy = if is_unreachable { "" } else { remedy };
                 let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}{remedy}");
@@ -154,7 +154,7 @@ fn collected<T, R: Send>(
     add: impl Fn(&mut T, R),
 ) -> anyhow::Result<T> {
     let (mut all, mut is_right) = (new(), true);
-    let is_list = json_objects::visit(&source.text, "default", &read, |part| match part {
+    let is_list = large_texts::visit(&source.text, "default", &read, |part| match part {
         Ok(part) => add(&mut all, part),
         Err(_) => is_right = false,
     });

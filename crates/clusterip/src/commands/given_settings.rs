@@ -69,7 +69,7 @@ pub fn of_cluster(
         Ok(compiled) => Ok(compiled.map(|compiled| announced(OF_CLUSTER, compiled))),
         Err(error) => {
             let failed = failed(format!("{OF_CLUSTER} can't be read"), &error);
-            if RequestFailure::from(&error).is_forbidden() {
+            if RequestFailure::from(&error).is_forbidden {
                 warn(&failed.to_string());
                 return Ok(None);
             }

@@ -68,7 +68,7 @@ impl Servers {
     async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Result<Self, RequestFailure>> {
         let listed = match stored_settings::list(client, namespace).await {
             Ok(listed) => listed,
-            Err(error) if RequestFailure::from(&error).is_forbidden() => return Ok(Err(RequestFailure::from(&error))),
+            Err(error) if RequestFailure::from(&error).is_forbidden => return Ok(Err(RequestFailure::from(&error))),
             Err(error) => return Err(failed("ControllerRevisions can't be listed", &error)),
         };
         let mut servers = Self::default();

@@ -23,7 +23,7 @@ impl Reads {
     /// If the API server has refused the request, the error also lists all permissions that the user lacks.
     pub async fn explain<T>(self, client: &Client, result: anyhow::Result<T>) -> anyhow::Result<T> {
         let is_refusal = |error: &anyhow::Error| {
-            error.chain().any(|cause| cause.downcast_ref().is_some_and(RequestFailure::is_forbidden))
+            error.chain().any(|cause| cause.downcast_ref().is_some_and(|failure: &RequestFailure| failure.is_forbidden))
         };
         let error = match result {
             Err(error) if is_refusal(&error) => error,

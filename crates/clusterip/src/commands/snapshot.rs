@@ -15,8 +15,7 @@ use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::api_server_lists;
 use clusterip_cluster::watch::control_plane_services::{Calls, K2S};
-use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_cluster::watch::watched_fields;
+use clusterip_cluster::watch::partial_object::{PartialObject, fields_of_kind};
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::distinct;
 use clusterip_core::field_mask::Mask;
@@ -121,7 +120,7 @@ fn write_private(file: &Path, text: &str) -> io::Result<()> {
 async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces) -> anyhow::Result<Found> {
     let (mut kinds, mut objects) = Found::default();
     for kind in evidence_kinds(settings) {
-        let fields = watched_fields::of_kind(&kind);
+        let fields = fields_of_kind(&kind);
         let mut add = |object: PartialObject| objects.extend(reduced(&kind, &fields, object));
         api_server_lists::each(client, &kind, &mut add).await?;
         kinds.push(kind);
@@ -301,7 +300,7 @@ mod tests {
             "spec": {"clusterIP": "10.0.0.9", "selector": {"app": "web"}, "sessionAffinity": "ClientIP"},
         });
         let read: PartialObject = serde_json::from_str(&object.to_string()).unwrap();
-        let fields = watched_fields::of_kind(&service);
+        let fields = fields_of_kind(&service);
         let kept = reduced(&service, &fields, read).unwrap();
         let expected = json!({
             "apiVersion": "v1", "kind": "Service",
@@ -341,11 +340,11 @@ mod tests {
             let (kind, read) = (kind(api_version, name), serde_json::from_str(&object.to_string()).unwrap());
             expected["apiVersion"] = json!(api_version);
             expected["kind"] = json!(name);
-            assert_eq!(reduced(&kind, &watched_fields::of_kind(&kind), read), Some(expected), "{name}");
+            assert_eq!(reduced(&kind, &fields_of_kind(&kind), read), Some(expected), "{name}");
         }
         let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}})).unwrap();
         let service = kind("v1", "Service");
-        assert_eq!(reduced(&service, &watched_fields::of_kind(&service), nameless), None);
+        assert_eq!(reduced(&service, &fields_of_kind(&service), nameless), None);
     }
 
     #[cfg(unix)]

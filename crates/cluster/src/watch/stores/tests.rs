@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::mpsc;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -209,4 +210,38 @@ fn lists_of_agents_take_at_most_a_fifth_of_the_time_and_servers_are_blind_for_se
             assert_eq!(last, longest.max(of_list), "{took:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn listener_gets_every_event_from_the_beginning_of_a_list() {
+    let (pod, node) = (("v1".to_owned(), "Pod".to_owned()), ("v1".to_owned(), "Node".to_owned()));
+    let subscriptions = Subscriptions::default();
+    let (sender, shown) = mpsc::channel();
+    let listener = move |event: &Event<PartialObject>| {
+        let text = match event {
+            Event::Init => "init",
+            Event::InitApply(_) => "listed",
+            Event::InitDone => "done",
+            Event::Apply(_) => "changed",
+            Event::Delete(_) => "gone",
+        };
+        sender.send(text).is_ok()
+    };
+    subscriptions.show(&node, &Event::Apply(PartialObject::default()));
+    subscriptions.add(&node, Box::new(listener));
+    subscriptions.asks(&node).notified().await;
+    // The rest of an earlier list.
+    subscriptions.show(&node, &Event::InitApply(PartialObject::default()));
+    subscriptions.show(&node, &Event::InitDone);
+    for kind in [&node, &pod] {
+        subscriptions.show(kind, &Event::Init);
+        subscriptions.show(kind, &Event::InitApply(PartialObject::default()));
+        subscriptions.show(kind, &Event::InitDone);
+        subscriptions.show(kind, &Event::Apply(PartialObject::default()));
+        subscriptions.show(kind, &Event::Delete(PartialObject::default()));
+    }
+    assert_eq!(shown.try_iter().collect::<Vec<_>>(), ["init", "listed", "done", "changed", "gone"]);
+    drop(shown);
+    subscriptions.show(&node, &Event::Init);
+    assert!(subscriptions.with(&node, |entry| entry.listener.is_none()));
 }
