@@ -26,8 +26,8 @@ use crate::heartbeat_state::{Term, given_back, put_back};
 use crate::leases::{Identity, Version};
 use crate::peers::{Peers, StaleHeartbeat, TermState};
 use crate::timing::{
-    AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, PASSED_OVER, REMOVING_TURN,
-    RETRY_PAUSE, SETTLE, TURN, TURNS, UNTAKEN,
+    AWAY, BUSY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, MAX_TIME_AWAY, MAX_WRITES, NextDeadline, PASSED_OVER,
+    REMOVING_TURN, RETRY_PAUSE, SETTLE, TURN, TURNS, UNTAKEN,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -383,11 +383,12 @@ impl AgentState {
             let live = self.peers.live(deadline.now).chain([self.node.as_str()]).collect();
             for (address, order) in preference_order(&assignments, &live, &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
-                // The turns of preferred nodes begin when they could claim the address, or at their last claim.
+                // The turns of preferred nodes begin when they could claim the address, or soon after that at their last
+                // claim.
                 let free_since = self.histories.get(&address).and_then(|history| history.free_since);
                 let free_since = free_since.unwrap_or(deadline.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
-                let since = busy.map_or(free_since, |busy| free_since.max(*busy));
+                let since = busy.map_or(free_since, |busy| (*busy).clamp(free_since, free_since + BUSY));
                 let turn = u32::try_from(turn).unwrap_or(u32::MAX).min(TURNS);
                 if deadline.is_due(since + TURN * turn) {
                     due.push((address, TURN * turn));

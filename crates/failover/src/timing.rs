@@ -22,6 +22,9 @@ pub const SETTLE: Duration = Duration::from_secs(3);
 pub const TURN: Duration = Duration::from_secs(2);
 /// The maximum number of turns that an agent waits: the preferred nodes may have failed together.
 pub const TURNS: u32 = 2;
+/// For how long the turn of a preferred node that claims other addresses is extended: a node that can't hold addresses
+/// may go on claiming those that come up.
+pub const BUSY: Duration = Duration::from_secs(10);
 /// How long a heartbeat may be missing: its owner puts it back at its next renewal.
 pub const MISSING_GRACE: Duration = Duration::from_secs(10);
 /// For how long ending a silent heartbeat is left to each agent that comes before this one.

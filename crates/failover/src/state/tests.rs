@@ -86,6 +86,13 @@ impl Test {
         self.state.apply(&lease, self.at(at));
     }
 
+    /// The other node claims another address.
+    fn apply_busy(&mut self, at: u64) {
+        let address = IpAddr::from([10, 0, 9, 99]);
+        let lease = holder_lease(address, Some(&identity(self.other)), None, Timestamp::UNIX_EPOCH);
+        self.state.apply(&stored(lease, 50), self.at(at));
+    }
+
     fn plan(&mut self, at: u64) -> Plan {
         self.state.plan(self.at(at), Timestamp::UNIX_EPOCH)
     }
@@ -139,16 +146,14 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
         Case {
             name: "the second choice, one turn after the last claim of the first choice",
             is_first_choice: false,
-            setup: |test| {
-                let busy = holder_lease(
-                    IpAddr::from([10, 0, 9, 99]),
-                    Some(&identity(test.other)),
-                    None,
-                    Timestamp::UNIX_EPOCH,
-                );
-                test.state.apply(&stored(busy, 50), test.at(4000));
-            },
+            setup: |test| test.apply_busy(4000),
             claims_at: Some(6000),
+        },
+        Case {
+            name: "the second choice, although the first choice claims other addresses all the time",
+            is_first_choice: false,
+            setup: |test| test.apply_busy(60_000),
+            claims_at: Some(15_000),
         },
         Case {
             name: "a claim of another node",
@@ -220,7 +225,7 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
     for Case { name, is_first_choice, setup, claims_at } in cases {
         let mut test = Test::new(is_first_choice);
         setup(&mut test);
-        let claims = (0..100).map(|step| step * 100).find(|at| test.planned(*at).0 == [WriteKind::Claim]);
+        let claims = (0..170).map(|step| step * 100).find(|at| test.planned(*at).0 == [WriteKind::Claim]);
         assert_eq!(claims, claims_at, "{name}");
     }
 }
