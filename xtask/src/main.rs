@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use jiff::Timestamp;
 use xtask::metadata::{self, Metadata};
 use xtask::{image, package};
@@ -12,12 +12,6 @@ use xtask::{image, package};
 /// Prepares the policy module for registries and catalogues.
 #[derive(Debug, Parser)]
 #[command(name = "xtask", version, arg_required_else_help = true, max_term_width = 100)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
 enum Command {
     /// Writes metadata into a module, as `kwctl annotate` does
     Annotate {
@@ -58,7 +52,7 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+    match Command::parse() {
         Command::Annotate { metadata, usage, output, module } => {
             let policy = Metadata::from_yaml(&text(&metadata)?).with_context(|| metadata.display().to_string())?;
             let annotated = metadata::annotate(&bytes(&module)?, policy, &text(&usage)?)

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
 use clusterip_cluster::panics;
@@ -14,13 +14,6 @@ use crate::commands;
 /// Gives Kubernetes Services a ClusterIP from the right pool.
 #[derive(Debug, Parser)]
 #[command(name = "clusterip", version, arg_required_else_help = true, max_term_width = 100)]
-struct Cli {
-    /// The command to run.
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
 enum Command {
     /// Shows which addresses the Services in manifests get, and why. Needs no cluster
     Plan(commands::plan::PlanArguments),
@@ -62,8 +55,8 @@ const PLUGIN: &str = "kubectl-clusterip";
 pub fn run() -> ExitCode {
     panics::end_the_process();
     let matches = named_as_called(std::env::args_os().next().as_deref()).get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let done = match cli.command {
+    let command = Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let done = match command {
         Command::Plan(plan) => plan.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
         Command::Init(init) => init.run(),
@@ -77,7 +70,7 @@ pub fn run() -> ExitCode {
         Command::Agent(agent) => agent.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "clusterip", &mut script);
+            clap_complete::generate(shell, &mut Command::command(), "clusterip", &mut script);
             commands::output(&script).map(|_| ExitCode::SUCCESS)
         }
         Command::Man => manual(),
@@ -92,7 +85,7 @@ pub fn run() -> ExitCode {
 /// The command line. kubectl runs the file `kubectl-clusterip` for `kubectl clusterip`, and then usages and errors show
 /// that name.
 fn named_as_called(program: Option<&OsStr>) -> clap::Command {
-    let command = Cli::command();
+    let command = Command::command();
     let is_plugin = program.and_then(|path| Path::new(path).file_stem()).is_some_and(|name| name == PLUGIN);
     if is_plugin { command.bin_name("kubectl clusterip") } else { command }
 }
@@ -110,7 +103,7 @@ fn text_of(error: &anyhow::Error) -> String {
 /// The manual: a page for the program, followed by one for each command.
 fn manual() -> anyhow::Result<ExitCode> {
     let mut page = Vec::new();
-    let mut command = Cli::command();
+    let mut command = Command::command();
     command.build();
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
