@@ -36,12 +36,6 @@
 //! An idle agent only sends a renewal every 5 s, however many addresses there are. Every agent watches all heartbeats,
 //! so the traffic grows with the square of the agents: in a large cluster, run them only where addresses may be held.
 //!
-//! # Modules
-//! - [`heartbeat_state`] decides about the agent's own heartbeat, [`state`] about everything else, with the heartbeats
-//!   of the other agents in `peers`. [`assignments`] decides which agent tries first.
-//! - [`leases`] decides which process holds a Lease, and [`claims`] reads and writes the Leases that claim addresses.
-//! - [`holders`] tells other programs which node holds which address.
-
 pub mod assignments;
 pub mod claims;
 pub mod heartbeat_state;
