@@ -30,8 +30,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::heartbeat::{Health, Heartbeat};
-use super::network::Network;
-use super::reconciler::NetworkReconciler;
+use super::reconciler::{Network, NetworkReconciler};
 use crate::agent_metrics::AgentMetrics;
 
 pub struct AddressAgent<N> {

@@ -4,17 +4,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, ready};
 use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_cluster::send_if_changed::send_if_changed;
+use clusterip_failover::assignments::Port;
 use clusterip_failover::state::{DesiredState, Hold, ObservedState};
 use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MAX_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::network::Network;
 use crate::agent_metrics::{AgentMetrics, Step};
+
+/// The network of a node. A failed call is retried. A call that takes too long is cancelled.
+pub trait Network: Send + Sync + 'static {
+    /// Holds the address with these ports open until `until`, or until another call extends the time or replaces the ports.
+    /// Returns whether the address was added, so that neighbours do not know yet that it is at this node.
+    fn hold(
+        &self,
+        address: IpAddr,
+        ports: &Arc<[Port]>,
+        until: Instant,
+    ) -> impl Future<Output = anyhow::Result<bool>> + Send;
+
+    /// Removes the address from this node, if it is there.
+    fn release(&self, address: IpAddr) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Waits for what releases have left to be done later.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// Tells the neighbours that the address is at this node.
+    fn announce(&self, address: IpAddr) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
 
 const AT_ONCE: usize = 16;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clusterip_agent::network::Network;
+use clusterip_agent::reconciler::Network;
 use clusterip_failover::assignments::Port;
 use tokio::time::Instant;
 

@@ -27,7 +27,7 @@ pub use self::announce::Announcer;
 use self::firewall::{PortRange, ranges};
 pub use self::interface::{Interface, NoInterface};
 pub use self::strict_arp::lenient_arp;
-use crate::network::Network;
+use crate::reconciler::Network;
 
 pub struct LinuxNetwork {
     named: Option<String>,
