@@ -124,14 +124,13 @@ pub fn of_external(settings: &ExternalSettings, used: &[IpAddr], held: Option<&B
     by_family(&settings.pools, |pool| (&pool.name, families(|family| pool.has(family))), usage)
 }
 
-/// As [`of_services`]. `held` returns the blocks that Nodes have, and is called only if there are pools.
-pub fn of_nodes(settings: &Settings, held: impl FnOnce() -> Vec<IpNet>) -> Vec<PoolUsage> {
-    let held = if settings.nodes.pools.is_empty() { Vec::new() } else { held() };
+pub fn of_nodes(settings: &Settings, snapshot: &Snapshot) -> Vec<PoolUsage> {
+    let held = || snapshot.nodes().flat_map(|node| &node.blocks).copied();
     let usage = |pool: &NodePool, family| {
         let mut usage = Usage::default();
         // Checked settings have no range that can't be cut into blocks.
         for blocks in pool.cidrs_of(family).filter_map(|cidr| pool.blocks(cidr).ok()) {
-            usage.add(&Usage::of_blocks(settings, pool, &blocks, held.iter().copied()));
+            usage.add(&Usage::of_blocks(settings, pool, &blocks, held()));
         }
         usage
     };

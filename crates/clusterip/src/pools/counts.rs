@@ -49,7 +49,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
         of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()
     };
     let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
-    let blocks = usage::of_nodes(settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect());
+    let blocks = usage::of_nodes(settings, &snapshot);
     drop(snapshot);
     external.sort_unstable();
     external.dedup();

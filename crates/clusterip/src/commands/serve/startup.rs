@@ -335,10 +335,7 @@ fn update_gauges(metrics: &ServerMetrics, reconciler: &Reconciler, leads: bool, 
         metrics.admission.begin_pool(ResourceKind::Service, &results, &pool.pool);
     }
     metrics.services.pools(&pools, &unmatched);
-    let blocks = {
-        let snapshot = evaluator.stores().read_snapshot();
-        usage::of_nodes(&settings.settings, || snapshot.nodes().flat_map(|node| &node.blocks).copied().collect())
-    };
+    let blocks = usage::of_nodes(&settings.settings, &evaluator.stores().read_snapshot());
     for pool in &blocks {
         metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
     }
