@@ -21,7 +21,7 @@ use clusterip_cluster::background;
 use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits};
 use clusterip_cluster::http::server::{ErrorResponse, Server, TimeLimits};
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::audit::model::Audit;
@@ -33,7 +33,6 @@ pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + 
 pub const AUDIT_TIME: Duration = Duration::from_secs(30);
 /// The server is for a few people, and must not slow down the rest of the program.
 const TIME: TimeLimits = TimeLimits { head: Duration::from_secs(10), drain: Duration::from_secs(5) };
-const MAX_AUDITS: usize = 1;
 
 #[derive(Debug)]
 pub struct MapServer {
@@ -54,8 +53,8 @@ impl MapServer {
     /// Serves the map at `/` and the audit at `/audit.json` until `shutdown`. Each request makes a new audit.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
         let Self { server, audit_time, about } = self;
-        let (connections, turns) = (ConnectionLimiter::new(ConnectionLimits::FEW), Semaphore::new(MAX_AUDITS));
-        let app = Arc::new(AppState { source, address: server.local_addr(), turns, audit_time, about });
+        let (connections, turn) = (ConnectionLimiter::new(ConnectionLimits::FEW), Mutex::default());
+        let app = Arc::new(AppState { source, address: server.local_addr(), turn, audit_time, about });
         server.serve(router(app), connections.clone(), connections, TIME, shutdown).await
     }
 }
@@ -63,7 +62,8 @@ impl MapServer {
 struct AppState {
     source: Source,
     address: SocketAddr,
-    turns: Semaphore,
+    /// Only one audit is made at a time.
+    turn: Mutex<()>,
     audit_time: Duration,
     about: Option<About>,
 }
@@ -124,12 +124,10 @@ async fn render_audit(
         ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let making = async {
-        let turn = app.turns.acquire().await.map_err(|error| error.to_string())?;
+        let _turn = app.turn.lock().await;
         let source = Arc::clone(&app.source);
         let text = background::run_long(move || source().and_then(|audit| write(&audit)));
-        let text = text.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
-        drop(turn);
-        text
+        text.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     };
     let text = timeout(time, making).await;
     text.map_err(|_| unavailable(format!("no audit was made within {time:?}")))?.map_err(unavailable)
