@@ -1,5 +1,3 @@
-//! The metrics of an agent.
-
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, register_version};
 use prometheus_client::metrics::counter::Counter;

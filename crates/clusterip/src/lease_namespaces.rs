@@ -4,8 +4,8 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::list_pages::visit_pages;
 use clusterip_core::annotations::LEASE_LABEL;
-use clusterip_failover::claims::{CLAIM, EXTERNAL};
-use clusterip_failover::heartbeat_state::AGENT;
+use clusterip_failover::claims::CLAIM;
+use clusterip_failover::holders::Observer;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -32,8 +32,8 @@ impl LeaseNamespaces {
     /// The claims of servers, and the Leases of agents, read page by page.
     pub async fn leases(&self, client: &Client) -> Result<Vec<Lease>, kube::Error> {
         let mut all = Vec::new();
-        let of_agents = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
-        for (namespace, labels) in [(&self.server, format!("{LEASE_LABEL}={CLAIM}")), (&self.agents, of_agents)] {
+        let of_server = format!("{LEASE_LABEL}={CLAIM}");
+        for (namespace, labels) in [(&self.server, of_server), (&self.agents, Observer::labels())] {
             if let Some(namespace) = namespace {
                 all.extend(list_leases(&Api::namespaced(client.clone(), namespace), &labels).await?);
             }

@@ -1,5 +1,3 @@
-//! The metrics of a server.
-
 use clusterip_cluster::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
 use clusterip_cluster::metrics::{Exposition, ScrapeLock};
 

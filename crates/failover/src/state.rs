@@ -110,6 +110,36 @@ struct AddressHistory {
     failures: u32,
 }
 
+#[derive(Clone, Debug)]
+struct Claimed {
+    /// `None` if the claim was given back.
+    holder: Option<Identity>,
+    /// The Lease, or when it was deleted: its holder may not have noticed that for the duration of a heartbeat.
+    lease: Result<Box<Lease>, Instant>,
+}
+
+impl Claimed {
+    fn lease(&self) -> Option<&Lease> {
+        self.lease.as_deref().ok()
+    }
+
+    /// The node that the claim names or, if it was deleted, named.
+    fn node(&self) -> Option<&str> {
+        self.holder.as_ref().and_then(Identity::agent_node)
+    }
+
+    fn is_of(&self, term: &Term) -> bool {
+        self.lease.is_ok() && self.holder.as_ref() == Some(&term.identity)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Availability {
+    Free,
+    Taken,
+    Ours,
+}
+
 #[derive(Default)]
 pub struct AgentState {
     node: String,
@@ -264,32 +294,7 @@ impl AgentState {
             self.histories.entry(*address).or_default().held_in = self.desired.number;
         }
     }
-}
 
-#[derive(Clone, Debug)]
-struct Claimed {
-    /// `None` if the claim was given back.
-    holder: Option<Identity>,
-    /// The Lease, or when it was deleted: its holder may not have noticed that for the duration of a heartbeat.
-    lease: Result<Box<Lease>, Instant>,
-}
-
-impl Claimed {
-    fn lease(&self) -> Option<&Lease> {
-        self.lease.as_deref().ok()
-    }
-
-    /// The node that the claim names or, if it was deleted, named.
-    fn node(&self) -> Option<&str> {
-        self.holder.as_ref().and_then(Identity::agent_node)
-    }
-
-    fn is_of(&self, term: &Term) -> bool {
-        self.lease.is_ok() && self.holder.as_ref() == Some(&term.identity)
-    }
-}
-
-impl AgentState {
     fn claim_gone(&mut self, address: IpAddr, now: Instant) {
         match self.claims.get_mut(&address) {
             Some(Claimed { holder: Some(_), lease }) if lease.is_ok() => *lease = Err(now),
@@ -311,16 +316,7 @@ impl AgentState {
         let (claimed, term) = (self.claims.get(&address), self.term.as_ref());
         claimed.zip(term).is_some_and(|(claimed, term)| claimed.is_of(term))
     }
-}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Availability {
-    Free,
-    Taken,
-    Ours,
-}
-
-impl AgentState {
     /// Puts missing heartbeats back, and ends silent ones, first those of nodes for whose addresses others wait.
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         let live: Vec<&str> = self.peers.live(deadline.now).collect();

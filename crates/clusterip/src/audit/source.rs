@@ -7,11 +7,9 @@ use std::sync::{Arc, RwLock};
 use anyhow::Context;
 use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
-use clusterip_cluster::kinds::State;
-use clusterip_cluster::kinds::{self, Kind};
+use clusterip_cluster::kinds::{self, Kind, State};
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
 use clusterip_cluster::manifests::{self, ManifestText, large_texts};
-use clusterip_cluster::object;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::snapshot::{ReadObject, Snapshot};
 use clusterip_cluster::watch::api_server_lists;
@@ -221,7 +219,7 @@ impl Part {
         let mut kinds = SnapshotKinds::default();
         kinds.add(&object);
         let namespaces = snapshot_kinds::lease_namespaces(&object);
-        let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
+        let kind = snapshot_kinds::kind_of(&object);
         let of = if (kind.0.as_str(), kind.1.as_str()) == ("coordination.k8s.io/v1", "Lease") {
             // Leases of other programs need not be readable.
             serde_json::from_value(object).map_or(PartOf::Other, PartOf::Lease)

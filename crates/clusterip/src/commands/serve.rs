@@ -173,13 +173,11 @@ impl ServeArguments {
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
-            previews_moves: false,
             load_balancers: self.move_load_balancers,
             seamless: self.seamless_moves,
             nodes: true,
             external: true,
             agents_namespace: self.agents_namespace.clone(),
-            agent: false,
             claims: self.claims == ClaimStore::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
@@ -188,6 +186,7 @@ impl ServeArguments {
             }),
             pools: self.settings.is_none() && self.policy.is_none(),
             kubewarden_policy: self.policy.clone(),
+            ..Duties::default()
         }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 /// The external addresses of the pools during a plan, in which the manifests are created in their order. An address
 /// that a later manifest names is given only to Services that name it as well: it may be set by hand.
+#[derive(Default)]
 pub struct PlanState {
     settings: ExternalSettings,
     /// The Services that have each address: first those of the cluster, then those that were planned.
@@ -23,13 +24,7 @@ pub struct PlanState {
 
 impl PlanState {
     pub fn new(settings: &ExternalSettings) -> Self {
-        Self {
-            settings: settings.clone(),
-            has: BTreeMap::new(),
-            had_by: BTreeMap::new(),
-            wants: BTreeMap::new(),
-            wanted_by: BTreeMap::new(),
-        }
+        Self { settings: settings.clone(), ..Self::default() }
     }
 
     pub fn add_existing(&mut self, owner: &str, service: &Value) {
@@ -63,10 +58,7 @@ impl PlanState {
                 self.has.entry(address).or_default().retain(|other| other != owner);
             }
             self.add(owner, in_use(placed));
-            self.add(
-                owner,
-                before.map(|before| shown(before.pointer("/status/loadBalancer/ingress"))).into_iter().flatten(),
-            );
+            self.add(owner, shown(before.and_then(|before| before.pointer("/status/loadBalancer/ingress"))));
         }
     }
 
