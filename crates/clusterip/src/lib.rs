@@ -14,7 +14,6 @@ mod pools;
 pub mod report;
 pub mod server_metrics;
 mod service_placement;
-mod service_selector;
 pub mod services;
 mod snapshot_kinds;
 mod starter;

@@ -5,11 +5,12 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::object::{name, namespace};
+use clusterip_cluster::object::{map, name, namespace};
 use clusterip_cluster::snapshot::addresses;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::decision::Report;
+use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
 use clusterip_core::lookups::{Cluster, LazyNamespace};
 use clusterip_core::service::{Service, is_set_by_hand};
 use clusterip_core::service_key::ServiceKey;
@@ -95,6 +96,13 @@ pub fn as_if_created(service: &Value) -> Value {
 /// A message of the policy about a Service, without the name of the Service at its beginning.
 pub fn without_subject<'m>(id: &ServiceKey, message: &'m str) -> &'m str {
     message.strip_prefix(&format!("Service {id}: ")).unwrap_or(message)
+}
+
+/// Whether a Service has the labels of `--selector`.
+pub fn selects(selector: &LabelSelector, service: &Value) -> bool {
+    // A watched Service has no more labels than these, so every command selects by the same labels.
+    let labels = map(service, &["metadata", "labels"]).into_iter().take(MAX_LABELS).collect();
+    selector.matches(&labels)
 }
 
 pub fn noted_reason(service: &Value) -> Option<&str> {
@@ -188,7 +196,9 @@ fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_cluster::lookups::selectors;
     use serde_json::json;
 
     use super::*;
@@ -211,5 +221,39 @@ mod tests {
         bare["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"});
         bare["spec"] = json!({"selector": {"app": "web"}});
         assert_eq!(as_if_created(&service), bare);
+    }
+
+    #[test]
+    fn services_are_selected_by_their_labels() {
+        struct Case {
+            selector: &'static str,
+            service: Value,
+            expected: bool,
+        }
+        let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+        let cases = [
+            Case { selector: "", service: json!({}), expected: true },
+            Case { selector: "app=web", service: labels(json!({"app": "web"})), expected: true },
+            Case { selector: "app=web", service: labels(json!({"app": "db"})), expected: false },
+            Case { selector: "app=web", service: json!({"metadata": {}}), expected: false },
+            Case { selector: "app!=web", service: json!({"metadata": {}}), expected: true },
+            Case {
+                selector: "app in (web, db),!old",
+                service: labels(json!({"app": "db", "old": "yes"})),
+                expected: false,
+            },
+        ];
+        for Case { selector, service, expected } in cases {
+            let parsed = selectors::labels(selector).unwrap();
+            assert_eq!(selects(&parsed, &service), expected, "{selector:?}: {service}");
+        }
+    }
+
+    #[test]
+    fn error_names_the_position() {
+        let error = selectors::labels("app=web,tier like front").unwrap_err();
+        let expected = "at character 9: unable to parse requirement \"tier like front\": an operator is expected: =, \
+                        ==, !=, in, notin";
+        assert_eq!(error, expected);
     }
 }

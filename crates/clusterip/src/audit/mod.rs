@@ -18,6 +18,7 @@ use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service::is_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, Settings};
@@ -33,8 +34,7 @@ use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, State};
 use self::services::{AuditCache, HALF_MOVED, PlacedService};
 use self::source::AuditedCluster;
 use crate::lease_namespaces::list_leases;
-use crate::service_placement::{Fit, Skip};
-use crate::service_selector::ServiceSelector;
+use crate::service_placement::{Fit, Skip, selects};
 use crate::usage::reservation_holder;
 
 pub(crate) struct AuditInput<'m> {
@@ -87,13 +87,13 @@ impl AuditInput<'_> {
     }
 
     /// The audit with only the findings about these Services, and about everything that has no namespace.
-    pub fn only_of(&self, mut audit: Audit, namespace: Option<&str>, selector: Option<&ServiceSelector>) -> Audit {
+    pub fn only_of(&self, mut audit: Audit, namespace: Option<&str>, selector: Option<&LabelSelector>) -> Audit {
         if namespace.is_none() && selector.is_none() {
             return audit;
         }
         let snapshot = Snapshot::read(&self.cluster.snapshot);
         let is_selected =
-            |service: &&Arc<StoredService>| selector.is_none_or(|selector| selector.matches(&service.value()));
+            |service: &&Arc<StoredService>| selector.is_none_or(|selector| selects(selector, &service.value()));
         let selected: BTreeMap<&ServiceKey, &Arc<StoredService>> =
             snapshot.each_service(namespace).filter(is_selected).map(|service| (service.key(), service)).collect();
         audit.findings.retain(|finding| match (&finding.namespace, &finding.name) {

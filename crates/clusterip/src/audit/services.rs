@@ -12,6 +12,7 @@ use clusterip_cluster::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Family, Order, WithheldSpan, Withholding, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
+use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_core::{InUse, decide_service};
@@ -22,8 +23,7 @@ use serde_json::Value;
 
 use super::model::{self, Address, Finding, Kind, Range, Span, State};
 use super::{AuditInput, unknown_callers, unknown_owners};
-use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, skip_reason, without_subject};
-use crate::service_selector::ServiceSelector;
+use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, selects, skip_reason, without_subject};
 use crate::text::joined;
 use crate::usage::{self, Usage};
 
@@ -399,10 +399,10 @@ impl MisplacedServices {
         settings: &LiveSettings,
         snapshot: &Arc<RwLock<Snapshot>>,
         called: &ControlPlaneServices,
-        selector: Option<&ServiceSelector>,
+        selector: Option<&LabelSelector>,
     ) -> Self {
         let mut placed = place_all(settings, snapshot, &mut AuditCache::default());
-        placed.retain(|placed| selector.is_none_or(|selector| selector.matches(&placed.service.value())));
+        placed.retain(|placed| selector.is_none_or(|selector| selects(selector, &placed.service.value())));
         let found =
             placed.into_iter().filter_map(|placed| Some((MisplacedService::of(settings, &placed, called)?, placed)));
         let (mut services, misplaced): (Vec<_>, Vec<_>) = found.unzip();

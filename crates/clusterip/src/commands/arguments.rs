@@ -7,13 +7,15 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::lookups::selectors;
 use clusterip_cluster::snapshot::Snapshot;
+use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 use super::terminal::notice;
-use crate::service_selector::ServiceSelector;
+use crate::service_placement::selects;
 use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
 use clusterip_moves::journal::SeamlessOptions;
 
@@ -28,8 +30,8 @@ pub struct Scope {
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     pub all_namespaces: bool,
     /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'
-    #[arg(long, short = 'l', value_name = "SELECTOR")]
-    pub selector: Option<ServiceSelector>,
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selectors::labels)]
+    pub selector: Option<LabelSelector>,
 }
 
 impl Scope {
@@ -72,7 +74,7 @@ impl Scope {
             return Err(missing_namespace(namespace, self.named_by(service)));
         }
         if let Some(selector) = &self.selector
-            && !snapshot.each_service(namespace).any(|service| selector.matches(&service.value()))
+            && !snapshot.each_service(namespace).any(|service| selects(selector, &service.value()))
         {
             notice(NO_SUCH_LABELS);
         }

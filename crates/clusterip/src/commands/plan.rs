@@ -11,12 +11,14 @@ use clap::{Args, ValueEnum};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::kinds;
 use clusterip_cluster::live_settings::{LiveSettings, SettingsFile};
+use clusterip_cluster::lookups::selectors;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::manifests::manifest_files::Input;
 use clusterip_cluster::object;
 use clusterip_cluster::snapshot::{Snapshot, addresses};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::field_mask::Mask;
+use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
@@ -31,7 +33,7 @@ use crate::audit::source;
 use crate::planner::Planner;
 use crate::report::columns::Layout;
 use crate::report::{self, filled_manifests};
-use crate::service_selector::ServiceSelector;
+use crate::service_placement::selects;
 use crate::snapshot_kinds::{SnapshotKinds, kind_of};
 use crate::text::several;
 
@@ -82,8 +84,8 @@ pub struct PlanArguments {
     namespace: Option<String>,
     /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'. The addresses in the
     /// manifests of other Services count as used
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    selector: Option<ServiceSelector>,
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selectors::labels)]
+    selector: Option<LabelSelector>,
     /// The settings file, or - for standard input [default: the pool objects among the manifests, or else those of the
     /// cluster or the snapshot, or else the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
@@ -175,7 +177,7 @@ impl PlanArguments {
         input_warnings::print(&live, &there, &manifests);
         let has_pools = !live.settings.nodes.pools.is_empty();
         let is_selected = |manifest: &Manifest| {
-            let is_selected = |selector: &ServiceSelector| selector.matches(&manifest.object.value());
+            let is_selected = |selector| selects(selector, &manifest.object.value());
             manifest.is_service() && self.selector.as_ref().is_none_or(is_selected)
         };
         if self.selector.is_some() && !manifests.iter().any(is_selected) {
@@ -222,7 +224,7 @@ fn misplaced_services(
     settings: &LiveSettings,
     cluster: &[Value],
     manifests: &[Manifest],
-    selector: Option<&ServiceSelector>,
+    selector: Option<&LabelSelector>,
 ) -> MisplacedServices {
     let is_existing = |manifest: &Manifest| {
         manifest.is_service() && manifest.object.may_have("uid") && is_of_cluster(&manifest.object.value())

@@ -31,6 +31,7 @@ use crate::commands::terminal::{is_quiet, notice, progress_bar};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::moves::{Ended, NotMoved, Row};
+use crate::service_placement::selects;
 use crate::services::controller::reconcile::moves::Movable;
 use crate::services::controller::reconcile::{BY_HAND, Reconciler};
 use crate::services::controller::requests::{self, MoveRequest};
@@ -46,7 +47,6 @@ use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after the grace period the server may take to finish a move. A leader that took over waits 90 s.
 const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
-/// How many moves are waited for at once.
 const MAX_ENDS_AT_ONCE: usize = 16;
 
 pub(super) struct Run<'c> {
@@ -114,7 +114,7 @@ impl Run<'_> {
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
             let Some(service) = stores.service(&id) else { continue };
-            if command.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service))
+            if command.scope.selector.as_ref().is_some_and(|selector| !selects(selector, &service))
                 || reconciler.is_temporary(&service)
             {
                 continue;
