@@ -188,7 +188,6 @@ impl Agent {
     }
 }
 
-/// Starts to watch what an agent needs, and to follow its settings.
 pub async fn follow(
     source: SettingsSource,
     stores: &Stores,

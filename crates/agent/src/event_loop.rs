@@ -181,9 +181,7 @@ impl EventLoop {
         let observed = self.observed.borrow_and_update().clone();
         self.metrics.held.set(whole(observed.addresses.len()));
         self.health.send_if_modified(|health| {
-            let other = health.holding != observed.addresses;
-            health.holding.clone_from(&observed.addresses);
-            other
+            std::mem::replace(&mut health.holding, observed.addresses.clone()) != observed.addresses
         });
         self.state.observed = observed;
         let plan = self.state.plan(now, Timestamp::now());

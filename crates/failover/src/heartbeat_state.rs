@@ -200,7 +200,6 @@ pub fn any_agent_of(node: &str) -> Identity {
     Identity::with(node, Role::Agent, 0)
 }
 
-/// A new heartbeat in place of one that is missing.
 pub fn put_back(node: &str, clock: Timestamp) -> Lease {
     lease(node, None, written_spec(any_agent_of(node).to_string(), clock))
 }

@@ -221,7 +221,6 @@ impl NodeFirewall {
         }
     }
 
-    /// Writes these addresses as they are to be now.
     async fn write(&self, addresses: &[IpAddr]) -> Result<()> {
         let (some, holds_any): (BTreeMap<_, _>, _) = {
             let known = &self.0.borrow().addresses;

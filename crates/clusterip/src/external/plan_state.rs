@@ -18,7 +18,6 @@ pub struct PlanState {
     had_by: BTreeMap<String, BTreeSet<IpAddr>>,
     /// The manifests that name an address and are yet to be planned, by index, with their Services.
     wants: BTreeMap<IpAddr, BTreeMap<usize, String>>,
-    /// The addresses in `wants` by manifest.
     wanted_by: BTreeMap<usize, Vec<IpAddr>>,
 }
 

@@ -86,7 +86,6 @@ struct Tried {
 #[derive(Default)]
 pub(super) struct StatusWrites {
     waiting: VecDeque<Status>,
-    /// The Services whose statuses are being written.
     writing: BTreeSet<ServiceKey>,
     tasks: JoinSet<(Status, kube::Result<()>)>,
     tried: BTreeMap<ServiceKey, Tried>,

@@ -196,7 +196,6 @@ impl<V: PartialEq> Waiting<V> {
         may
     }
 
-    /// Puts a Service at the end of a queue of its namespace.
     fn enqueue(&mut self, id: &ServiceKey, waits_for: Option<WaitsFor>) {
         self.leave_queue(id);
         let Some(known) = self.services.get_mut(id) else { return };

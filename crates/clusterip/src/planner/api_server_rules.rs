@@ -58,7 +58,6 @@ impl ApiServerRules {
         }
     }
 
-    /// Adds a Namespace of the cluster or of the manifests.
     pub fn add_namespace(&mut self, name: &str) {
         self.namespaces.insert(name.to_owned());
     }

@@ -61,6 +61,7 @@ impl Plan {
 }
 
 /// Plans Services and Nodes in a cluster to which each planned Service is added.
+#[derive(Default)]
 pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
@@ -75,24 +76,20 @@ pub struct Planner {
 
 impl Planner {
     pub fn new(settings: Settings, cluster: Vec<Value>) -> Self {
-        let mut external = PlanState::new(&settings.external);
-        let mut snapshot = Snapshot::default();
-        let mut api_server = ApiServerRules::default();
-        let mut existing = BTreeMap::new();
-        let mut existing_nodes = BTreeMap::new();
+        let external = PlanState::new(&settings.external);
+        let mut planner = Self { settings, external, ..Self::default() };
         for object in cluster {
-            api_server.add_existing(&object);
-            snapshot.insert(&object);
+            planner.api_server.add_existing(&object);
+            Snapshot::insert_in(&planner.snapshot, &object);
             if object::is_service(&object) {
                 let key = ServiceKey::of(&object);
-                external.add_existing(&key.to_string(), &object);
-                existing.insert(key, None);
+                planner.external.add_existing(&key.to_string(), &object);
+                planner.existing.insert(key, None);
             } else if object::is_node(&object) {
-                existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
+                planner.existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
             }
         }
-        let snapshot = Arc::new(RwLock::new(snapshot));
-        Self { settings, snapshot, existing, existing_nodes, external, api_server }
+        planner
     }
 
     /// Plans the selected Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks
