@@ -3,6 +3,7 @@
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::list_pages::visit_pages;
+use clusterip_cluster::permissions::Need;
 use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_failover::claims::CLAIM;
 use clusterip_failover::holders::Observer;
@@ -27,6 +28,11 @@ impl LeaseNamespaces {
     pub fn or(&self, other: &Self) -> Self {
         let or = |given: &Option<String>, other: &Option<String>| given.clone().or_else(|| other.clone());
         Self { server: or(&self.server, &other.server), agents: or(&self.agents, &other.agents) }
+    }
+
+    pub fn needs(&self) -> Vec<Need> {
+        let all = self.server.iter().chain(&self.agents);
+        all.map(|namespace| Need::read("list", "coordination.k8s.io", "leases", Some(namespace))).collect()
     }
 
     /// The claims of servers, and the Leases of agents, read page by page.

@@ -32,7 +32,7 @@ use tokio::time::sleep;
 use super::arguments::{self, Scope, ServiceName};
 use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
-use super::missing_permissions::{Reads, may_list_leases};
+use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, heartbeat, notice, warn, warn_lines};
 use crate::audit::model::{Audit, Kind};
 use crate::audit::services::AuditCache;
@@ -248,7 +248,7 @@ impl AuditArguments {
     }
 
     fn reads(&self, settings: &Settings, namespaces: &LeaseNamespaces) -> Reads {
-        let mut more = may_list_leases(namespaces);
+        let mut more = namespaces.needs();
         if self.settings.is_none() {
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
             more.extend(given_settings::pool_needs());

@@ -8,8 +8,6 @@ use clusterip_core::distinct;
 use clusterip_core::settings::Settings;
 use kube::Client;
 
-use crate::lease_namespaces::LeaseNamespaces;
-
 /// What a command reads of a cluster.
 #[derive(Default)]
 pub struct Reads {
@@ -49,9 +47,4 @@ impl Reads {
         }
         distinct(needs.into_iter().chain(listed).chain(self.more))
     }
-}
-
-pub fn may_list_leases(namespaces: &LeaseNamespaces) -> Vec<Need> {
-    let all = namespaces.server.iter().chain(&namespaces.agents);
-    all.map(|namespace| Need::read("list", "coordination.k8s.io", "leases", Some(namespace))).collect()
 }

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use super::given_settings::{self, GivenSettings};
 use super::leading_server::LeadingServer;
-use super::missing_permissions::{Reads, may_list_leases};
+use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, heartbeat, warn};
 use crate::lease_namespaces::LeaseNamespaces;
 use crate::snapshot_kinds;
@@ -93,7 +93,7 @@ impl SnapshotArguments {
             let namespaces = self.namespaces.or(&deployed.lease_namespaces());
             let found = read(&client, &settings, &namespaces).await;
             let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
-            let mut more = may_list_leases(&namespaces);
+            let mut more = namespaces.needs();
             more.extend(LeadingServer::needs(self.namespaces.server.as_deref()));
             let found = Reads { kinds, more, ..Reads::default() }.explain(&client, found).await?;
             Ok((found, namespaces))
