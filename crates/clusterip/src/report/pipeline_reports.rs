@@ -108,7 +108,10 @@ fn plain(text: &str) -> String {
         let (before, rest) = text.split_at(at);
         match c {
             '@' => markdown.extend(["@", BREAK]),
-            '#' | '!' if begins_reference(rest) => markdown.extend([c.to_string().as_str(), BREAK]),
+            // A reference to an issue or a change, such as `#1` or `org/repository!1`.
+            '#' | '!' if rest.chars().nth(1).is_some_and(|next| next.is_ascii_digit()) => {
+                markdown.extend([c.to_string().as_str(), BREAK]);
+            }
             ':' if rest.starts_with("://") => markdown.extend([":", BREAK]),
             '.' if before.get(before.len().saturating_sub(3)..).is_some_and(|www| www.eq_ignore_ascii_case("www")) => {
                 markdown.extend([BREAK, "."]);
@@ -120,11 +123,6 @@ fn plain(text: &str) -> String {
         }
     }
     markdown
-}
-
-/// Whether `rest` begins with the mark of a reference to an issue or a change, such as `#1` or `org/repository!1`.
-fn begins_reference(rest: &str) -> bool {
-    rest.chars().nth(1).is_some_and(|next| next.is_ascii_digit())
 }
 
 #[cfg(test)]
