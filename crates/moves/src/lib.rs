@@ -4,7 +4,6 @@
 pub mod journal;
 pub mod method;
 pub mod outcome;
-mod restore;
 pub mod seamless;
 pub mod step;
 pub mod temporary;

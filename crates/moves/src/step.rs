@@ -7,17 +7,19 @@
 //! The stored Service shows the state of a move, and the journal says what to write. Without a journal, nothing is
 //! written.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, REASON_ANNOTATION, in_moving_annotation, is_moving};
 use clusterip_core::external::claim;
-use clusterip_core::service::{Service, addresses};
+use clusterip_core::service::{MANAGER, Service, addresses};
 use serde_json::{Map, Value, json};
 
 use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use crate::outcome::{Outcome, Unmoved};
-use crate::restore;
 use crate::temporary::is_being_deleted;
+
+type Fields = Map<String, Value>;
 
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +166,7 @@ pub struct Without {
 
 /// The Service as it was, at the addresses `to`, still with the marker. Without addresses, the API server picks some.
 pub fn assigned(service: &Value, journal: &Journal, to: &[IpAddr], without: &Without) -> Value {
-    let mut spec = restore::merged_spec(&journal.spec, &journal.released, &spec(service));
+    let mut spec = merged_spec(&journal.spec, &journal.released, &spec(service));
     let kept = match (to, journal.release_method) {
         ([], ReleaseMethod::SingleStack) => &journal.from[..1.min(journal.from.len())],
         (to, _) => to,
@@ -202,7 +204,7 @@ pub fn without_external(service: &Value) -> Option<Value> {
     (removed > 0).then_some(service)
 }
 
-pub(crate) fn drop_ports(spec: &mut Map<String, Value>, is_dropped: impl Fn(u64) -> bool) {
+pub(crate) fn drop_ports(spec: &mut Fields, is_dropped: impl Fn(u64) -> bool) {
     let dropped = |value: Option<&Value>| value.and_then(Value::as_u64).is_some_and(&is_dropped);
     if dropped(spec.get("healthCheckNodePort")) {
         spec.remove("healthCheckNodePort");
@@ -231,7 +233,7 @@ pub fn recorded_ips(journal: &Journal) -> Vec<IpAddr> {
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
 pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
     let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
-    let owners = restore::owners(original, managed_fields(service));
+    let owners = restored_owners(original, managed_fields(service));
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, None);
     // If a request leaves the owners out, they stay as they are. An empty list would delete them for good.
@@ -306,17 +308,17 @@ fn is_load_balancer(service: &Value) -> bool {
 /// The Service as a request contains it, without field owners, which only the API server knows. They may be most of the
 /// object, so they are not copied.
 pub fn bare(service: &Value) -> Value {
-    let mut bare = restore::without(service.as_object(), "metadata");
+    let mut bare = copied_without(service.as_object(), "metadata");
     let metadata = service.get("metadata").and_then(Value::as_object);
-    bare.insert("metadata".into(), restore::without(metadata, "managedFields").into());
+    bare.insert("metadata".into(), copied_without(metadata, "managedFields").into());
     bare.into()
 }
 
-fn spec(service: &Value) -> Map<String, Value> {
+fn spec(service: &Value) -> Fields {
     service.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-fn managed_fields(service: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+fn managed_fields(service: &Value) -> impl Iterator<Item = &Fields> {
     let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
     entries.filter_map(Value::as_object)
 }
@@ -338,6 +340,139 @@ pub(crate) fn annotate(service: &mut Value, name: &str, value: Option<&str>) {
             }
         }
     }
+}
+
+/// Merges three versions of a spec. A field that is `now` as the API server left it when the address was `released`
+/// becomes as it was in the `original`. A field that was changed since then stays as it is now.
+fn merged_spec(original: &Fields, released: &Fields, now: &Fields) -> Fields {
+    let mut names: Vec<&String> = original.keys().chain(released.keys()).chain(now.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let value = |name: &String| {
+        let (original, released, now) = (original.get(name), released.get(name), now.get(name));
+        if now == released {
+            return original.cloned();
+        }
+        match (original, released, now) {
+            _ if original == released => now.cloned(),
+            (Some(Value::Object(original)), Some(Value::Object(released)), Some(Value::Object(now))) => {
+                Some(merged_spec(original, released, now).into())
+            }
+            (Some(Value::Array(original)), Some(Value::Array(released)), Some(Value::Array(now)))
+                if name == "ports" =>
+            {
+                Some(ports(original, released, now).into())
+            }
+            _ => now.cloned(),
+        }
+    };
+    names.into_iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
+}
+
+/// The present ports, each with the fields that the release removed. A port is known by its protocol and number.
+fn ports(original: &[Value], released: &[Value], now: &[Value]) -> Vec<Value> {
+    let (original, released) = (by_number(original), by_number(released));
+    let merge = |port: &Value| match (original.get(&number(port)), released.get(&number(port)), port.as_object()) {
+        (Some(original), Some(released), Some(now)) => merged_spec(original, released, now).into(),
+        _ => port.clone(),
+    };
+    now.iter().map(merge).collect()
+}
+
+fn number(port: &Value) -> (Option<&str>, Option<u64>) {
+    (port.get("protocol").and_then(Value::as_str), port.get("port").and_then(Value::as_u64))
+}
+
+/// A Service may have thousands of ports. If two have the same number, the first one counts.
+fn by_number(ports: &[Value]) -> BTreeMap<(Option<&str>, Option<u64>), &Fields> {
+    ports.iter().rev().filter_map(|port| Some((number(port), port.as_object()?))).collect()
+}
+
+/// The entries of `metadata.managedFields` that a Service should have after a move. A set of owned fields is a tree: a
+/// node is in the set if it has no children, or has the child `.`.
+///
+/// The API server takes a field away from its owners when another manager writes it. So the fields that the mover
+/// owns now go back to their previous owners. A field that an owner has lost otherwise was taken by another manager
+/// or given up, and stays lost. A field that an owner has gained stays with that owner. If no other client changed the
+/// Service, the result equals `original` exactly.
+fn restored_owners<'e>(original: &[Fields], now: impl Iterator<Item = &'e Fields>) -> Vec<Fields> {
+    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.partition(|entry| is_ours(entry));
+    let taken = tree(ours);
+    let current: BTreeMap<_, &Fields> = others.iter().rev().map(|other| (key(other), *other)).collect();
+    let known: BTreeSet<_> = original.iter().map(key).collect();
+    let kept = original.iter().filter_map(|entry| {
+        let before = tree([entry]);
+        let current = current.get(&key(entry)).copied();
+        let mut owned = tree(current);
+        add(&mut owned, &intersection(&before, &taken));
+        let current = current.unwrap_or(entry);
+        if owned.is_empty() {
+            return None;
+        }
+        if owned == before && current.get("time") == entry.get("time") {
+            return Some(entry.clone());
+        }
+        // The fields of an owner may be most of the Service, so they are copied only once.
+        let mut entry = copied_without(Some(current), "fieldsV1");
+        entry.insert("fieldsV1".into(), owned.into());
+        Some(entry)
+    });
+    let new = others.into_iter().filter(|other| !known.contains(&key(other)));
+    kept.chain(new.cloned()).collect()
+}
+
+/// A copy of an object without this field, which is not copied.
+fn copied_without(object: Option<&Fields>, field: &str) -> Fields {
+    let others = object.into_iter().flatten().filter(|(name, _)| *name != field);
+    others.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn is_ours(entry: &Fields) -> bool {
+    entry.get("manager").is_some_and(|manager| manager == MANAGER)
+}
+
+fn key(entry: &Fields) -> [Option<&str>; 4] {
+    ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field)?.as_str())
+}
+
+fn tree<'e>(entries: impl IntoIterator<Item = &'e Fields>) -> Fields {
+    let mut tree = Fields::new();
+    let sets = entries.into_iter().filter_map(|entry| entry.get("fieldsV1")?.as_object());
+    sets.for_each(|set| add(&mut tree, set));
+    tree
+}
+
+fn add(all: &mut Fields, more: &Fields) {
+    for (name, child) in more.iter().filter(|(name, _)| *name != ".") {
+        let child = child.as_object();
+        let is_new = !all.contains_key(name);
+        let Some(node) = all.entry(name.clone()).or_insert_with(|| json!({})).as_object_mut() else { continue };
+        let member = child.is_none_or(is_member) || !is_new && is_member(node);
+        child.into_iter().for_each(|child| add(node, child));
+        if member && !node.is_empty() {
+            node.insert(".".into(), json!({}));
+        }
+    }
+}
+
+fn intersection(a: &Fields, b: &Fields) -> Fields {
+    let common = a.iter().filter(|(name, _)| *name != ".").filter_map(|(name, child)| {
+        let (one, other) = (child.as_object()?, b.get(name)?.as_object()?);
+        Some((name.clone(), node(is_member(one) && is_member(other), intersection(one, other))?))
+    });
+    common.collect()
+}
+
+fn is_member(node: &Fields) -> bool {
+    node.is_empty() || node.contains_key(".")
+}
+
+/// A node of the tree; `None` if neither the node nor anything below it is in the set.
+fn node(member: bool, mut children: Fields) -> Option<Value> {
+    if member && !children.is_empty() {
+        children.insert(".".into(), json!({}));
+    }
+    (member || !children.is_empty()).then(|| children.into())
 }
 
 #[cfg(test)]
