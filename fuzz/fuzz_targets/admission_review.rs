@@ -2,8 +2,8 @@
 
 #![no_main]
 
+use clusterip::webhook::admission::{self, Reviewer};
 use clusterip_cluster::policy::admission_review::AdmissionResponse;
-use clusterip::webhook::review::{self, Reviewer};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ impl Reviewer for Refuses {
 }
 
 fuzz_target!(|body: &[u8]| {
-    match review::answer(&Refuses, body) {
+    match admission::answer(&Refuses, body) {
         Ok(answer) => {
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(answer["kind"], "AdmissionReview");

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip::webhook::admission::Reviewer;
 use clusterip::webhook::authority::Authority;
 use clusterip::webhook::registration::Registration;
-use clusterip::webhook::review::Reviewer;
-use clusterip::webhook::server::{Backend, Limits, WebhookServer};
+use clusterip::webhook::server::{self, Backend, Limits};
+use clusterip_cluster::http::server::Server;
 use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use jiff::Timestamp;
@@ -51,7 +52,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 21, 9, 9);
 async fn serve(authority: &Authority) -> (Task<()>, String) {
     let mut limits = Limits { linger: Duration::ZERO, ..Limits::default() };
     limits.time.drain = Duration::ZERO;
-    let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), "the webhook", "--listen").await.unwrap();
     let url = format!("https://{}", server.local_addr());
     let backend = Backend {
         reviewer: Arc::new(OneAddress(ADDRESS)),
@@ -59,7 +60,9 @@ async fn serve(authority: &Authority) -> (Task<()>, String) {
         scrapes: Scrapes::new(String::new),
     };
     let certificate = authority.certificate();
-    let task = Task::start(|stopped| async move { server.run(backend, &certificate, stopped.wait()).await.unwrap() });
+    let task = Task::start(|stopped| async move {
+        server::serve(server, limits, backend, &certificate, stopped.wait()).await.unwrap();
+    });
     (task, url)
 }
 

@@ -20,9 +20,8 @@ use tokio::sync::watch;
 
 mod candidate;
 pub(crate) mod event_recorder;
-pub(crate) mod readiness;
 
-pub use self::candidate::{Acquisition, Candidate};
+pub use self::candidate::{Acquisition, Candidate, CompetingServer, Contact, MAX_SILENCE};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {

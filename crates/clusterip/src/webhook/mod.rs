@@ -4,8 +4,6 @@ pub mod admission;
 pub(crate) mod admission_metrics;
 pub mod authority;
 pub mod issuer;
-pub(crate) mod reachability;
 pub mod registration;
-pub mod review;
 pub mod server;
 pub mod tls;

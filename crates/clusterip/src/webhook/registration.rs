@@ -1,34 +1,37 @@
-//! Keeps the MutatingWebhookConfiguration: which requests the webhook gets, and which certificates it may have.
+//! Keeps the MutatingWebhookConfiguration: which requests the webhook gets, and which certificates it may have. Checks
+//! that the API server calls a webhook that is registered with a URL.
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::connect::without_user_info;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::send_if_changed::send_if_changed;
+use clusterip_cluster::yaml;
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use futures::future::OptionFuture;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, PostParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-mod configuration;
-
-use self::configuration::{manifest, more_webhooks, trust};
+use super::admission_metrics::AdmissionMetrics;
 
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";
@@ -40,6 +43,21 @@ const RETRY: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(1);
 /// How often a write is attempted when another client changes the configuration first.
 const TRIES: usize = 8;
+
+const DEPLOYED: &str = include_str!("../../../../deploy/webhook/webhook-configuration.yaml");
+/// The JSON Patch operations that add the webhooks for Nodes. They apply where the settings have pools of Nodes.
+const DEPLOYED_FOR_NODES: &str = include_str!("../../../../deploy/nodes/component/webhook.yaml");
+/// The same for external addresses.
+const DEPLOYED_FOR_EXTERNAL: &str = include_str!("../../../../deploy/external/component/webhook.yaml");
+
+/// The user that moves Services in the deployment.
+const DEPLOYED_USER: &str = "system:serviceaccount:clusterip-policy:clusterip";
+/// How long the API server may take to call the webhook for the first time. It learns of the registration by a watch.
+const FIRST_CALL_WITHIN: Duration = Duration::from_secs(10);
+const TRIAL_PAUSE: Duration = Duration::from_millis(500);
+/// A namespace that every cluster has, and that the webhook configuration does not exclude.
+const TRIAL_NAMESPACE: &str = "default";
+const TRIAL_NAME: &str = "clusterip-trial";
 
 #[derive(Debug, Error)]
 #[error("{message}")]
@@ -314,6 +332,182 @@ impl Registration {
     }
 }
 
+/// Makes every webhook trust these certificates. Returns whether anything changed.
+fn trust(configuration: &mut Value, bundle: &str) -> bool {
+    let wanted = (!bundle.is_empty()).then(|| Value::String(STANDARD.encode(bundle)));
+    let mut changed = false;
+    for webhook in list(configuration, "webhooks") {
+        let Some(client) = webhook.get_mut("clientConfig").and_then(Value::as_object_mut) else { continue };
+        if client.get("caBundle") != wanted.as_ref() {
+            changed = true;
+            match &wanted {
+                Some(wanted) => drop(client.insert("caBundle".to_owned(), wanted.clone())),
+                None => drop(client.remove("caBundle")),
+            }
+        }
+    }
+    changed
+}
+
+/// The configuration of the deployment, changed for a server at `url` that uses the Kubernetes API as `user`.
+fn manifest(name: &str, url: &str, user: &str) -> anyhow::Result<DynamicObject> {
+    let deployed = built_in(DEPLOYED)?;
+    let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
+    manifest.metadata.annotations = Some([(REGISTERED_URL_ANNOTATION.to_owned(), url.to_owned())].into());
+    manifest.metadata.labels = deployed.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
+        labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    });
+    manifest.data = json!({"webhooks": deployed["webhooks"]});
+    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| point_to(webhook, url, user));
+    Ok(manifest)
+}
+
+/// The webhooks of the deployment that only some settings need, changed for such a server.
+fn more_webhooks(url: &str, user: &str) -> anyhow::Result<Vec<(Wanted, Value)>> {
+    let of_nodes: Wanted = |settings| !settings.nodes.pools.is_empty();
+    let of_external: Wanted = |settings| !settings.external.pools.is_empty();
+    let mut webhooks = Vec::new();
+    for (wanted, operations) in [(of_nodes, DEPLOYED_FOR_NODES), (of_external, DEPLOYED_FOR_EXTERNAL)] {
+        let mut operations = built_in(operations)?;
+        for operation in operations.as_array_mut().into_iter().flatten() {
+            let mut webhook = operation["value"].take();
+            point_to(&mut webhook, url, user);
+            webhooks.push((wanted, webhook));
+        }
+    }
+    Ok(webhooks)
+}
+
+fn built_in(manifest: &str) -> anyhow::Result<Value> {
+    yaml::single(manifest).context("the built-in webhook configuration can't be read")
+}
+
+/// Makes a webhook of the deployment call a server at `url` that uses the Kubernetes API as `user`.
+fn point_to(webhook: &mut Value, url: &str, user: &str) {
+    webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
+    if let Some(selector) = webhook.get_mut("namespaceSelector") {
+        for expression in list(selector, "matchExpressions") {
+            if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
+                // The server does not run in the namespace of the deployment.
+                values.retain(|value| value != NAME);
+            }
+        }
+    }
+    for condition in list(webhook, "matchConditions") {
+        if let Some(Value::String(expression)) = condition.get_mut("expression") {
+            *expression = expression.replace(DEPLOYED_USER, &cel_text(user));
+        }
+    }
+}
+
+/// Escapes a text for use between the quotes of a CEL expression.
+fn cel_text(text: &str) -> String {
+    let mut written = String::new();
+    for character in text.chars() {
+        match character {
+            '\\' | '\'' | '"' => written.extend(['\\', character]),
+            character if character.is_control() => written.push_str(&format!("\\u{:04x}", u32::from(character))),
+            character => written.push(character),
+        }
+    }
+    written
+}
+
+fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut [Value] {
+    value.get_mut(field).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
+}
+
+/// Waits for the registration, and then creates a Service in dry runs until the webhook is called. Warns if it is not.
+/// The webhook fails open: if the API server can't reach the URL, it creates Services without the webhook and reports no
+/// error to the user or to the server.
+pub(crate) async fn check_reachability(
+    client: Client,
+    url: String,
+    mut registered: watch::Receiver<String>,
+    metrics: AdmissionMetrics,
+) {
+    if registered.wait_for(|bundle| !bundle.is_empty()).await.is_err() {
+        return;
+    }
+    let deadline = Instant::now() + FIRST_CALL_WITHIN;
+    let last = loop {
+        let tried = try_create(&client).await;
+        if metrics.has_answered() {
+            tracing::info!("the API server calls the webhook at {url}");
+            return;
+        }
+        if Instant::now() >= deadline {
+            break tried;
+        }
+        sleep(TRIAL_PAUSE).await;
+    };
+    match last {
+        Ok(()) => tracing::warn!(
+            "the API server does not call the webhook at {url}, so Services are created without it: check that the API \
+             server can connect to this host and port, that this server listens there, and that no proxy or other \
+             server answers in its place"
+        ),
+        // The API server checks permissions before it calls webhooks.
+        Err(error) => tracing::warn!(
+            "it is unknown whether the API server can reach the webhook at {url}: a dry run that creates Service \
+             {TRIAL_NAMESPACE}/{TRIAL_NAME} failed: {}",
+            error_message(&error)
+        ),
+    }
+}
+
+async fn try_create(client: &Client) -> Result<(), kube::Error> {
+    let ports = Some(vec![ServicePort { port: 80, ..ServicePort::default() }]);
+    let service = Service {
+        metadata: ObjectMeta { name: Some(TRIAL_NAME.to_owned()), ..ObjectMeta::default() },
+        spec: Some(ServiceSpec { ports, ..ServiceSpec::default() }),
+        ..Service::default()
+    };
+    let parameters = PostParams { dry_run: true, ..PostParams::default() };
+    Api::<Service>::namespaced(client.clone(), TRIAL_NAMESPACE).create(&parameters, &service).await.map(drop)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_name_is_escaped_in_cel_expressions() {
+        struct Case {
+            name: &'static str,
+            user: &'static str,
+            written: &'static str,
+        }
+        let cases = [
+            Case { name: "usual", user: "system:serviceaccount:shop:web", written: "system:serviceaccount:shop:web" },
+            Case { name: "a quote", user: "o'neill", written: r"o\'neill" },
+            Case { name: "an escape", user: r#"a\' || "b"#, written: r#"a\\\' || \"b"# },
+            Case { name: "a line break", user: "a\nb", written: r"a\u000ab" },
+        ];
+        for Case { name, user, written } in cases {
+            assert_eq!(cel_text(user), written, "{name}");
+        }
+    }
+
+    #[test]
+    fn configuration_that_is_left_behind_is_named_with_the_remedy() {
+        let error = Failure::silent("clusterip-policy").left_behind("clusterip-policy");
+        assert_eq!(
+            error.to_string(),
+            "MutatingWebhookConfiguration clusterip-policy: no answer from the API server within 20s; it was left behind: \
+             delete it with `kubectl delete mutatingwebhookconfiguration clusterip-policy`"
+        );
+    }
+
+    #[test]
+    fn url_host_is_the_name_or_address_in_the_certificate() {
+        for (url, host) in [
+            ("https://127.0.0.1:8443", "127.0.0.1"),
+            ("https://[::1]:8443/", "::1"),
+            ("https://laptop.example.com", "laptop.example.com"),
+        ] {
+            assert_eq!(url_host(url).unwrap(), host, "{url}");
+        }
+    }
+}

@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use self::body::{Body, Memory};
-use super::review::{self, Reviewer};
+use super::admission::{self, Reviewer};
 use super::tls::Certificate;
 
 /// What the server answers with: the policy, and what the rest of the program reports about itself.
@@ -43,53 +43,36 @@ pub struct Backend {
     pub scrapes: Scrapes,
 }
 
-/// A server that listens but does not answer yet.
-#[derive(Debug)]
-pub struct WebhookServer {
+/// Answers requests until `shutdown`. Then `/readyz` reports `stopping`, and requests in flight are completed.
+pub async fn serve(
     server: Server,
     limits: Limits,
-}
-
-impl WebhookServer {
-    pub async fn bind(address: SocketAddr, limits: Limits) -> anyhow::Result<Self> {
-        Ok(Self { server: Server::bind(address, "the webhook", "--listen").await?, limits })
-    }
-
-    pub fn local_addr(&self) -> SocketAddr {
-        self.server.local_addr()
-    }
-
-    /// Answers requests until `shutdown`. Then `/readyz` reports `stopping`, and requests in flight are completed.
-    pub async fn run(
-        self,
-        backend: Backend,
-        certificate: &Certificate,
-        shutdown: impl Future<Output = ()> + Send,
-    ) -> anyhow::Result<()> {
-        let Self { server, limits } = self;
-        let (connections, time) = (ConnectionLimiter::new(limits.connections), limits.time);
-        let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
-        let tls = Identifier(tls.acceptor(connections.clone()));
-        // Peers and namespaces take turns.
-        let large = limits.large_reviews;
-        let large = Places { all: large, of_peer: large, of_namespace: large };
-        let app = Arc::new(AppState {
-            backend,
-            connections: connections.clone(),
-            clients_only: certificate.asks_for_clients(),
-            reviews: Threads::start("reviews", 0, limits.places()),
-            large_reviews: Threads::start("large-reviews", 0, large),
-            bodies: Memory::new(limits.bodies),
-            stopping: AtomicBool::new(false),
-            limits,
-        });
-        let stopping = async {
-            shutdown.await;
-            app.stopping.store(true, Ordering::Release);
-            sleep(app.limits.linger).await;
-        };
-        server.serve(router(Arc::clone(&app)), tls, connections, time, stopping).await
-    }
+    backend: Backend,
+    certificate: &Certificate,
+    shutdown: impl Future<Output = ()> + Send,
+) -> anyhow::Result<()> {
+    let (connections, time) = (ConnectionLimiter::new(limits.connections), limits.time);
+    let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
+    let tls = Identifier(tls.acceptor(connections.clone()));
+    // Peers and namespaces take turns.
+    let large = limits.large_reviews;
+    let large = Places { all: large, of_peer: large, of_namespace: large };
+    let app = Arc::new(AppState {
+        backend,
+        connections: connections.clone(),
+        clients_only: certificate.asks_for_clients(),
+        reviews: Threads::start("reviews", 0, limits.places()),
+        large_reviews: Threads::start("large-reviews", 0, large),
+        bodies: Memory::new(limits.bodies),
+        stopping: AtomicBool::new(false),
+        limits,
+    });
+    let stopping = async {
+        shutdown.await;
+        app.stopping.store(true, Ordering::Release);
+        sleep(app.limits.linger).await;
+    };
+    server.serve(router(Arc::clone(&app)), tls, connections, time, stopping).await
 }
 
 /// Accepts TLS connections and records whether their peers presented a client certificate.
@@ -184,10 +167,10 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
         // The body may have been given up while it was read.
         let beginning = if beginning.is_empty() { if_given_up.try_recv().unwrap_or_default() } else { beginning };
         let code = match refusal.0 {
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => review::BUSY,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => admission::BUSY,
             status => status.as_u16(),
         };
-        review::answer_unread(app.backend.reviewer.as_ref(), &beginning, code, &refusal.1).ok_or(refusal)
+        admission::answer_unread(app.backend.reviewer.as_ref(), &beginning, code, &refusal.1).ok_or(refusal)
     })
 }
 
@@ -221,7 +204,7 @@ async fn answered(
         let _ = begin.send(());
         let mut bytes = take()?;
         replace_invalid(&mut bytes);
-        Some(review::answer(reviewer.as_ref(), &bytes))
+        Some(admission::answer(reviewer.as_ref(), &bytes))
     }));
     let refusal = tokio::select! {
         biased;

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use clusterip::webhook::review::answer;
+use clusterip::webhook::admission::answer;
 use clusterip::webhook::server::Limits;
 use proptest::prelude::*;
 use reqwest::Method;

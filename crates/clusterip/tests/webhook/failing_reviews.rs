@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use clusterip::webhook::review::Reviewer;
+use clusterip::webhook::admission::Reviewer;
 use clusterip::webhook::server::{Backend, Limits};
 use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use reqwest::StatusCode;

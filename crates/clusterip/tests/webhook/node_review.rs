@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use clusterip::server_metrics::ServerMetrics;
-use clusterip::webhook::admission::{Admission, OnError};
-use clusterip::webhook::review::Reviewer as _;
+use clusterip::webhook::admission::{Admission, OnError, Reviewer as _};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::policy::admission_review::{AdmissionResponse, Status};

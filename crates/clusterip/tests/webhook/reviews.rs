@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clusterip::server_metrics::ServerMetrics;
-use clusterip::webhook::admission::{Admission, OnError};
-use clusterip::webhook::review::Reviewer as _;
+use clusterip::webhook::admission::{Admission, OnError, Reviewer as _};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::check_settings;
 use clusterip_cluster::reservations::ledger::Ledger;

@@ -4,10 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use clusterip::webhook::admission::Reviewer;
 use clusterip::webhook::issuer::{Authority, Leaf};
-use clusterip::webhook::review::Reviewer;
-use clusterip::webhook::server::{Backend, Limits, WebhookServer};
+use clusterip::webhook::server::{Backend, Limits, serve};
 use clusterip::webhook::tls::Certificate;
+use clusterip_cluster::http::server::Server;
 use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use jiff::Timestamp;
@@ -80,12 +81,12 @@ impl Running {
 
     pub async fn start_with(backend: Backend, limits: Limits, authority: &str, certificate: Certificate) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), "the webhook", "--listen").await.unwrap();
         let address = server.local_addr();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(async move {
             let stopped = async { drop(stopped.await) };
-            server.run(backend, &certificate, stopped).await
+            serve(server, limits, backend, &certificate, stopped).await
         });
         Self { address, authority: authority.to_owned(), stop: Mutex::new(Some(stop)), served }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::http::server::Server;
 use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsSource, list_if_defined, report_missing_permissions, start_following,
@@ -26,8 +27,7 @@ use crate::audit::LiveAudit;
 use crate::audit::services::{OTHER_WEBHOOK_PROBLEM, OTHER_WEBHOOK_REMEDY};
 use crate::external::assigner::Assigner;
 use crate::leader::event_recorder::EventQueue;
-use crate::leader::readiness::{CompetingServer, Contact, MAX_SILENCE};
-use crate::leader::{Candidate, Gate};
+use crate::leader::{Candidate, CompetingServer, Contact, Gate, MAX_SILENCE};
 use crate::map_server::{AUDIT_TIME, MapServer};
 use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
@@ -42,9 +42,8 @@ use crate::text::several;
 use crate::webhook::admission::Admission;
 use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
 use crate::webhook::authority::{self, Authority};
-use crate::webhook::reachability;
 use crate::webhook::registration::{self, Registration};
-use crate::webhook::server::{Backend, Limits, WebhookServer};
+use crate::webhook::server::{self, Backend, Limits};
 use crate::webhook::tls::{Certificate, CertificateFiles};
 use crate::{external, nodes, services, usage};
 
@@ -135,7 +134,7 @@ impl ServeArguments {
             // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
-        let server = WebhookServer::bind(self.listen, limits).await?;
+        let server = Server::bind(self.listen, "the webhook", "--listen").await?;
         tracing::info!(target: LOG_TARGET, listen = %server.local_addr(), namespace, "serving");
         let (certificate, registration) =
             self.certificate(files, &client, &namespace, settings.clone(), &mut tasks).await?;
@@ -221,7 +220,12 @@ impl ServeArguments {
         if let Some(registration) = registration {
             if let Some(url) = self.register_url.clone() {
                 let metrics = metrics.admission.clone();
-                tasks.spawn_until_stop(reachability::check(client, url, registration.registered(), metrics));
+                tasks.spawn_until_stop(registration::check_reachability(
+                    client,
+                    url,
+                    registration.registered(),
+                    metrics,
+                ));
             }
             let (stopped, end) = (tasks.until_stop(), tasks.until_stop());
             tasks.try_spawn(register(registration, stores.clone(), competing_server.clone(), stopped, end));
@@ -245,7 +249,7 @@ impl ServeArguments {
         };
         let mut webhook = Tasks::default();
         let closed = webhook.until_stop();
-        webhook.try_spawn(async move { server.run(backend, &certificate, closed).await });
+        webhook.try_spawn(async move { server::serve(server, limits, backend, &certificate, closed).await });
         Ok(Running { tasks, webhook, election, unregisters: temporary })
     }
 

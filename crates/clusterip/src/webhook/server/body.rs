@@ -12,7 +12,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::super::review::namespace_of;
+use crate::webhook::admission::namespace_of;
 
 /// The memory for bodies. If the bodies take too much, a body is given up: the newest of the client whose bodies take
 /// most, and there of the namespace whose bodies take most. So a client loses no body while another client takes more
