@@ -1,17 +1,22 @@
-//! Finds out whether a Service is misplaced, and whether it moves.
+//! Finds out whether a Service is misplaced, and whether it moves: its endpoints may be reached at its present addresses.
 
+use std::borrow::Borrow;
 use std::net::IpAddr;
 
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
+use clusterip_cluster::kinds::State;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
 use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::snapshot::addresses;
+use clusterip_cluster::snapshot::{StoredEndpoints, addresses};
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
 use clusterip_core::decision::Report;
+use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Explicit, Pool, Settings, Unmatched};
+use clusterip_core::workload::OS_LABEL;
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
@@ -20,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::endpoints;
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::StayReason;
 
@@ -121,7 +125,7 @@ pub fn inspect(
         (None, Some(Move::Now)) => AskedBy::Author,
         (None, _) => AskedBy::Controller,
     };
-    let endpoints = endpoints::stored(evaluator.stores(), settings, service);
+    let endpoints = stored_endpoints(evaluator.stores(), settings, service);
     // Without a pool, the Service belongs outside of all pools.
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     let to = merge(settings, pool, &placement.addresses, decision.allocated().unwrap_or_default());
@@ -174,6 +178,60 @@ pub fn inspect(
         impact,
         stays,
     })))
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// The endpoints that are ready, or that still serve while they end.
+    pub ready: usize,
+    /// Those of them that can be reached at the present addresses of the Service: a plain move would interrupt clients.
+    pub reachable: usize,
+}
+
+pub fn stored_endpoints(stores: &Stores, settings: &Settings, service: &Value) -> Endpoints {
+    let slices = stores.read_snapshot().endpoints_of(&ServiceKey::of(service));
+    endpoints_of(&slices, stores, settings, service)
+}
+
+/// The endpoints in these EndpointSlices of a Service.
+///
+/// An endpoint can't be reached only if every address of the Service lies in a pool whose `match` asks for other labels
+/// than those of the endpoint's node. Everything else may be reachable: an address outside of all pools, an endpoint
+/// without a node or on a node without such a label, and a node that the stores do not show as it is now.
+pub fn endpoints_of(
+    slices: &[impl Borrow<StoredEndpoints>],
+    stores: &Stores,
+    settings: &Settings,
+    service: &Value,
+) -> Endpoints {
+    let pools: Option<Vec<&Pool>> = addresses(service).into_iter().map(|address| settings.pool_of(address)).collect();
+    // Only a pool with labels of nodes can be a wrong one, so the nodes are looked up for no other.
+    let pools = pools.filter(|pools| pools.iter().all(|pool| !pool.matches.node_labels.is_empty()));
+    let are_nodes_known = stores.states().get(&("v1".to_owned(), "Node".to_owned())) == Some(&State::Synced);
+    let is_out_of_reach = |node: &str| {
+        let node = Some(node).filter(|node| are_nodes_known && !node.is_empty());
+        let node = node.and_then(|node| stores.read_snapshot().node(node).cloned());
+        let Some((pools, node)) = pools.as_ref().zip(node) else { return false };
+        pools.iter().all(|pool| contradicts(pool, &node.labels))
+    };
+    let mut count = Endpoints::default();
+    for node in slices.iter().flat_map(|slice| &slice.borrow().nodes) {
+        count.ready += 1;
+        count.reachable += usize::from(!is_out_of_reach(node));
+    }
+    count
+}
+
+/// Whether a pool asks for other labels than these of a node. A label that the node does not have contradicts nothing:
+/// some labels are added after the Node.
+fn contradicts(pool: &Pool, node: &Labels) -> bool {
+    let differs = |(key, value): (&String, &String)| match node.get(key) {
+        // The policy ignores the case of the OS as well.
+        Some(found) if key == OS_LABEL => !found.eq_ignore_ascii_case(value),
+        Some(found) => found != value,
+        None => false,
+    };
+    pool.matches.node_labels.iter().any(differs)
 }
 
 /// Why a Service with this number of endpoints within reach stays, and the remedy.
@@ -232,20 +290,16 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 }
 
 pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Result<(), String> {
-    let owner = Owner::new(namespace(after), name(after), "");
-    let subject = Subject { owner, own: addresses(after), dry_run: true };
-    let decision =
-        evaluator.evaluate_service(after, Some(before), &subject).map_err(|error| error.to_string())?.decision;
-    decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
+    let subject = subject(after, addresses(after), true);
+    let evaluation = evaluator.evaluate_service(after, Some(before), &subject).map_err(|error| error.to_string())?;
+    evaluation.decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
 }
 
 /// Reserves addresses of these families for a Service that can have neither addresses of its pool nor its old ones:
 /// addresses that no pool contains. If there are none, the API server may pick, which an empty list says, but only where
 /// the settings isolate no Services: it may pick an address of any pool.
 pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) -> Option<Vec<IpAddr>> {
-    let owner = Owner::new(namespace(service), name(service), "");
-    let subject = Subject { owner, own: Vec::new(), dry_run: false };
-    if let Some(outside) = evaluator.reserve_outside(families, &subject) {
+    if let Some(outside) = evaluator.reserve_outside(families, &subject(service, Vec::new(), false)) {
         return Some(outside);
     }
     let live = evaluator.settings();
@@ -257,9 +311,11 @@ pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) 
 
 /// Asks the policy. With `dry_run`, no address is reserved.
 fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> anyhow::Result<Evaluation> {
-    let owner = Owner::new(namespace(service), name(service), "");
-    let subject = Subject { owner, own: addresses(service), dry_run };
-    evaluator.evaluate_service(&as_if_created(service), None, &subject)
+    evaluator.evaluate_service(&as_if_created(service), None, &subject(service, addresses(service), dry_run))
+}
+
+fn subject(service: &Value, own: Vec<IpAddr>, dry_run: bool) -> Subject {
+    Subject { owner: Owner::new(namespace(service), name(service), ""), own, dry_run }
 }
 
 /// The settings of an evaluation, and the pool that the Service belongs to, without a pool if it belongs outside of all
@@ -290,7 +346,6 @@ mod tests {
 
     use clusterip_cluster::live_settings::check_settings;
     use clusterip_cluster::reservations::ledger::Ledger;
-    use clusterip_cluster::watch::stores::Stores;
     use clusterip_moves::step::beginning;
     use kube::{Client, Config};
     use serde_json::json;
@@ -476,6 +531,30 @@ mod tests {
             let was = service("10.3.0.1", annotations.clone());
             let fits = may_have(&evaluator, &was, &[address.parse().unwrap()]);
             assert_eq!(fits, expected, "{address} {annotations}");
+        }
+    }
+
+    #[test]
+    fn only_another_value_of_a_label_contradicts_a_pool() {
+        struct Case {
+            name: &'static str,
+            node: Value,
+            contradicts: bool,
+        }
+        let cases = [
+            Case { name: "the same labels", node: json!({OS_LABEL: "Windows", "zone": "east"}), contradicts: false },
+            Case { name: "another OS", node: json!({OS_LABEL: "linux", "zone": "east"}), contradicts: true },
+            Case { name: "another zone", node: json!({OS_LABEL: "windows", "zone": "East"}), contradicts: true },
+            Case { name: "no zone yet", node: json!({OS_LABEL: "windows"}), contradicts: false },
+            Case { name: "no label", node: json!({}), contradicts: false },
+        ];
+        let document = json!({"services": {"pools": [
+            {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows", "nodeLabels": {"zone": "east"}}},
+        ]}});
+        let settings = Settings::from_value(&document).unwrap();
+        for Case { name, node, contradicts } in cases {
+            let node: Labels = serde_json::from_value(node).unwrap();
+            assert_eq!(super::contradicts(&settings.pools[0], &node), contradicts, "{name}");
         }
     }
 }

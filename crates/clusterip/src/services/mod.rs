@@ -2,7 +2,6 @@
 
 pub(crate) mod cluster_dns;
 pub mod controller;
-pub(crate) mod endpoints;
 pub(crate) mod misplaced;
 pub mod mover;
 pub(crate) mod own_revisions;

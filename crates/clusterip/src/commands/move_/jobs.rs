@@ -35,7 +35,6 @@ use crate::service_placement::selects;
 use crate::services::controller::reconcile::moves::Movable;
 use crate::services::controller::reconcile::{BY_HAND, Reconciler};
 use crate::services::controller::requests::{self, MoveRequest};
-use crate::services::endpoints;
 use crate::services::misplaced::{self, Inspection, Misplaced};
 use crate::services::service_metrics::StayReason;
 use crate::text::joined;
@@ -369,7 +368,7 @@ fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
 
 fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
     let evaluator = &reconciler.evaluator;
-    let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
+    let endpoints = misplaced::stored_endpoints(evaluator.stores(), &evaluator.settings().settings, service);
     match method(service, to, endpoints.ready > 0) {
         Method::Seamless if !is_seamless => Method::Plain(NOT_ASKED),
         method => method,

@@ -20,8 +20,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::records::text_of;
-use super::run::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
 use super::targets::Targets;
+use super::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
 
 /// How long the preparation may take. After that, the move is undone.
 const MAX_PREPARATION: Duration = Duration::from_secs(30);

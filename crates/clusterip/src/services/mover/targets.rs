@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::services::{endpoints, misplaced};
+use crate::services::misplaced;
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
@@ -103,7 +103,7 @@ impl Targets for Alternatives {
     fn is_reachable(&self, slices: &[Value]) -> bool {
         let settings = self.evaluator.settings();
         let slices: Vec<StoredEndpoints> = slices.iter().map(StoredEndpoints::read).collect();
-        endpoints::of(&slices, self.evaluator.stores(), &settings.settings, &self.service).reachable > 0
+        misplaced::endpoints_of(&slices, self.evaluator.stores(), &settings.settings, &self.service).reachable > 0
     }
 
     async fn may_show(&self, service: &Value, addresses: &[IpAddr]) -> bool {
