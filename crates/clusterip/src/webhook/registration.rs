@@ -420,7 +420,7 @@ fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut [Value] {
 /// Waits for the registration, and then creates a Service in dry runs until the webhook is called. Warns if it is not.
 /// The webhook fails open: if the API server can't reach the URL, it creates Services without the webhook and reports no
 /// error to the user or to the server.
-pub(crate) async fn check_reachability(
+pub(crate) async fn check_calls(
     client: Client,
     url: String,
     mut registered: watch::Receiver<String>,

@@ -220,12 +220,7 @@ impl ServeArguments {
         if let Some(registration) = registration {
             if let Some(url) = self.register_url.clone() {
                 let metrics = metrics.admission.clone();
-                tasks.spawn_until_stop(registration::check_reachability(
-                    client,
-                    url,
-                    registration.registered(),
-                    metrics,
-                ));
+                tasks.spawn_until_stop(registration::check_calls(client, url, registration.registered(), metrics));
             }
             let (stopped, end) = (tasks.until_stop(), tasks.until_stop());
             tasks.try_spawn(register(registration, stores.clone(), competing_server.clone(), stopped, end));
