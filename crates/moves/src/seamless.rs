@@ -230,6 +230,9 @@ impl Situation<'_> {
                 SeamlessStep::Delete(Role::New)
             } else if old.has_any(target) {
                 SeamlessStep::Delete(Role::Old)
+            } else if trigger.is_ours() {
+                // It has an address that the API server picked, and the assignment may be refused for a long time.
+                SeamlessStep::Delete(Role::Trigger)
             } else {
                 SeamlessStep::Original(Step::Assign)
             };

@@ -167,6 +167,10 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
         let moment = Moment { now, requests_ended: true, ..Moment::default() };
         let step = |seen: &Observed| next(seen, &journal, &Progress::default(), &moment, &to);
         assert_eq!(step(&seen), expected, "{name}");
+        if expected == original(Step::Assign) {
+            seen.trigger = Some(temporary("trigger", "10.0.2.9"));
+            assert_eq!(step(&seen), SeamlessStep::Delete(Role::Trigger), "{name}");
+        }
         if expected == SeamlessStep::Delete(Role::Old) {
             seen.old = None;
             seen.new = Some(temporary("new", "10.0.1.9"));

@@ -439,7 +439,10 @@ impl Reconciler {
     fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>, size: Size) -> Next {
         match ended {
             _ if outgrows(ended, size) => {
-                self.brakes.lock().take_back(id);
+                // A move that was recorded counts: it has temporary Services until it has a place for large ones.
+                if self.mover.unfinished.of(id).is_none() {
+                    self.brakes.lock().take_back(id);
+                }
                 Next::AsLarge
             }
             // The preparation itself has changed the Service, so a change is no reason to try again.

@@ -48,8 +48,8 @@ impl<T: Targets> Run<'_, T> {
         order: &MoveOrder,
     ) -> Result<Option<Plan>, Stop> {
         let Some(options) = &order.seamless else { return Ok(None) };
-        let has_ready = |slices: &[Value]| method::ready_endpoints(slices).next().is_some();
-        let has_ready = self.find_in_slices(&self.id.name, has_ready).await?;
+        // All of them are read: the move reads them, too, and begins only if they are small enough for its place.
+        let has_ready = self.ready_endpoints(&self.id.name).await?.is_none_or(|(number, _)| number > 0);
         if method(service, to, has_ready) != Method::Seamless {
             return Ok(None);
         }
@@ -261,6 +261,9 @@ impl<T: Targets> Run<'_, T> {
     async fn observe(&mut self, seen: &mut Observed, journal: &Journal, plan: &Plan) -> Result<(), MoveError> {
         *seen = Observed::default();
         loop {
+            // A Service that grows must not keep the old address while it waits for a place for large ones.
+            let ends_unread =
+                self.mover.size == Size::Large || Timestamp::now().as_second() >= latest_grace_end(journal);
             let path = |role| {
                 let (namespace, name) = plan.place(role, journal);
                 service_path(namespace, name)
@@ -281,9 +284,7 @@ impl<T: Targets> Run<'_, T> {
                     return Ok(());
                 }
                 // Its author must not keep the old address, so it ends its move as if it were gone.
-                (Err(reason @ Refusal::TooLarge(_)), Ok(new), Ok(old), Ok(trigger))
-                    if self.mover.size == Size::Large =>
-                {
+                (Err(reason @ Refusal::TooLarge(_)), Ok(new), Ok(old), Ok(trigger)) if ends_unread => {
                     self.unreadable = Some(reason);
                     *seen = Observed { service: None, new, old, trigger };
                     return Ok(());

@@ -215,6 +215,10 @@ impl Reconciler {
         } else {
             unfinished.has_no_record(&uid);
         }
+        // The Service itself may move now, but must not keep this place: the temporary Services of others wait for it.
+        if size == Size::Large {
+            return Err(Next::After(Duration::ZERO));
+        }
         let Some(due) = unfinished.due(&uid) else { return Ok(None) };
         let rest = due.saturating_duration_since(Instant::now());
         // A move of another Service of this name would take the place of this one, which then would never end.
