@@ -8,17 +8,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::http::Method;
+use clusterip_api::Kind;
+use clusterip_cluster::yaml;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client, Config};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, GroupVersionKind, ObjectMeta, PostParams};
+use kube::{Api, Client, Config, discovery};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::eventually::eventually;
 use super::kubectl::Kubectl;
+use super::move_helpers::request;
 use super::shared::Shared;
 
 /// The environment variable with the path of the program that runs a control plane.
@@ -245,16 +250,49 @@ impl ControlPlane {
         tokio::task::spawn_blocking(move || run(command, stdin)).await.unwrap()
     }
 
-    /// Applies a manifest, which must succeed. Nothing reports unknown fields: to read the schemas takes kubectl longer
-    /// than all else.
-    pub async fn apply(&self, manifest: &str) -> String {
-        self.kubectl_with(&["apply", "--validate=false", "-f", "-"], manifest).await.ok()
+    /// Applies a manifest, which must succeed. What does not exist yet is created with the requests of `kubectl apply`,
+    /// but without a process of its own. Only objects that exist need kubectl, which merges them.
+    pub async fn apply(&self, manifest: &str) {
+        let (client, mut kinds, mut left) = (self.client(), BTreeMap::new(), Vec::new());
+        for object in objects(manifest) {
+            if create(&client, &mut kinds, object.clone()).await.is_none() {
+                left.push(object);
+            }
+        }
+        if !left.is_empty() {
+            // Nothing reports unknown fields: to read the schemas takes kubectl longer than all else.
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": left}).to_string();
+            self.kubectl_with(&["apply", "--validate=false", "-f", "-"], &list).await.ok();
+        }
     }
 
     /// Installs the definitions of the custom resources in `deploy/crds`, and waits until the API server serves them.
     pub async fn install_pools(&self) {
-        self.kubectl(&["apply", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds")]).await.ok();
-        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
+        let client = self.client();
+        for kind in Kind::ALL {
+            let plural = kind.api_resource().plural;
+            let file = format!("{}/../deploy/crds/{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
+            let mut definition = yaml::single(&std::fs::read_to_string(file).unwrap()).unwrap();
+            // As the kustomization does.
+            definition["metadata"]["labels"]["app.kubernetes.io/name"] = "clusterip".into();
+            self.apply(&definition.to_string()).await;
+        }
+        for kind in Kind::ALL {
+            let resource = kind.api_resource();
+            eventually(&format!("the API server to serve {}", resource.plural), async || {
+                let definition = Api::<CustomResourceDefinition>::all(client.clone())
+                    .get(&format!("{}.{}", resource.plural, resource.group))
+                    .await
+                    .unwrap();
+                let conditions = definition.status?.conditions?;
+                let is_established = conditions.iter().any(|it| it.type_ == "Established" && it.status == "True");
+                let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+                let is_known = discovery::pinned_kind(&client, &kind).await.is_ok();
+                let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+                (is_established && is_known && all.list(&<_>::default()).await.is_ok()).then_some(())
+            })
+            .await;
+        }
     }
 
     /// Creates a namespace for one test and returns its name: the prefix, followed by a number from the second call on.
@@ -383,6 +421,45 @@ impl Drop for ControlPlane {
         self.pipes.get_mut().unwrap_or_else(PoisonError::into_inner).commands = None;
         let _ = self.child.wait();
     }
+}
+
+/// The objects of a manifest. A List stands for its items.
+fn objects(manifest: &str) -> Vec<Value> {
+    let documents = yaml::documents(manifest).map(|document| document.unwrap().to_value());
+    let items = documents.map(|document| match &document["items"] {
+        Value::Array(items) if document["kind"] == "List" => items.clone(),
+        _ => vec![document],
+    });
+    items.flatten().filter(|object| !object.is_null()).collect()
+}
+
+/// The kinds that are known: the path of the API, the plural, and whether objects have a namespace.
+type Kinds = BTreeMap<String, (String, String, bool)>;
+
+/// Sends the request with which `kubectl apply` creates an object. `None` if that fails, as for an object that exists.
+async fn create(client: &Client, kinds: &mut Kinds, mut object: Value) -> Option<()> {
+    let (version, kind) = (object["apiVersion"].as_str()?.to_owned(), object["kind"].as_str()?.to_owned());
+    let key = format!("{version} {kind}");
+    if !kinds.contains_key(&key) {
+        let (group, name) = version.split_once('/').unwrap_or(("", &version));
+        let asked = GroupVersionKind::gvk(group, name, &kind);
+        let (resource, capabilities) = discovery::pinned_kind(client, &asked).await.ok()?;
+        let api = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{version}") };
+        kinds.insert(key.clone(), (api, resource.plural, capabilities.scope == discovery::Scope::Namespaced));
+    }
+    let (api, plural, has_namespace) = &kinds[&key];
+    let metadata = object["metadata"].as_object_mut()?;
+    metadata.entry("annotations").or_insert_with(|| json!({}));
+    let path = if *has_namespace {
+        let namespace = metadata.entry("namespace").or_insert_with(|| "default".into()).as_str()?;
+        format!("{api}/namespaces/{namespace}/{plural}")
+    } else {
+        format!("{api}/{plural}")
+    };
+    let applied = format!("{object}\n");
+    object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = applied.into();
+    let path = format!("{path}?fieldManager=kubectl-client-side-apply&fieldValidation=Ignore");
+    client.request::<Value>(request(Method::POST, &path, &object)).await.ok().map(drop)
 }
 
 fn run(mut command: Command, stdin: String) -> Kubectl {

@@ -158,6 +158,8 @@ impl<'p> Operator<'p> {
             .env("PATH", std::env::join_paths(path).unwrap())
             .env("KUBECONFIG", self.plane.kubeconfig())
             .env("KUBECACHEDIR", self.plane.folder().join("kubectl"))
+            // As for `ControlPlane::kubectl`.
+            .env("GOGC", "off")
             .stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || bash.output()).await.unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
