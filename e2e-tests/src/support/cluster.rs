@@ -2,21 +2,18 @@
 //! all Services of a cluster, so a test that runs a controller needs the cluster for itself.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use axum::http::Method;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
-use super::control_plane::{ControlPlane, Options};
 use super::eventually::{MAX_WAIT, eventually, pause};
 use super::fault_proxy::Proxy;
+use super::lent_control_plane::LentControlPlane;
 use super::move_helpers::{addresses, path, send, stored};
 use super::serve_process::{Server, ServerBuilder};
-use super::shared::Shared;
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
 pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];
@@ -44,36 +41,18 @@ pub fn pool_of(address: IpAddr) -> &'static str {
 
 /// A control plane that only this test uses now.
 pub struct Cluster {
-    pub plane: Arc<ControlPlane>,
     /// A client of the administrator.
     pub client: Client,
-    /// The namespace for the Lease and the Secret of `clusterip serve`. No other test uses it.
+    /// The namespace for the Lease and the Secret of `clusterip serve`.
     pub namespace: String,
-    _alone: MutexGuard<'static, ()>,
+    pub plane: LentControlPlane,
 }
 
 impl Cluster {
-    /// Waits until no other test uses the cluster, and deletes their Services.
+    /// A cluster without Services, webhooks and servers of other tests.
     pub async fn alone() -> Self {
-        static PLANE: Shared<ControlPlane> = Shared::new();
-        static USED: Mutex<()> = Mutex::const_new(());
-        let plane = PLANE.get(async || ControlPlane::start(Options::default())).await;
-        let alone = USED.lock().await;
-        let client = plane.client();
-        let webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
-        send(&client, Method::DELETE, webhook, None).await;
-        for service in services(&client).await {
-            let text = |field: &str| service["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let path = path(&text("namespace"), &text("name"));
-            if service["metadata"]["finalizers"].is_array() {
-                send(&client, Method::PATCH, &path, Some(&json!({"metadata": {"finalizers": null}}))).await;
-            }
-            if text("name") != "kubernetes" {
-                send(&client, Method::DELETE, &path, None).await;
-            }
-        }
-        let namespace = plane.namespace("server").await;
-        Self { plane, client, namespace, _alone: alone }
+        let plane = LentControlPlane::get().await;
+        Self { client: plane.client(), namespace: plane.namespace("server").await, plane }
     }
 
     /// A `clusterip serve` that reaches the API server through this proxy, with [`settings`].
