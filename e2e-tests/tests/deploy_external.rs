@@ -2,9 +2,7 @@
 //! permissions of server and agents. `make test-external` runs both with these permissions.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use crate::support::shared::Shared;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -19,21 +17,41 @@ const NAMESPACE: &str = "clusterip-policy";
 const AGENTS: &str = "clusterip-policy-agents";
 const WEBHOOK: &str = "external.clusterip-policy.io";
 
-/// A control plane with `deploy/external`. No server answers at the Service of its webhooks.
-async fn deployed() -> Arc<ControlPlane> {
-    static DEPLOYED: Shared<ControlPlane> = Shared::new();
-    DEPLOYED
-        .get(async || {
-            let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-            plane.install_pools().await;
-            let folder = format!("{ROOT}/deploy/external");
-            plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            // Applying the manifests again changes nothing.
-            let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
-            plane
-        })
-        .await
+/// No server answers at the Service of the webhooks.
+#[tokio::test]
+async fn webhook_is_called_only_for_claims_and_accounts_have_exactly_their_permissions() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    let namespace = plane.namespace("reach").await;
+    let own = services(plane.client(), &namespace);
+    for (row, Update { before, .. }) in updates().iter().enumerate() {
+        own.create(&PostParams::default(), &with(&format!("row-{row}"), before)).await.unwrap();
+    }
+    plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
+    let account = format!("{NAMESPACE}:clusterip");
+    let without = [rights(&plane, &account, NAMESPACE).await, rights(&plane, &account, AGENTS).await];
+    let folder = format!("{ROOT}/deploy/external");
+    plane.kubectl(&["apply", "-k", &folder]).await.ok();
+    // Applying the manifests again changes nothing.
+    let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
+    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    let everywhere = ["services [] [] [get list watch update patch]", "services/status [] [] [patch]"];
+    let rows: [(&str, &[&str]); 2] = [(NAMESPACE, &[]), (AGENTS, &["leases.coordination.k8s.io [] [] [list watch]"])];
+    for ((namespace, more), without) in rows.into_iter().zip(without) {
+        let with = rights(&plane, &account, namespace).await;
+        let found: BTreeSet<String> = with.difference(&without).cloned().collect();
+        assert_eq!(found, set(&[&everywhere[..], more].concat()), "{namespace}");
+    }
+    agents_have_exactly_these_permissions(&plane).await;
+    component_works_with_several_replicas(&plane).await;
+    webhook_is_called_only_for_claims_of_external_addresses(&plane, &own).await;
+}
+
+/// A Service with this change.
+fn with(name: &str, change: &Value) -> DynamicObject {
+    let mut whole = serde_json::to_value(service(name, json!({}))).unwrap();
+    json_patch::merge(&mut whole, change);
+    serde_json::from_value(whole).unwrap()
 }
 
 /// An update of a Service, and whether the webhook that fails closed is called.
@@ -153,21 +171,7 @@ fn updates() -> [Update; 19] {
     ]
 }
 
-#[tokio::test]
-async fn webhook_is_called_only_for_claims_of_external_addresses() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-    plane.install_pools().await;
-    let namespace = plane.namespace("reach").await;
-    let own = services(plane.client(), &namespace);
-    let with = |name: &str, change: &Value| {
-        let mut whole = serde_json::to_value(service(name, json!({}))).unwrap();
-        json_patch::merge(&mut whole, change);
-        serde_json::from_value::<DynamicObject>(whole).unwrap()
-    };
-    for (row, Update { before, .. }) in updates().iter().enumerate() {
-        own.create(&PostParams::default(), &with(&format!("row-{row}"), before)).await.unwrap();
-    }
-    plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/external")]).await.ok();
+async fn webhook_is_called_only_for_claims_of_external_addresses(plane: &ControlPlane, own: &Api<DynamicObject>) {
     // The shipped configuration with an address where no server answers.
     let mut configuration: Value = serde_json::from_str(
         &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
@@ -185,17 +189,17 @@ async fn webhook_is_called_only_for_claims_of_external_addresses() {
         outcome(WEBHOOK, services.create(&dry_run, &with("new", &change)).await)
     };
     let claims = || json!({ "spec": { "externalIPs": ["192.0.2.10"] } });
-    eventually("the API server to call the webhook", async || (create(&own, claims()).await == "called").then_some(()))
+    eventually("the API server to call the webhook", async || (create(own, claims()).await == "called").then_some(()))
         .await;
     let ours = json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external" } });
     let mut forged = claims();
     forged["metadata"]["annotations"] = json!({ MOVING: "{}" });
     let mut calls = vec![
-        Call { request: "create without any".into(), outcome: create(&own, json!({})).await, expected: "not called" },
-        Call { request: "create one of our class".into(), outcome: create(&own, ours).await, expected: "not called" },
+        Call { request: "create without any".into(), outcome: create(own, json!({})).await, expected: "not called" },
+        Call { request: "create one of our class".into(), outcome: create(own, ours).await, expected: "not called" },
         Call {
             request: "create with the annotation of a move".into(),
-            outcome: create(&own, forged).await,
+            outcome: create(own, forged).await,
             expected: "called",
         },
         Call {
@@ -209,7 +213,7 @@ async fn webhook_is_called_only_for_claims_of_external_addresses() {
         let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
         calls.push(Call {
             request: format!("create with {key}"),
-            outcome: create(&own, change).await,
+            outcome: create(own, change).await,
             expected: "called",
         });
     }
@@ -233,8 +237,7 @@ fn set(lines: &[&str]) -> BTreeSet<String> {
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
-#[tokio::test]
-async fn agents_have_exactly_these_permissions() {
+async fn agents_have_exactly_these_permissions(plane: &ControlPlane) {
     let account = format!("{AGENTS}:clusterip-agent");
     let everywhere = [
         "clusterippolicies.clusterip-policy.io [] [] [list watch]",
@@ -251,35 +254,15 @@ async fn agents_have_exactly_these_permissions() {
         (AGENTS, &["leases.coordination.k8s.io [] [] [get list watch create update delete]"]),
         (NAMESPACE, &[]),
     ];
-    let plane = deployed().await;
     for (namespace, more) in rows {
         let expected = [&everywhere[..], more].concat();
-        assert_eq!(rights(&plane, &account, namespace).await, set(&expected), "{namespace}");
-    }
-}
-
-#[tokio::test]
-async fn server_gets_these_additional_permissions() {
-    let without = ControlPlane::start(Options { audit: false, ..Options::default() });
-    without.install_pools().await;
-    without.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
-    let account = format!("{NAMESPACE}:clusterip");
-    let everywhere = ["services [] [] [get list watch update patch]", "services/status [] [] [patch]"];
-    let rows: [(&str, &[&str]); 2] = [(NAMESPACE, &[]), (AGENTS, &["leases.coordination.k8s.io [] [] [list watch]"])];
-    let plane = deployed().await;
-    for (namespace, more) in rows {
-        let with = rights(&plane, &account, namespace).await;
-        let without = rights(&without, &account, namespace).await;
-        let found: BTreeSet<String> = with.difference(&without).cloned().collect();
-        assert_eq!(found, set(&[&everywhere[..], more].concat()), "{namespace}");
+        assert_eq!(rights(plane, &account, namespace).await, set(&expected), "{namespace}");
     }
 }
 
 /// The component also works with several replicas.
-#[tokio::test]
-async fn component_works_with_several_replicas() {
-    let plane = deployed().await;
-    let operator = Operator::new(&plane, "https://127.0.0.1:1");
+async fn component_works_with_several_replicas(plane: &ControlPlane) {
+    let operator = Operator::new(plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write(
         "deploy/own/kustomization.yaml",

@@ -2,14 +2,14 @@
 //! the mover beside it.
 
 use std::process::Command;
-use std::sync::Arc;
 
-use crate::support::shared::Shared;
+use axum::http::Method;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::move_helpers::send;
 use crate::support::node_webhook_rules::only_new_pod_cidrs;
 use crate::support::serve_process::ServerBuilder;
 use crate::support::service_webhook_rules::{
@@ -22,6 +22,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubewarden"
 const RESOURCES: &str = include_str!("../fixtures/kubewarden.yaml");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
+const CHECK: &str = "deploy/kubewarden/check-permissions";
 /// The namespace of Kubewarden.
 const KUBEWARDEN: &str = "kubewarden";
 
@@ -43,19 +44,21 @@ async fn with_kubewarden() -> ControlPlane {
     plane
 }
 
-/// A control plane with all of `deploy/kubewarden`.
-async fn deployed() -> Arc<ControlPlane> {
-    static DEPLOYED: Shared<ControlPlane> = Shared::new();
-    DEPLOYED
-        .get(async || {
-            let plane = with_kubewarden().await;
-            plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            // Applying the manifests again changes nothing.
-            let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
-            plane
-        })
-        .await
+/// Every part in one cluster, because each would need a control plane of its own.
+#[tokio::test]
+async fn deployment_works_as_documented() {
+    let plane = with_kubewarden().await;
+    commands_of_the_documentation_work(&plane).await;
+    missing_permissions_are_reported_to_the_operator(&plane).await;
+    plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    // Applying the manifests again changes nothing.
+    let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    mover_has_no_webhook_and_no_permissions_for_one(&plane).await;
+    mover_moves_misplaced_services(&plane).await;
+    only_new_addresses_reach_the_policy_of_a_team(&plane).await;
+    only_requests_that_may_need_an_address_reach_policy_server(&plane).await;
+    only_new_pod_cidrs_reach_the_policy_of_nodes(&plane).await;
 }
 
 async fn get(plane: &ControlPlane, args: &[&str]) -> Value {
@@ -85,14 +88,12 @@ fn registered(policy: &Value, webhook: &str, namespaces: &Value) -> Value {
     })
 }
 
-#[tokio::test]
-async fn only_requests_that_may_need_an_address_reach_policy_server() {
+async fn only_requests_that_may_need_an_address_reach_policy_server(plane: &ControlPlane) {
     const WEBHOOK: &str = "clusterwide-clusterip-policy.kubewarden.admission";
-    let plane = deployed().await;
-    let policy = get(&plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
+    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (KUBEWARDEN, "not called"), (NAMESPACE, "called")];
-    only_what_may_need_an_address(&plane, WEBHOOK, mover, &creates, async || {
+    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
         let selector = &policy["spec"]["namespaceSelector"];
         let configuration = registered(&policy, WEBHOOK, selector);
         plane.apply(&configuration.to_string()).await;
@@ -100,13 +101,11 @@ async fn only_requests_that_may_need_an_address_reach_policy_server() {
     .await;
 }
 
-#[tokio::test]
-async fn only_new_pod_cidrs_reach_the_policy_of_nodes() {
+async fn only_new_pod_cidrs_reach_the_policy_of_nodes(plane: &ControlPlane) {
     const WEBHOOK: &str = "clusterwide-clusterip-policy-nodes.kubewarden.admission";
-    let plane = with_kubewarden().await;
     let folder = format!("{FOLDER}/nodes");
     plane.kubectl(&["apply", "-k", &folder]).await.ok();
-    let policy = get(&plane, &["clusteradmissionpolicy", "clusterip-policy-nodes"]).await;
+    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy-nodes"]).await;
     let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
         let configuration = registered(&policy, WEBHOOK, &json!({}));
@@ -116,10 +115,8 @@ async fn only_new_pod_cidrs_reach_the_policy_of_nodes() {
     .await;
 }
 
-#[tokio::test]
-async fn only_new_addresses_reach_the_policy_of_a_team() {
+async fn only_new_addresses_reach_the_policy_of_a_team(plane: &ControlPlane) {
     const WEBHOOK: &str = "namespaced-payments-clusterip-of-the-team.kubewarden.admission";
-    let plane = with_kubewarden().await;
     let namespace = plane.namespace("payments").await;
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/team")]).await.ok();
     let services = services(plane.client(), &namespace);
@@ -127,7 +124,7 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
     for (name, spec) in [("placed", json!({})), ("external", external)] {
         services.create(&PostParams::default(), &service(name, spec)).await.unwrap();
     }
-    let policy = get(&plane, &["admissionpolicy", "clusterip-of-the-team", "--namespace", &namespace]).await;
+    let policy = get(plane, &["admissionpolicy", "clusterip-of-the-team", "--namespace", &namespace]).await;
     let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
     let configuration = registered(&policy, WEBHOOK, &selector);
     plane.apply(&configuration.to_string()).await;
@@ -194,9 +191,7 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
 
 /// The kustomization removes the webhook, the pools and the permissions for both from `deploy/webhook`, and lets the
 /// mover read the settings of the policy.
-#[tokio::test]
-async fn mover_has_no_webhook_and_no_permissions_for_one() {
-    let plane = &deployed().await;
+async fn mover_has_no_webhook_and_no_permissions_for_one(plane: &ControlPlane) {
     let names = async |kind: &str| {
         let label = "app.kubernetes.io/name=clusterip";
         plane.kubectl(&["get", kind, "--all-namespaces", "--selector", label, "--output", "name"]).await.ok()
@@ -228,12 +223,8 @@ async fn mover_has_no_webhook_and_no_permissions_for_one() {
 }
 
 /// The mover runs with the arguments of its Deployment and the permissions of its account.
-#[tokio::test]
-async fn mover_moves_misplaced_services() {
-    let plane = with_kubewarden().await;
-    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/policy")]).await.ok();
-    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/moves")]).await.ok();
-    let deployment = get(&plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await;
+async fn mover_moves_misplaced_services(plane: &ControlPlane) {
+    let deployment = get(plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await;
     let args: Vec<String> =
         serde_json::from_value(deployment["spec"]["template"]["spec"]["containers"][0]["args"].clone()).unwrap();
     // The test listens on another address, and a kubeconfig does not contain the namespace of the Pod.
@@ -288,23 +279,20 @@ fn run(plane: &ControlPlane, command: &str) -> (Option<i32>, String, String) {
         .current_dir(ROOT)
         .env("PATH", format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap()))
         .env("KUBECONFIG", plane.kubeconfig())
+        .env("GOGC", "off")
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-#[tokio::test]
-async fn missing_permissions_are_reported_to_the_operator() {
-    const CHECK: &str = "deploy/kubewarden/check-permissions";
-    let plane = ControlPlane::start(Options::default());
-    let may_not = |missing: &str| {
-        let (account, remedy) = (
-            "system:serviceaccount:kubewarden:policy-server may not:",
-            "Each request that needs one of these permissions is refused, or hangs. To grant them: kubectl apply -k \
-             deploy/kubewarden/permissions",
-        );
-        (Some(1), String::new(), format!("{account}\n{missing}{remedy}\n"))
+/// Follows the commands of the documentation, which grant all permissions.
+async fn missing_permissions_are_reported_to_the_operator(plane: &ControlPlane) {
+    let may_not = |account: &str, missing: &str| {
+        let remedy = "Each request that needs one of these permissions is refused, or hangs. To grant them: kubectl \
+                      apply -k deploy/kubewarden/permissions";
+        let errors = format!("system:serviceaccount:{account} may not:\n{missing}{remedy}\n");
+        (Some(1), String::new(), errors)
     };
     let mut all = String::new();
     for resource in [
@@ -330,52 +318,61 @@ async fn missing_permissions_are_reported_to_the_operator() {
             all.push_str(&format!("  {verb} {resource}\n"));
         }
     }
-    assert_eq!(run(&plane, CHECK), may_not(&all));
-
-    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/permissions")]).await.ok();
-    let granted = "system:serviceaccount:kubewarden:policy-server may read everything that the policy looks up\n";
-    eventually("the permissions to take effect", async || {
-        (run(&plane, CHECK) == (Some(0), granted.to_owned(), String::new())).then_some(())
-    })
-    .await;
+    // Another account has no permissions.
+    let other = run(plane, &format!("NAMESPACE=cattle-kubewarden-system SERVICE_ACCOUNT=other {CHECK}"));
+    assert_eq!(other, may_not("cattle-kubewarden-system:other", &all));
 
     // A verb of one rule is removed.
     let take = r#"[{"op": "test", "path": "/rules/4/resources", "value": ["cronjobs", "jobs"]},
                    {"op": "replace", "path": "/rules/4/verbs", "value": ["get", "list"]}]"#;
     plane.kubectl(&["patch", "clusterrole", "clusterip-policy-server", "--type=json", "--patch", take]).await.ok();
-    let some = may_not("  watch cronjobs.batch\n  watch jobs.batch\n");
-    eventually("the removal of the permissions to take effect", async || (run(&plane, CHECK) == some).then_some(()))
-        .await;
-
-    // Another account has no permissions.
-    let (status, _, errors) = run(&plane, &format!("NAMESPACE=cattle-kubewarden-system SERVICE_ACCOUNT=other {CHECK}"));
-    assert_eq!(status, Some(1));
-    assert!(errors.starts_with("system:serviceaccount:cattle-kubewarden-system:other may not:\n"), "{errors}");
+    watches_jobs(plane, false).await;
+    let some = may_not("kubewarden:policy-server", "  watch cronjobs.batch\n  watch jobs.batch\n");
+    assert_eq!(run(plane, CHECK), some);
 
     // An operator who may not impersonate the account gets this error instead of a list of missing permissions.
     plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", "default"]).await.ok();
     let without_permissions = plane.kubeconfig_of("default", "without-permissions").await;
-    let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", without_permissions.display()));
+    let (status, _, errors) = run(plane, &format!("KUBECONFIG={} {CHECK}", without_permissions.display()));
     assert_eq!(status, Some(2), "{errors}");
     assert!(errors.contains("cannot impersonate"), "{errors}");
-    let (status, _, errors) = run(&plane, &format!("KUBECONFIG=/nowhere {CHECK}"));
+    let (status, _, errors) = run(plane, &format!("KUBECONFIG=/nowhere {CHECK}"));
     assert_eq!(status, Some(2), "{errors}");
 }
 
+/// Waits until the API server lets policy-server watch Jobs, or no longer.
+async fn watches_jobs(plane: &ControlPlane, expected: bool) {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+        "user": "system:serviceaccount:kubewarden:policy-server",
+        "resourceAttributes": {"group": "batch", "resource": "jobs", "verb": "watch"},
+    }});
+    eventually("the permissions to take effect", async || {
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = send(&plane.client(), Method::POST, path, Some(&review)).await.unwrap();
+        (answer["status"]["allowed"] == expected).then_some(())
+    })
+    .await;
+}
+
 /// Runs each line in order, except those that install Kubewarden and wait for it: `make test-kubewarden` runs all.
-#[tokio::test]
-async fn commands_of_the_documentation_work() {
+async fn commands_of_the_documentation_work(plane: &ControlPlane) {
     let text = std::fs::read_to_string(format!("{ROOT}/docs/kubewarden.md")).unwrap();
     let console = text.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let commands: Vec<&str> = console.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     let needs_kubewarden = |command: &&str| command.contains("helm") || command.contains("kubectl wait");
     let (kubewarden, ours): (Vec<&str>, Vec<&str>) = commands.into_iter().partition(needs_kubewarden);
     assert_eq!((kubewarden.len(), ours.len()), (2, 4));
-    let plane = with_kubewarden().await;
     for command in ours {
-        let (status, output, errors) = run(&plane, command);
+        let granted = if command == CHECK {
+            watches_jobs(plane, true).await;
+            "system:serviceaccount:kubewarden:policy-server may read everything that the policy looks up\n"
+        } else {
+            ""
+        };
+        let (status, output, errors) = run(plane, command);
         assert_eq!((status, errors.as_str()), (Some(0), ""), "{command}: {output}");
+        assert!(output.ends_with(granted), "{command}: {output}");
     }
-    let policy = get(&plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
+    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
     assert_eq!(policy["spec"]["mode"], "protect");
 }

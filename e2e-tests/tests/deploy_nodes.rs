@@ -1,9 +1,7 @@
 //! `deploy/nodes` as it is shipped: what it adds to `deploy/webhook`, which requests reach the webhook, and the
 //! permissions of the program.
 
-use crate::support::shared::Shared;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step, steps_of};
@@ -14,26 +12,23 @@ const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "nodes.clusterip-policy.io";
 
-/// A control plane with `deploy/nodes`. No server answers at the Service of its webhooks.
-async fn deployed() -> Arc<ControlPlane> {
-    static DEPLOYED: Shared<ControlPlane> = Shared::new();
-    DEPLOYED
-        .get(async || {
-            let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-            plane.install_pools().await;
-            let folder = format!("{ROOT}/deploy/nodes");
-            plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            // Applying the manifests again changes nothing.
-            let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
-            plane
-        })
-        .await
+/// No server answers at the Service of the webhooks.
+#[tokio::test]
+async fn deployment_works_as_documented() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    pod_on_the_host_network_is_admitted_in_a_new_cluster(&plane).await;
+    let folder = format!("{ROOT}/deploy/nodes");
+    plane.kubectl(&["apply", "-k", &folder]).await.ok();
+    // Applying the manifests again changes nothing.
+    let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
+    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    component_works_with_several_replicas(&plane).await;
+    patching_nodes_is_the_only_additional_permission(&plane).await;
+    only_new_pod_cidrs_reach_the_webhook(&plane).await;
 }
 
-#[tokio::test]
-async fn only_new_pod_cidrs_reach_the_webhook() {
-    let plane = deployed().await;
+async fn only_new_pod_cidrs_reach_the_webhook(plane: &ControlPlane) {
     let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
         // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
@@ -51,11 +46,8 @@ async fn only_new_pod_cidrs_reach_the_webhook() {
 }
 
 /// In a cluster where Pods have no network yet.
-#[tokio::test]
-async fn pod_on_the_host_network_is_admitted_in_a_new_cluster() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-    plane.install_pools().await;
-    let operator = Operator::new(&plane, "https://127.0.0.1:1");
+async fn pod_on_the_host_network_is_admitted_in_a_new_cluster(plane: &ControlPlane) {
+    let operator = Operator::new(plane, "https://127.0.0.1:1");
     let steps = steps_of("nodes.md", "In a new cluster");
     let [network, install] = &steps[..] else { panic!("{steps:?}") };
     operator.does(network).await;
@@ -68,10 +60,8 @@ async fn pod_on_the_host_network_is_admitted_in_a_new_cluster() {
 }
 
 /// The component also works with several replicas.
-#[tokio::test]
-async fn component_works_with_several_replicas() {
-    let plane = deployed().await;
-    let operator = Operator::new(&plane, "https://127.0.0.1:1");
+async fn component_works_with_several_replicas(plane: &ControlPlane) {
+    let operator = Operator::new(plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write("deploy/own/kustomization.yaml", "resources: [../replicas]\ncomponents: [../nodes/component]\n");
     let built =
@@ -93,9 +83,7 @@ fn follow_the_policy_for_services(value: &mut Value) {
 }
 
 /// Compares the kustomizations with Nodes to those without.
-#[tokio::test]
-async fn patching_nodes_is_the_only_additional_permission() {
-    let plane = &deployed().await;
+async fn patching_nodes_is_the_only_additional_permission(plane: &ControlPlane) {
     let objects = |folder: &str| {
         let folder = format!("{ROOT}/deploy/{folder}");
         async move {

@@ -4,6 +4,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
+use crate::gitops;
 use crate::support::cluster::pool_of;
 use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
@@ -32,9 +33,8 @@ async fn rights(cluster: &Installed, namespace: &str) -> Vec<String> {
     rights
 }
 
-/// Installs `deploy/webhook` with the component, and waits until the new Pod runs.
-async fn install(cluster: &Installed, operator: &Operator<'_>) {
-    cluster.install(operator).await;
+/// Adds the component to `deploy/webhook`, and waits until the new Pod runs.
+async fn add_the_component(cluster: &Installed, operator: &Operator<'_>) {
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write("deploy/own/kustomization.yaml", KUSTOMIZATION);
     for command in [
@@ -73,10 +73,12 @@ async fn serving(cluster: &Installed, namespace: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_moves_a_service_seamlessly_out_of_a_fenced_pool() {
+async fn installation_shows_no_difference_and_moves_a_service_seamlessly_out_of_a_fenced_pool() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
-    install(&cluster, &operator).await;
+    cluster.install(&operator).await;
+    gitops::installation_shows_no_difference_and_keeps_what_the_server_wrote(&operator).await;
+    add_the_component(&cluster, &operator).await;
     assert_eq!(
         rights(&cluster, "default").await,
         ["resourcequotas [] [] [list]", "services [] [] [get list watch update create delete]"]

@@ -1,9 +1,7 @@
 //! `deploy/webhook` as it is shipped: which requests reach the webhook, and the permissions of the program.
 
 use std::process::Command;
-use std::sync::Arc;
 
-use crate::support::shared::Shared;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
@@ -14,28 +12,25 @@ const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";
 
-/// A control plane with `deploy/webhook`. No server answers at the Service of its webhook.
-async fn deployed() -> Arc<ControlPlane> {
-    static DEPLOYED: Shared<ControlPlane> = Shared::new();
-    DEPLOYED
-        .get(async || {
-            let plane = ControlPlane::start(Options::dual_stack());
-            plane.install_pools().await;
-            plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            // Applying the manifests again changes nothing.
-            let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
-            plane
-        })
-        .await
+/// No server answers at the Service of the webhook.
+#[tokio::test]
+async fn deployment_is_installed_and_uninstalled_as_documented() {
+    // The controller manager deletes the objects of the Deployment and of the namespace.
+    let plane = ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() });
+    plane.install_pools().await;
+    uninstalling_waits_for_open_moves(&plane).await;
+    plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    // Applying the manifests again changes nothing.
+    let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    service_account_has_exactly_these_permissions(&plane).await;
+    only_requests_that_may_need_an_address_reach_the_webhook(&plane).await;
 }
 
-#[tokio::test]
-async fn only_requests_that_may_need_an_address_reach_the_webhook() {
-    let plane = deployed().await;
+async fn only_requests_that_may_need_an_address_reach_the_webhook(plane: &ControlPlane) {
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (NAMESPACE, "not called")];
-    only_what_may_need_an_address(&plane, WEBHOOK, mover, &creates, async || {
+    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
         // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
         // call fails its request.
         let mut configuration: Value = serde_json::from_str(
@@ -50,9 +45,7 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
 }
 
 /// The permissions of the account, without those that every account has, as the API server reports them.
-#[tokio::test]
-async fn service_account_has_exactly_these_permissions() {
-    let plane = deployed().await;
+async fn service_account_has_exactly_these_permissions(plane: &ControlPlane) {
     let account = format!("--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
     let rights = async |namespace: &str| {
         let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
@@ -108,11 +101,7 @@ async fn service_account_has_exactly_these_permissions() {
     assert_eq!(rights(NAMESPACE).await, own);
 }
 
-#[tokio::test]
-async fn uninstalling_waits_for_open_moves() {
-    // The controller manager deletes the objects of the Deployment and of the namespace.
-    let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
-    plane.install_pools().await;
+async fn uninstalling_waits_for_open_moves(plane: &ControlPlane) {
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../api")]).await.ok();
     let left = async || {
         let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\

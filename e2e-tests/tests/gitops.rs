@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::support::control_plane::ControlPlane;
 use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
-use crate::support::fake_kubelet::Installed;
 use crate::support::helm::Helm;
 use crate::support::webhook_cluster::{WebhookCluster, address, all, deployment, on, place, service};
 
@@ -77,11 +76,7 @@ async fn manifests_show_no_difference_after_a_move_and_change_nothing() {
 }
 
 /// The server writes the `caBundle` and the status of pools. Neither is a difference, and both survive the next apply.
-#[tokio::test(flavor = "multi_thread")]
-async fn installation_shows_no_difference_and_keeps_what_the_server_wrote() {
-    let cluster = Installed::nothing().await;
-    let operator = Operator::new(&cluster.plane, &cluster.node.url());
-    cluster.install(&operator).await;
+pub(crate) async fn installation_shows_no_difference_and_keeps_what_the_server_wrote(operator: &Operator<'_>) {
     let run = async |command: &str| operator.does(&Step::Type(command.to_owned())).await;
     let written = async || {
         run("kubectl wait --for=condition=Ready servicepool --all --timeout 60s").await;
