@@ -16,14 +16,6 @@ use crate::support::webhook_cluster::message;
 /// What the log says about an active webhook of K2s.
 const ACTIVE: &str = "the webhook of K2s also gives addresses to Services";
 
-/// A cluster of K2s with `deploy/webhook`, and both webhooks active.
-async fn both() -> (Installed, K2sWebhook) {
-    let cluster = Installed::nothing().await;
-    let k2s = K2sWebhook::start().await;
-    k2s.install(&cluster.plane).await;
-    (cluster, k2s)
-}
-
 async fn install<'c>(cluster: &'c Installed, k2s: &K2sWebhook) -> Operator<'c> {
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     k2s.set_url(&operator);
@@ -75,79 +67,74 @@ async fn creates_and_moves(place: &Place, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn updates_of_k2s_keep_its_webhook_idle() {
-    let (cluster, k2s) = both().await;
-    let plane = &cluster.plane;
+async fn webhook_of_k2s_stays_idle_or_the_documented_steps_make_it_idle_again() {
+    let cluster = Installed::nothing().await;
+    let k2s = K2sWebhook::start().await;
+    k2s.install(&cluster.plane).await;
     let operator = install(&cluster, &k2s).await;
     let shop = cluster.place("shop").await;
+    updates_keep_it_idle(&cluster, &k2s, &operator, &shop).await;
+    full_upgrade_keeps_addresses(&cluster, &k2s, &operator, &shop).await;
+}
+
+async fn updates_keep_it_idle(cluster: &Installed, k2s: &K2sWebhook, operator: &Operator<'_>, shop: &Place) {
+    let plane = &cluster.plane;
     k2s.is_active(plane, "shop").await;
     cluster.node.logged(ACTIVE).await;
-    counted(&cluster, 1).await;
-    assert_eq!(audited(&operator).await, 1, "while both webhooks are active");
+    counted(cluster, 1).await;
+    assert_eq!(audited(operator).await, 1, "while both webhooks are active");
 
-    make_idle(&operator).await;
+    make_idle(operator).await;
     k2s.is_idle(plane, "shop").await;
     cluster.node.logged("the webhook of K2s is not called any more").await;
-    counted(&cluster, 0).await;
+    counted(cluster, 0).await;
     let calls = k2s.calls();
-    creates_and_moves(&shop, "migrated").await;
+    creates_and_moves(shop, "migrated").await;
     assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after the migration");
     k2s.update(plane).await.unwrap();
-    creates_and_moves(&shop, "updated").await;
+    creates_and_moves(shop, "updated").await;
     assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its update");
     k2s.start_pod(plane).await;
-    creates_and_moves(&shop, "renewed").await;
+    creates_and_moves(shop, "renewed").await;
     assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its certificate was renewed");
-    assert_eq!(audited(&operator).await, 0);
+    assert_eq!(audited(operator).await, 0);
 
     // An administrator who applies the manifests of K2s removes the conditions. This is reported.
     plane.apply(&k2s.configuration()).await;
     k2s.start_pod(plane).await;
     k2s.is_active(plane, "shop").await;
-    counted(&cluster, 1).await;
-    assert_eq!(audited(&operator).await, 1, "after the manifests of K2s were applied");
-    make_idle(&operator).await;
+    counted(cluster, 1).await;
+    assert_eq!(audited(operator).await, 1, "after the manifests of K2s were applied");
+    make_idle(operator).await;
     k2s.is_idle(plane, "shop").await;
-    counted(&cluster, 0).await;
+    counted(cluster, 0).await;
 
     // If the configuration is deleted, the next update makes the webhook active again. This is reported, and the
     // webhook may not delete Services.
     operator.does(&Step::Type("kubectl delete mutatingwebhookconfiguration k2s-webhook".to_owned())).await;
     k2s.update(plane).await.unwrap();
     k2s.is_active(plane, "shop").await;
-    counted(&cluster, 1).await;
-    assert_eq!(audited(&operator).await, 1, "after the configuration was deleted");
+    counted(cluster, 1).await;
+    assert_eq!(audited(operator).await, 1, "after the configuration was deleted");
     let delete = request(Method::DELETE, &path("shop", "migrated"), &Value::Null);
     let refused = message(&plane.client_as(ACCOUNT).request::<Value>(delete).await.unwrap_err());
     assert!(refused.contains("the webhook of K2s may not delete Services"), "{refused}");
-    creates_and_moves(&shop, "beside").await;
-    make_idle(&operator).await;
+    creates_and_moves(shop, "beside").await;
+    make_idle(operator).await;
     k2s.is_idle(plane, "shop").await;
-    counted(&cluster, 0).await;
-}
+    counted(cluster, 0).await;
 
-/// The configuration of K2s need not exist: `deploy/k2s` creates one that `k2s system update` accepts.
-#[tokio::test(flavor = "multi_thread")]
-async fn update_of_k2s_accepts_a_configuration_that_it_did_not_create() {
-    let (cluster, k2s) = both().await;
-    let operator = install(&cluster, &k2s).await;
+    // The configuration of K2s need not exist: `deploy/k2s` creates one that `k2s system update` accepts.
     operator.does(&Step::Type("kubectl delete mutatingwebhookconfiguration k2s-webhook".to_owned())).await;
-    make_idle(&operator).await;
-    k2s.update(&cluster.plane).await.unwrap();
-    cluster.place("shop").await;
-    k2s.is_idle(&cluster.plane, "shop").await;
-    assert_eq!(audited(&operator).await, 0);
+    make_idle(operator).await;
+    k2s.update(plane).await.unwrap();
+    k2s.is_idle(plane, "shop").await;
+    assert_eq!(audited(operator).await, 0, "after an update with the configuration of deploy/k2s");
 }
 
 /// A full upgrade of K2s creates a new cluster and applies the exported objects, without webhook configurations.
-#[tokio::test(flavor = "multi_thread")]
-async fn restored_services_keep_their_addresses_and_can_move_again() {
-    let (cluster, k2s) = both().await;
+async fn full_upgrade_keeps_addresses(cluster: &Installed, k2s: &K2sWebhook, operator: &Operator<'_>, shop: &Place) {
     let plane = &cluster.plane;
-    let operator = install(&cluster, &k2s).await;
-    make_idle(&operator).await;
-    k2s.is_idle(plane, "default").await;
-    let shop = cluster.place("shop").await;
     for (name, spec) in [
         ("web", json!({})),
         ("node-port", json!({"type": "NodePort"})),
@@ -191,6 +178,6 @@ async fn restored_services_keep_their_addresses_and_can_move_again() {
     let uids = |services: &[Value]| services.iter().map(|it| it["metadata"]["uid"].clone()).collect::<Vec<_>>();
     assert_eq!(uids(&released), uids(&restored));
     shop.deployment("web", windows()).await;
-    eventually("web to move", async || address(&shop, "web").await.starts_with("172.21.1.").then_some(())).await;
+    eventually("web to move", async || address(shop, "web").await.starts_with("172.21.1.").then_some(())).await;
     assert_eq!(uids(&services().await), uids(&restored));
 }

@@ -147,8 +147,10 @@ impl K2sWebhook {
 
     async fn is_called(&self, plane: &ControlPlane, namespace: &str) -> bool {
         let before = self.calls();
-        let dry = ["create", "service", "clusterip", "trial", "--tcp=80", "--dry-run=server", "-n", namespace];
-        plane.kubectl(&dry).await.ok();
+        let trial = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "trial"},
+            "spec": {"ports": [{"port": 80}]}});
+        let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
+        plane.client().request::<Value>(request(Method::POST, &path, &trial)).await.unwrap();
         self.calls() > before
     }
 
