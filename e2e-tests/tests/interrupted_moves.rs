@@ -62,9 +62,10 @@ fn services() -> [(&'static str, Value); 4] {
 
 #[tokio::test]
 async fn next_start_finishes_an_interrupted_move() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("crashes").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let [four, six] = fresh();
     for (kind, spec) in (0..rounds()).flat_map(|_| services()) {
         for Interruption { when, step, left } in INTERRUPTIONS {
@@ -118,9 +119,10 @@ async fn next_start_finishes_an_interrupted_move() {
 /// The API server may execute a request long after its sender is gone.
 #[tokio::test]
 async fn late_write_of_a_killed_process_is_harmless() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("late").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     for (kind, spec) in services() {
         for step in ["release", "assign", "cleanup"] {
             let name = format!("{kind}-{step}");

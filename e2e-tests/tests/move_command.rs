@@ -1,29 +1,18 @@
 //! `clusterip move` without a server, and with one.
 
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
-use serde_json::json;
-use tokio::sync::OnceCell;
+use axum::http::Method;
+use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::cluster::Place;
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
+use crate::support::move_helpers::{patch, request, send, stored};
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
-
-/// A control plane for the tests of this file that move no Service.
-fn plane() -> &'static ControlPlane {
-    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
-    PLANE.get_or_init(|| ControlPlane::start(Options::default()))
-}
-
-/// The same control plane, with [`misplaced_services`].
-async fn plane_with_misplaced_services() -> &'static ControlPlane {
-    static SERVICES: OnceCell<()> = OnceCell::const_new();
-    SERVICES.get_or_init(|| misplaced_services(plane())).await;
-    plane()
-}
 
 /// Two pools: one for Windows, with room for four, and one for the rest.
 const SETTINGS: &str = "
@@ -58,39 +47,30 @@ async fn clusterip_with(plane: &ControlPlane, text: &str, arguments: &[&str]) ->
 }
 
 /// Creates a Service at this address, without an owner of the address, as if the API server had picked it.
-async fn service(plane: &ControlPlane, namespace: &str, name: &str, address: &str, os: &str) {
-    let manifest = format!(
-        "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: {name}, \
-          annotations: {{clusterip-policy/os: {os}}}}}, \
-          spec: {{clusterIP: {address}, ports: [{{port: 80}}]}}}}"
-    );
-    plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
-    disown(plane, namespace, name).await;
+async fn service(place: &Place, name: &str, address: [u8; 4], os: &str) {
+    let annotations = json!({"annotations": {"clusterip-policy/os": os}});
+    place.service_at(name, address, annotations, json!({"selector": null})).await;
 }
 
-/// Removes the ownership of the address, as if the API server had picked it.
-async fn disown(plane: &ControlPlane, namespace: &str, name: &str) {
-    let fields = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "author",
-        "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {"f:ports": {}}}}]}]"#;
-    plane.kubectl(&["patch", "service", "-n", namespace, name, "--type=json", "-p", fields]).await.ok();
+async fn place(plane: &ControlPlane, name: &str) -> Place {
+    Place { client: plane.client(), namespace: plane.namespace(name).await }
 }
 
-async fn address(plane: &ControlPlane, namespace: &str, name: &str) -> String {
-    let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
-    plane.kubectl(&["get", "service", "-n", namespace, name, path]).await.ok()
+/// The address and the annotations of a Service.
+async fn address(place: &Place, name: &str) -> String {
+    let service = stored(&place.client, &place.namespace, name).await.unwrap();
+    let annotations = service["metadata"].get("annotations").map(Value::to_string).unwrap_or_default();
+    format!("{} {annotations}", service["spec"]["clusterIP"].as_str().unwrap())
 }
 
-/// The namespace `late`: `cart` and `web` are misplaced, `placed` is in its pool, and the address of `fixed` was set by
-/// hand.
-async fn misplaced_services(plane: &ControlPlane) {
-    plane.kubectl(&["create", "namespace", "late"]).await.ok();
-    service(plane, "late", "cart", "172.21.0.70", "windows").await;
-    service(plane, "late", "web", "172.21.99.9", "linux").await;
-    service(plane, "late", "placed", "172.21.0.80", "linux").await;
-    let by_hand = "{apiVersion: v1, kind: Service, metadata: {namespace: late, name: fixed}, \
-                    spec: {clusterIP: 172.21.99.10, ports: [{port: 80}]}}";
-    plane.kubectl_with(&["create", "-f", "-"], by_hand).await.ok();
+/// `cart` and `web` are misplaced, `placed` is in its pool, and the address of `fixed` was set by hand.
+async fn misplaced_services(plane: &ControlPlane) -> Place {
+    let late = place(plane, "late").await;
+    service(&late, "cart", [172, 21, 0, 70], "windows").await;
+    service(&late, "web", [172, 21, 99, 9], "linux").await;
+    service(&late, "placed", [172, 21, 0, 80], "linux").await;
+    late.service_named("fixed", json!({}), json!({"clusterIP": "172.21.99.10", "selector": null})).await;
+    late
 }
 
 /// What `clusterip move -n late --dry-run` prints about [`misplaced_services`].
@@ -107,101 +87,74 @@ late       web      172.21.99.9   172.21.0.103  plain   it lies in no pool, and 
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dry_run_lists_the_moves_and_their_reasons() {
-    let plane = plane_with_misplaced_services().await;
+async fn misplaced_services_are_listed_and_moved_after_confirmation() {
+    let plane = &LentControlPlane::get().await;
+    let late = misplaced_services(plane).await;
     let shown = clusterip(plane, &["-n", "late", "--dry-run"]).await;
     assert_eq!((shown.status, shown.stderr.as_str()), (0, "settings: FILE\n"));
     assert_eq!(shown.stdout, LISTED);
-
     // Without their titles, columns may be narrower.
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (_, untitled) = shown.stdout.split_once('\n').unwrap();
     let without_titles = clusterip(plane, &["-n", "late", "--dry-run", "--no-headers"]).await;
     assert_eq!((without_titles.status, words(&without_titles.stdout)), (0, words(untitled)));
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_services_that_are_selected_are_listed() {
-    let plane = plane_with_misplaced_services().await;
     for (selector, expected) in [("!app", LISTED), ("app=web", "nothing is misplaced\n")] {
         let selected = clusterip(plane, &["-n", "late", "--dry-run", "-l", selector]).await;
         assert_eq!((selected.status, selected.stdout.as_str()), (0, expected), "{selector}");
     }
     let placed = clusterip(plane, &["-n", "late", "--service", "placed"]).await;
     assert_eq!((placed.status, placed.stdout.as_str()), (0, "nothing is misplaced\n"));
-    let unknown = clusterip(plane, &["-n", "late", "--service", "missing", "--yes"]).await;
-    assert_eq!(unknown.status, 2);
-    assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no Service late/missing\n");
-    let called = clusterip(plane, &["-n", "late", "--dry-run", "--called-by-control-plane", "late/missing"]).await;
-    assert_eq!(called.status, 2);
-    let error = "error: there is no Service late/missing: check --called-by-control-plane\n";
-    assert_eq!(called.stderr, format!("settings: FILE\n{error}"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_moved_without_confirmation() {
-    let plane = plane_with_misplaced_services().await;
-    let unasked = clusterip(plane, &["-n", "late"]).await;
-    assert_eq!(unasked.status, 2);
-    assert_eq!(
-        unasked.stderr,
-        "settings: FILE\nerror: standard input is not a terminal: use --yes to move without asking, or --dry-run to \
-         only list the moves\n"
-    );
-    let cart = address(plane, "late", "cart").await;
-    assert_eq!(cart, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn misplaced_services_are_moved() {
-    let plane = &LentControlPlane::get().await;
-    misplaced_services(plane).await;
+    let confirm = "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the \
+                   moves";
+    for (arguments, error) in [
+        (&["--service", "missing", "--yes"][..], "there is no Service late/missing"),
+        (
+            &["--dry-run", "--called-by-control-plane", "late/missing"],
+            "there is no Service late/missing: check --called-by-control-plane",
+        ),
+        (&[], confirm),
+    ] {
+        let refused = clusterip(plane, &[&["-n", "late"], arguments].concat()).await;
+        assert_eq!((refused.status, refused.stderr), (2, format!("settings: FILE\nerror: {error}\n")));
+    }
+    assert_eq!(address(&late, "cart").await, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
 
     let one = clusterip(plane, &["-n", "late", "--service", "cart", "--yes"]).await;
     assert_eq!(one.status, 0, "{}", one.stderr);
     assert_eq!(one.stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
-    assert_eq!(address(plane, "late", "cart").await, r#"172.21.1.4 {"clusterip-policy/os":"windows"}"#);
-    assert_eq!(address(plane, "late", "web").await, r#"172.21.99.9 {"clusterip-policy/os":"linux"}"#, "not meant");
-
+    assert_eq!(address(&late, "cart").await, r#"172.21.1.4 {"clusterip-policy/os":"windows"}"#);
+    assert_eq!(address(&late, "web").await, r#"172.21.99.9 {"clusterip-policy/os":"linux"}"#, "not meant");
     let rest = clusterip(plane, &["-n", "late", "--yes"]).await;
     assert_eq!(rest.status, 0, "{}", rest.stderr);
-    assert_eq!(address(plane, "late", "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
-    assert_eq!(address(plane, "late", "fixed").await, "172.21.99.10 ", "set by hand");
-}
+    assert_eq!(address(&late, "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
+    assert_eq!(address(&late, "fixed").await, "172.21.99.10 ", "set by hand");
 
-#[tokio::test(flavor = "multi_thread")]
-async fn services_without_a_free_address_are_listed() {
-    // These settings have a full pool. They are separate, so that `late` and `busy` do not disturb each other.
-    plane().kubectl(&["create", "namespace", "busy"]).await.ok();
+    // Settings with a full pool.
+    let busy = place(plane, "busy").await;
     let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/29], match: {os: windows}}, \
                      {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
     for last in 1..7 {
-        service(plane(), "busy", &format!("taken-{last}"), &format!("172.21.9.{last}"), "windows").await;
+        service(&busy, &format!("taken-{last}"), [172, 21, 9, last], "windows").await;
     }
-    service(plane(), "busy", "cart", "172.21.0.71", "windows").await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("settings.yaml");
-    std::fs::write(&file, settings).unwrap();
-    let mut command = Command::new(program());
-    command.args(["move", "-n", "busy", "--yes", "--kubeconfig"]).arg(plane().kubeconfig());
-    command.arg("--settings").arg(&file);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stdout}");
-    let lines: Vec<&str> = stdout.lines().collect();
-    let [_, row, stays, "", "0 to move, 1 stay"] = lines[..] else { panic!("{stdout}") };
+    service(&busy, "cart", [172, 21, 0, 71], "windows").await;
+    let full = clusterip_with(plane, settings, &["-n", "busy", "--yes"]).await;
+    assert_eq!(full.status, 1, "{}", full.stdout);
+    let lines: Vec<&str> = full.stdout.lines().collect();
+    let [_, row, stays, "", "0 to move, 1 stay"] = lines[..] else { panic!("{}", full.stdout) };
     assert!(row.starts_with("busy       cart     172.21.0.71  stays"), "{row}");
     assert!(
         stays.contains("stays: Service busy/cart: pool \"windows\" (172.21.9.0/29) is full: 6 of 6 addresses used"),
         "{stays}"
     );
-    assert_eq!(address(plane(), "busy", "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
+    assert_eq!(address(&busy, "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
     const FORBIDDEN: &str = "moves are forbidden in this namespace";
-    // A pool that the other tests do not use, so that no test takes an address that another test expects.
+    // The policies are only for namespaces of this test, so the next one may get the control plane.
+    let plane = &LentControlPlane::get().await;
     let settings = "{services: {pools: [{name: windows, cidrs: [172.21.10.0/24], match: {os: windows}}, \
                     {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
     struct Case {
@@ -209,7 +162,7 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
         name: &'static str,
         /// The CEL expression that is true of the allowed updates.
         allowed: &'static str,
-        address: &'static str,
+        address: [u8; 4],
         /// The beginning and the end of the reason in the report.
         reason: [&'static str; 2],
     }
@@ -217,7 +170,7 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
         Case {
             name: "forbidden-release",
             allowed: "object.spec.type != 'ExternalName'",
-            address: "172.21.0.72",
+            address: [172, 21, 0, 72],
             reason: [
                 "Service forbidden-release/cart can't be moved: the step \"release\" was refused: ",
                 "; nothing was changed",
@@ -226,13 +179,13 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
         Case {
             name: "forbidden-target",
             allowed: "!has(object.spec.clusterIP) || !object.spec.clusterIP.startsWith('172.21.10.')",
-            address: "172.21.0.73",
+            address: [172, 21, 0, 73],
             reason: ["kept 172.21.0.73: it lies in pool linux, and belongs to pool windows: ", ""],
         },
     ];
     for Case { name, allowed, address: before, reason: [begin, end] } in cases {
-        assert_eq!(plane().namespace(name).await, name);
-        service(plane(), name, "cart", before, "windows").await;
+        let place = place(plane, name).await;
+        service(&place, "cart", before, "windows").await;
         let version = "admissionregistration.k8s.io/v1";
         let policy = json!({
             "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
@@ -252,46 +205,46 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
             "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         });
-        plane().apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string()).await;
-        let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server", "-n", name];
+        plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string()).await;
+        let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"},
+            "spec": {"ports": [{"port": 80}]}});
+        let trial = format!("/api/v1/namespaces/{name}/services?dryRun=All");
         eventually("the policy to be in force", async || {
-            plane().kubectl(&probe).await.stderr.contains(FORBIDDEN).then_some(())
+            let tried = place.client.request::<Value>(request(Method::POST, &trial, &probe)).await;
+            tried.is_err_and(|error| error.to_string().contains(FORBIDDEN)).then_some(())
         })
         .await;
 
-        // The Lease of the command is in this namespace, because a command of another test may hold the usual one.
-        let moved = clusterip_with(plane(), settings, &["-n", name, "--server-namespace", name, "--yes"]).await;
+        let moved = clusterip_with(plane, settings, &["-n", name, "--server-namespace", name, "--yes"]).await;
         assert_eq!(moved.status, 1, "{name}: {}", moved.stderr);
         assert_eq!(moved.stdout.lines().last(), Some("moved 0 of 1, 0 stay"), "{name}");
         let line = moved.stderr.lines().last().unwrap_or_default();
         assert!(line.starts_with(&format!("error: {name}/cart was not moved: {begin}")), "{name}: {line}");
         assert!(line.ends_with(&format!("{FORBIDDEN}{end}")), "{name}: {line}");
-        let expected = format!(r#"{before} {{"clusterip-policy/os":"windows"}}"#);
-        assert_eq!(address(plane(), name, "cart").await, expected, "{name}");
-        let records = ["get", "controllerrevisions", "-n", name, "-o", "name"];
-        assert_eq!(plane().kubectl(&records).await.ok(), "", "{name}: the record of the move is left");
+        let expected = format!(r#"{} {{"clusterip-policy/os":"windows"}}"#, IpAddr::from(before));
+        assert_eq!(address(&place, "cart").await, expected, "{name}");
+        let records = format!("/apis/apps/v1/namespaces/{name}/controllerrevisions");
+        let records = send(&place.client, Method::GET, &records, None).await.unwrap();
+        assert_eq!(records["items"], json!([]), "{name}: the record of the move is left");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_executes_the_moves() {
     let plane = LentControlPlane::get().await;
-    let namespace = plane.namespace("handed").await;
+    let handed = place(&plane, "handed").await;
     let mut server = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
-    let manifest = format!(
-        "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: cart}}, \
-          spec: {{ports: [{{port: 80}}]}}}}"
-    );
-    plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
+    let cart = json!({"selector": null, "ports": [{"port": 80}]});
+    handed.service_named("cart", json!({}), cart).await;
     server.logged("outcome=\"moved").await;
     // The endpoints have no node, so the server does not move the Service by itself.
-    let slice = format!(
-        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
-          metadata: {{namespace: {namespace}, name: cart-1, labels: {{kubernetes.io/service-name: cart}}}}, \
-          endpoints: [{{addresses: [10.1.2.3], conditions: {{ready: true}}}}], ports: [{{port: 80}}]}}"
-    );
-    plane.kubectl_with(&["create", "-f", "-"], &slice).await.ok();
-    plane.kubectl(&["annotate", "service", "-n", &namespace, "cart", "clusterip-policy/os=windows"]).await.ok();
+    handed
+        .apply(json!({"kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"port": 80}],
+            "metadata": {"name": "cart-1", "labels": {"kubernetes.io/service-name": "cart"}},
+            "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": true}}]}))
+        .await;
+    let windows = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}});
+    patch(&handed.client, &handed.namespace, "cart", windows).await;
     server.logged("reason=\"ready_endpoints\"").await;
 
     let mut command = Command::new(program());
@@ -305,8 +258,7 @@ async fn running_server_executes_the_moves() {
         "{stderr}"
     );
     assert_eq!(stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
-    let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
-    let now = plane.kubectl(&["get", "service", "-n", &namespace, "cart", path]).await.ok();
+    let now = address(&handed, "cart").await;
     assert!(now.starts_with("172.21.1."), "{now}");
     assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "the annotation of the request is left: {now}");
     assert_eq!(server.terminate().await, 0);

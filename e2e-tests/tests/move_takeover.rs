@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::cluster::Cluster;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy};
-use crate::support::move_helpers::{but_addresses, is_step, send, step, stored};
+use crate::support::move_helpers::{but_addresses, is_step, send, step};
 
 const MOVED: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
 
@@ -46,35 +46,37 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
 }
 
 #[tokio::test]
-async fn stopping_process_finishes_its_move() {
+async fn stopping_process_finishes_its_moves() {
     let cluster = Cluster::alone().await;
-    for (name, step) in
-        [("stopped-at-release", "release"), ("stopped-at-assign", "assign"), ("stopped-at-cleanup", "cleanup")]
-    {
-        let proxy = Proxy::start(&cluster.plane).await;
-        let mut server = cluster.server(&proxy, &json!({})).registered().start().await;
-        let place = cluster.place(name).await;
+    let proxy = Proxy::start(&cluster.plane).await;
+    let mut server = cluster.server(&proxy, &json!({})).registered().start().await;
+    let mut moves = Vec::new();
+    for (nth, step) in [(31, "release"), (32, "assign"), (33, "cleanup")] {
+        let place = cluster.place(&format!("stopped-at-{step}")).await;
         place.workload("linux").await;
-        let gate = proxy.on(is_step(name, "web", step), Fault::PauseBefore);
-        let before = place.service_at("web", [172, 21, 1, 31], json!({}), json!({})).await;
+        let gate = proxy.on(is_step(&place.namespace, "web", step), Fault::PauseBefore);
+        let before = place.service_at("web", [172, 21, 1, nth], json!({}), json!({})).await;
         gate.arrived().await;
-        server.signal("TERM");
-        eventually("readiness to be taken back", async || {
-            let (status, why) = server.get("/readyz").await?;
-            (status == 503).then(|| assert!(why.contains("stopping"), "{why}"))
-        })
-        .await;
+        moves.push((place, gate, before));
+    }
+    server.signal("TERM");
+    eventually("readiness to be taken back", async || {
+        let (status, why) = server.get("/readyz").await?;
+        (status == 503).then(|| assert!(why.contains("stopping"), "{why}"))
+    })
+    .await;
+    for (_, gate, _) in &moves {
         gate.release();
-        assert_eq!(server.ended().await.code(), Some(0), "{name}");
+    }
+    assert_eq!(server.ended().await.code(), Some(0));
+    for (place, _, before) in moves {
+        let name = &place.namespace;
         assert_eq!(place.outcome().await, ["linux", MOVED], "{name}");
         assert_eq!(but_addresses(&place.web().await), but_addresses(&before), "{name}");
-        // The stopped process has deleted the Lease that it created, and its webhook configuration.
-        let namespace = &cluster.namespace;
-        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/clusterip-leader");
-        assert_eq!(send(&cluster.client, Method::GET, &lease, None).await, None, "{name}");
-        let webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
-        assert_eq!(send(&cluster.client, Method::GET, webhook, None).await, None, "{name}");
-        send(&cluster.client, Method::DELETE, &crate::support::move_helpers::path(name, "web"), None).await;
-        assert!(stored(&cluster.client, name, "web").await.is_none());
     }
+    // The stopped process has deleted the Lease that it created, and its webhook configuration.
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);
+    assert_eq!(send(&cluster.client, Method::GET, &lease, None).await, None);
+    let webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
+    assert_eq!(send(&cluster.client, Method::GET, webhook, None).await, None);
 }

@@ -1,7 +1,7 @@
 //! The shared dual-stack control plane of the tests of moves, and their requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
 use super::fault_proxy::Seen;
+use super::shared::Shared;
 
 /// The shared control plane, with a controller manager, which sees every step of a move.
-pub fn plane() -> &'static ControlPlane {
-    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
-    PLANE.get_or_init(|| ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() }))
+pub async fn plane() -> Arc<ControlPlane> {
+    static PLANE: Shared<ControlPlane> = Shared::new();
+    PLANE.get(async || ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() })).await
 }
 
 /// An unused address of each family, in the static band, where the API server does not pick addresses.

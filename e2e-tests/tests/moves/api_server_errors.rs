@@ -12,9 +12,10 @@ use crate::support::move_helpers::{
 
 #[tokio::test]
 async fn api_server_faults_are_retried() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("faults").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let answer = |code, reason| Fault::Answer(code, reason, "a fault of the test".to_owned());
     let faults = [
         ("away", answer(503, "ServiceUnavailable")),
@@ -45,9 +46,10 @@ async fn api_server_faults_are_retried() {
 
 #[tokio::test]
 async fn forbidden_target_keeps_the_old_address() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("deny").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
     proxy.on(is_step(&namespace, "web", "assign"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
     let outcome = mover(proxy.client()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap();

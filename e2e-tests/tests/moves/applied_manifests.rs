@@ -16,9 +16,10 @@ const FORCED: &[&str] = &["--server-side", "--field-manager=gitops", "--force-co
 /// webhooks for an address, as for a new Service. Any other manifest does not disturb the move.
 #[tokio::test]
 async fn manifest_applied_during_a_move_leaves_a_service_without_differences() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("applied").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     struct Case {
         name: &'static str,
         flags: &'static [&'static str],

@@ -6,7 +6,7 @@ use clusterip_moves::outcome::{Outcome, Unmoved};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::support::{WHY, again, moved};
+use super::support::{WHY, again, apply_server_side, manifest, moved};
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{
     These, addresses, but_addresses, cached, create, delete, fresh, is_step, mover, order, patch, path, plane, send,
@@ -15,9 +15,10 @@ use crate::support::move_helpers::{
 
 #[tokio::test]
 async fn service_is_read_again_only_if_it_has_changed() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("just-read").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let ports = json!([{"port": 80}]);
     struct Case {
         /// The change after the Service was read.
@@ -66,13 +67,8 @@ async fn service_is_read_again_only_if_it_has_changed() {
     }
     // An address that is set by hand after the Service was read is kept.
     let before = create(&client, &namespace, "chosen", json!({"ports": ports})).await;
-    let chosen = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "chosen", "namespace": namespace},
-        "spec": {"clusterIP": before["spec"]["clusterIP"]},
-    });
-    plane.kubectl_with(&["apply", "--server-side", "-f", "-"], &chosen.to_string()).await.ok();
+    let chosen = manifest("chosen", &namespace, json!({}), json!({"clusterIP": before["spec"]["clusterIP"]}));
+    apply_server_side(&client, "kubectl", &chosen).await;
     let expected = again(&client, &before).await;
     let elsewhere = order(&before, &fresh()[..1]);
     let outcome = mover(client.clone()).start(&elsewhere, Some(before.clone()), &These(vec![])).await.unwrap();
@@ -105,9 +101,9 @@ fn owners(service: &Value) -> Vec<Value> {
 
 #[tokio::test]
 async fn concurrent_changes_of_others_win() {
-    let plane = plane();
+    let plane = plane().await;
     let namespace = plane.namespace("others").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     changes_are_kept(&plane.client(), &namespace, &proxy).await;
     pointless_moves_end(&plane.client(), &namespace, &proxy).await;
 }
@@ -259,9 +255,10 @@ async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
 
 #[tokio::test]
 async fn load_balancer_restored_by_others_keeps_its_source_ranges() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("ranges").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": [{"port": 80}]});
     let before = create(&client, &namespace, "web", spec).await;
     let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);

@@ -4,9 +4,10 @@ use axum::http::Method;
 use clusterip_core::service::may_be_set_by_hand;
 use serde_json::{Value, json};
 
-use super::support::{again, manifest, move_to};
+use super::support::{again, apply_server_side, manifest, move_to};
 use crate::support::eventually::eventually;
-use crate::support::move_helpers::{addresses, but_addresses, create, delete, fresh, patch, path, plane, send, stored};
+use crate::support::move_helpers::{addresses, but_addresses, create, fresh, path, plane, send, stored};
+use crate::support::webhook_cluster::all;
 
 /// A Service that is moved. A name that ends with `first` or `second` moves only this address.
 struct Case {
@@ -114,28 +115,31 @@ fn families() -> Vec<Case> {
 
 #[tokio::test]
 async fn moved_service_keeps_every_other_field() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("fields").await;
     let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
     let owned = json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "owner", "uid": owner["metadata"]["uid"]}]});
+    let mut applied = Vec::new();
     let cases = plain_services(owned).into_iter().chain(load_balancers()).chain(families());
     for Case { name: row, metadata, spec } in cases {
         for method in ["client-side", "server-side", "replaced"] {
             let name = format!("{row}-{method}");
-            let text = manifest(&name, &namespace, metadata.clone(), spec.clone()).to_string();
-            let apply: &[&str] = match method {
-                "server-side" => &["apply", "--server-side", "-f", "-"],
-                "client-side" => &["apply", "-f", "-"],
-                _ => &["create", "-f", "-"],
-            };
-            plane.kubectl_with(apply, &text).await.ok();
-            if method == "replaced" {
-                plane.kubectl_with(&["replace", "-f", "-"], &text).await.ok();
+            let manifest = manifest(&name, &namespace, metadata.clone(), spec.clone());
+            let at = path(&namespace, &name);
+            match method {
+                "client-side" => plane.apply(&manifest.to_string()).await,
+                "server-side" => apply_server_side(&client, "kubectl", &manifest).await,
+                _ => {
+                    let all = format!("/api/v1/namespaces/{namespace}/services?fieldManager=kubectl-create");
+                    send(&client, Method::POST, &all, Some(&manifest)).await.unwrap();
+                    let replaced = format!("{at}?fieldManager=kubectl-replace");
+                    send(&client, Method::PUT, &replaced, Some(&manifest)).await.unwrap();
+                }
             }
             if spec["type"] == "LoadBalancer" {
                 let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10", "ipMode": "VIP"}]}}});
-                let path = format!("{}/status?fieldManager=cloud", path(&namespace, &name));
-                send(&client, Method::PATCH, &path, Some(&status)).await.unwrap();
+                send(&client, Method::PATCH, &format!("{at}/status?fieldManager=cloud"), Some(&status)).await.unwrap();
             }
             let before = stored(&client, &namespace, &name).await.unwrap();
             let [four, other] = fresh();
@@ -149,38 +153,41 @@ async fn moved_service_keeps_every_other_field() {
             assert_eq!(addresses(&after), to, "{name}");
             assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
             assert!(!may_be_set_by_hand(&after), "{name}");
-
-            // The owner can apply the manifest again, without a difference or a conflict.
-            if method != "replaced" {
-                plane.kubectl_with(apply, &text).await.ok();
-                assert_eq!(again(&client, &before).await, after, "{name}: applied again");
+            if method == "server-side" {
+                apply_server_side(&client, "kubectl", &manifest).await;
             }
-            if row == "finalizer" {
-                patch(&client, &namespace, &name, json!({"metadata": {"finalizers": null}})).await;
-            }
-            delete(&client, &namespace, &name).await;
+            applied.push((manifest, after));
         }
+    }
+    // The owners can apply the manifests again, without a difference or a conflict.
+    let is_client_side = |manifest: &Value| manifest["metadata"]["name"].as_str().unwrap().ends_with("client-side");
+    let manifests = applied.iter().map(|(manifest, _)| manifest.clone()).filter(is_client_side);
+    plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, manifests)).await.ok();
+    for (manifest, after) in applied {
+        let name = manifest["metadata"]["name"].as_str().unwrap();
+        assert_eq!(again(&client, &after).await, after, "{name}: applied again");
     }
 }
 
 #[tokio::test]
 async fn owner_can_change_the_type_after_a_move() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("retype").await;
-    let apply = ["apply", "--server-side", "--field-manager=owner", "-f", "-"];
-    let text = |of| manifest("web", &namespace, json!({}), json!({"type": of, "ports": [{"port": 80}]})).to_string();
-    plane.kubectl_with(&apply, &text("ClusterIP")).await.ok();
+    let manifest = |of| manifest("web", &namespace, json!({}), json!({"type": of, "ports": [{"port": 80}]}));
+    apply_server_side(&client, "owner", &manifest("ClusterIP")).await;
     let [to, _] = fresh();
     let before = stored(&client, &namespace, "web").await.unwrap();
     move_to(&client, &before, &[to]).await;
-    plane.kubectl_with(&apply, &text("NodePort")).await.ok();
+    apply_server_side(&client, "owner", &manifest("NodePort")).await;
     let after = again(&client, &before).await;
     assert_eq!((&after["spec"]["type"], addresses(&after)), (&json!("NodePort"), vec![to]));
 }
 
 #[tokio::test]
 async fn endpoints_stay_the_same_objects() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("endpoints").await;
     let before = create(&client, &namespace, "web", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})).await;
     let slices = format!(
@@ -206,7 +213,8 @@ async fn endpoints_stay_the_same_objects() {
 
 #[tokio::test]
 async fn address_set_by_hand_differs_from_an_allocated_one() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("by-hand").await;
     let [address, _] = fresh();
     let ports = json!([{"port": 80}]);

@@ -14,7 +14,8 @@ use crate::support::move_helpers::{
 /// annotation, where earlier versions kept it.
 #[tokio::test]
 async fn forged_journal_is_ignored() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("forged").await;
     let [forged, _] = fresh();
     let journal = |changes: Value| {
@@ -70,11 +71,12 @@ async fn forged_journal_is_ignored() {
 /// A record belongs to one Service and is deleted at the end of the move, so it can't be replayed.
 #[tokio::test]
 async fn record_is_deleted_when_its_move_ends() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("replayed").await;
     let [to, _] = fresh();
     let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);
     let (moving, order) = (mover(proxy.client()), order(&before, &[to]));
     let targets = These(vec![]);

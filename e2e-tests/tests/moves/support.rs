@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use axum::http::Request;
 use clusterip_moves::outcome::Outcome;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::support::move_helpers::{These, addresses, mover, order, stored};
+use crate::support::move_helpers::{These, addresses, mover, order, path, stored};
 
 pub const WHY: &str = "its Pods run on windows";
 
@@ -30,4 +31,13 @@ pub fn manifest(name: &str, namespace: &str, metadata: Value, spec: Value) -> Va
     let mut manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}, "spec": spec});
     json_patch::merge(&mut manifest["metadata"], &metadata);
     manifest
+}
+
+/// Sends the request of `kubectl apply --server-side` with this field manager, which must not conflict.
+pub async fn apply_server_side(client: &Client, manager: &str, manifest: &Value) {
+    let text = |field: &str| manifest["metadata"][field].as_str().unwrap();
+    let path = format!("{}?fieldManager={manager}&force=false", path(text("namespace"), text("name")));
+    let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
+    let body = serde_json::to_vec(manifest).unwrap();
+    client.request::<Value>(request.body(body).unwrap()).await.unwrap_or_else(|error| panic!("{manifest}: {error}"));
 }

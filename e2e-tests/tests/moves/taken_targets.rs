@@ -14,9 +14,10 @@ use crate::support::move_helpers::{
 
 #[tokio::test]
 async fn next_target_is_used_if_one_is_taken() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("taken").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let ports = json!([{"port": 80}]);
     struct Case {
         name: &'static str,
@@ -79,9 +80,10 @@ async fn next_target_is_used_if_one_is_taken() {
 
 #[tokio::test]
 async fn taken_second_address_is_replaced() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("second").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let ports = json!([{"port": 80}]);
     for (name, first_moves) in [("second-alone", false), ("both", true)] {
         let [[four, first], [other_four, second]] = [fresh(), fresh()];
@@ -107,9 +109,10 @@ async fn taken_second_address_is_replaced() {
 
 #[tokio::test]
 async fn taken_first_address_is_replaced_and_the_second_stays() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("first").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     let ports = json!([{"port": 80}]);
     let [[first, _], [next, _]] = [fresh(), fresh()];
     let before =
@@ -141,9 +144,10 @@ async fn taken_first_address_is_replaced_and_the_second_stays() {
 
 #[tokio::test]
 async fn taken_node_port_is_replaced_after_a_wait() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("ports").await;
-    let proxy = Proxy::start(plane).await;
+    let proxy = Proxy::start(&plane).await;
     for (name, comes_back) in [("comes-back", true), ("stays-away", false)] {
         let spec = json!({"type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]});
         let before = create(&client, &namespace, name, spec).await;

@@ -5,17 +5,18 @@ use std::net::IpAddr;
 use axum::http::Method;
 use clusterip::services::mover::MoveError;
 use clusterip_moves::outcome::{Outcome, Unmoved};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{again, manifest};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{
-    These, addresses, create, fresh, is_recorded, mover, order, patch, path, plane, resume, send, stored,
+    These, addresses, create, fresh, is_recorded, mover, order, patch, path, plane, request, resume, send, stored,
 };
 
 #[tokio::test]
 async fn services_that_need_no_move_are_left_alone() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("unmoved").await;
     let ports = json!([{"port": 80}]);
     let [to, to_six] = fresh();
@@ -85,13 +86,14 @@ async fn services_that_need_no_move_are_left_alone() {
 
 #[tokio::test]
 async fn service_too_large_to_record_is_not_moved() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("too-large").await;
     // The API server accepts at most 262144 bytes of annotations.
     let annotations = json!({"annotations": {"example.com/filling": "x".repeat(262_100)}});
-    let text = manifest("web", &namespace, annotations, json!({"ports": [{"port": 80}]})).to_string();
-    plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
-    let before = stored(&client, &namespace, "web").await.unwrap();
+    let large = manifest("web", &namespace, annotations, json!({"ports": [{"port": 80}]}));
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    let before = send(&client, Method::POST, &services, Some(&large)).await.unwrap();
     let outcome = mover(client.clone()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap();
     assert!(matches!(outcome, Outcome::Unmoved(Unmoved::TooLarge)), "{outcome:?}");
     assert_eq!(again(&client, &before).await, before);
@@ -99,7 +101,8 @@ async fn service_too_large_to_record_is_not_moved() {
 
 #[tokio::test]
 async fn forbidden_release_changes_nothing() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane().await;
+    let client = plane.client();
     let namespace = plane.namespace("forbidden").await;
     let ports = json!([{"port": 80}]);
     let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -112,16 +115,14 @@ async fn forbidden_release_changes_nothing() {
     ]});
     plane.apply(&policy.to_string()).await;
     let alias =
-        manifest("alias", &namespace, json!({}), json!({"type": "ExternalName", "externalName": "example.com"}))
-            .to_string();
+        manifest("alias", &namespace, json!({}), json!({"type": "ExternalName", "externalName": "example.com"}));
+    let trial = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
     eventually("the policy to be in force", async || {
-        let tried = plane.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &alias).await;
-        tried.stderr.contains("no aliases here").then_some(())
+        let tried = client.request::<Value>(request(Method::POST, &trial, &alias)).await;
+        tried.is_err_and(|error| error.to_string().contains("no aliases here")).then_some(())
     })
     .await;
-    let text = manifest("web", &namespace, json!({}), json!({"ports": ports})).to_string();
-    plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
-    let before = stored(&client, &namespace, "web").await.unwrap();
+    let before = create(&client, &namespace, "web", json!({"ports": ports})).await;
     let error = mover(client.clone()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap_err();
     assert!(
         matches!(&error, MoveError::Untouched(text) if text.contains("the step \"release\" was refused")),
@@ -129,5 +130,8 @@ async fn forbidden_release_changes_nothing() {
     );
     assert!(error.to_string().contains("no aliases here"), "{error}");
     assert_eq!(again(&client, &before).await, before);
-    plane.kubectl(&["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", &namespace]).await.ok();
+    for kind in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{namespace}");
+        send(&client, Method::DELETE, &path, None).await;
+    }
 }
