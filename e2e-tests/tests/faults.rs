@@ -10,6 +10,7 @@ mod outcome;
 mod pools;
 mod renewed_certificates;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::missing;
@@ -19,7 +20,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 async fn faults() {
     let full = std::env::var_os("CHAOS").is_some();
     let count = |of: usize| if full { of } else { of / 10 };
-    let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
+    let plane = &Arc::new(ControlPlane::start(Options::default()));
     let only = std::env::var("FAULT").unwrap_or_default();
     let wanted = |name: &str| only.is_empty() || only == name;
     let mut rows = Vec::new();

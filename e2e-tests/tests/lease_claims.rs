@@ -66,16 +66,15 @@ fn uses(made: &Value) -> Vec<String> {
     addresses(made).iter().map(ToString::to_string).collect()
 }
 
-async fn three() -> (&'static ControlPlane, Replicas<'static>) {
-    let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
-    let replicas = Replicas::start(plane, SETTINGS, "Fail", vec![Kind::usual(); 3]).await;
-    (plane, replicas)
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_never_give_an_address_away_twice() {
+    let plane = ControlPlane::start(Options::default());
+    three_replicas_never_give_an_address_away_twice(&plane).await;
+    late_and_lost_answers_to_a_claim_are_handled(&plane).await;
 }
 
-/// All cases for three replicas, which take a while to start.
-#[tokio::test(flavor = "multi_thread")]
-async fn three_replicas_never_give_an_address_away_twice() {
-    let (plane, replicas) = three().await;
+async fn three_replicas_never_give_an_address_away_twice(plane: &ControlPlane) {
+    let replicas = Replicas::start(plane, SETTINGS, "Fail", vec![Kind::usual(); 3]).await;
     let failed = parallel_creates(plane, &replicas).await;
     claims_of_the_dead(plane, &replicas).await;
     clocks_that_are_wrong(plane, &replicas).await;
@@ -257,9 +256,7 @@ async fn stops_in_order(mut replicas: Replicas<'_>) {
 }
 
 /// One replica, behind a proxy that delays or loses requests and answers.
-#[tokio::test(flavor = "multi_thread")]
-async fn late_and_lost_answers_to_a_claim_are_handled() {
-    let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
+async fn late_and_lost_answers_to_a_claim_are_handled(plane: &ControlPlane) {
     let proxy = Proxy::start(plane).await;
     let kubeconfig = plane.write_kubeconfig("claims.kubeconfig", proxy.url(), plane.admin_token());
     let replicas =

@@ -17,7 +17,7 @@ use crate::support::replicas::Kind;
 /// The maximum memory of a replica in MB of 1,000,000 bytes: two thirds of the limit of its Pod (`deploy/webhook`).
 const MEMORY: f64 = 268.0;
 
-pub async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, requests: usize, stays: Duration) -> Row {
+pub async fn a_client_is_bad(plane: &ControlPlane, count: usize, requests: usize, stays: Duration) -> Row {
     let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
     let (port, pid) = (cluster.replicas.server(0).port(), cluster.replicas.server(0).pid());
     let trusted = cluster.replicas.trusted().await;

@@ -24,7 +24,7 @@ async fn in_force(replicas: &Replicas<'_>) -> Option<String> {
     hashes.pop_first().filter(|_| hashes.is_empty())
 }
 
-pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, over: Duration) -> Row {
+pub async fn settings_are_changed(plane: &ControlPlane, count: usize, over: Duration) -> Row {
     let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
     let FaultCluster { replicas, client, namespace, planned, .. } = &cluster;
     let before = in_force(replicas).await.unwrap();

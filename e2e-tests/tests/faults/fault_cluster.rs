@@ -13,23 +13,22 @@ use crate::support::move_helpers::{path, send};
 use crate::support::replicas::{Kind, Replicas};
 
 /// The cluster and the load of a fault.
-pub struct FaultCluster {
-    pub plane: &'static ControlPlane,
-    pub replicas: Replicas<'static>,
+pub struct FaultCluster<'p> {
+    pub replicas: Replicas<'p>,
     pub namespace: String,
     pub planned: Vec<Planned>,
     pub client: Client,
 }
 
-impl FaultCluster {
-    pub async fn new(plane: &'static ControlPlane, count: usize, policy: &str, kinds: Vec<Kind>) -> Self {
+impl<'p> FaultCluster<'p> {
+    pub async fn new(plane: &'p ControlPlane, count: usize, policy: &str, kinds: Vec<Kind>) -> Self {
         Self::with(Replicas::start(plane, &settings(WINDOWS, ""), policy, kinds).await, count).await
     }
 
-    pub async fn with(replicas: Replicas<'static>, count: usize) -> Self {
+    pub async fn with(replicas: Replicas<'p>, count: usize) -> Self {
         let plane = replicas.plane;
         let namespace = plane.namespace("load").await;
-        Self { plane, replicas, namespace, planned: plan(count), client: plane.client() }
+        Self { replicas, namespace, planned: plan(count), client: plane.client() }
     }
 
     pub async fn row(self, fault: impl Into<String>, tally: Tally, since: Instant) -> Row {

@@ -1,6 +1,7 @@
 //! Replicas, etcd, the API server or the webhook are unavailable, or the clock of a replica is wrong.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::support::replicas::Kind;
 const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
-pub async fn replicas_are_killed(plane: &'static ControlPlane, count: usize, over: Duration) -> Row {
+pub async fn replicas_are_killed(plane: &ControlPlane, count: usize, over: Duration) -> Row {
     let mut cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
     let done = AtomicBool::new(false);
     let (client, namespace, planned) = (cluster.client.clone(), cluster.namespace.clone(), cluster.planned.clone());
@@ -38,13 +39,13 @@ pub async fn replicas_are_killed(plane: &'static ControlPlane, count: usize, ove
     cluster.row(format!("{REPLICAS} replicas, one killed every second ({kills})"), tally, Instant::now()).await
 }
 
-pub async fn away(plane: &'static ControlPlane, count: usize, what: &str, seconds: u64) -> Row {
+pub async fn away(plane: &Arc<ControlPlane>, count: usize, what: &str, seconds: u64) -> Row {
     let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
     let (client, namespace, planned) = (cluster.client.clone(), cluster.namespace.clone(), cluster.planned.clone());
     let is_etcd = what == "etcd";
     let fault = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let plane = cluster.plane;
+        let plane = Arc::clone(plane);
         tokio::task::spawn_blocking(move || {
             if is_etcd {
                 plane.stop_etcd();
@@ -67,7 +68,7 @@ pub async fn away(plane: &'static ControlPlane, count: usize, what: &str, second
     Row { most: Some(10.0), away: true, ..row }
 }
 
-pub async fn a_clock_is_wrong(plane: &'static ControlPlane, count: usize) -> Option<Row> {
+pub async fn a_clock_is_wrong(plane: &ControlPlane, count: usize) -> Option<Row> {
     let library = FAKETIME.iter().find(|library| Path::new(library).exists())?;
     let mut kinds = vec![Kind::usual(); REPLICAS];
     for (name, value) in [("LD_PRELOAD", *library), ("FAKETIME", "+1h"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")] {
@@ -79,7 +80,7 @@ pub async fn a_clock_is_wrong(plane: &'static ControlPlane, count: usize) -> Opt
     Some(cluster.row("clock of one replica 1 h off", tally, now).await)
 }
 
-pub async fn the_webhook_is_away(plane: &'static ControlPlane, count: usize) -> Row {
+pub async fn the_webhook_is_away(plane: &ControlPlane, count: usize) -> Row {
     let mut cluster = FaultCluster::new(plane, count, "Ignore", vec![Kind::usual(); REPLICAS]).await;
     for nth in 0..REPLICAS {
         cluster.replicas.kill(nth);

@@ -37,7 +37,7 @@ fn mortal(begin: Timestamp, seconds: i64) -> Authority {
     Authority::generate(begin - AUTHORITY_LIFE + SignedDuration::from_secs(seconds)).unwrap()
 }
 
-pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, full: bool) -> Row {
+pub async fn certificates_are_renewed(plane: &ControlPlane, count: usize, full: bool) -> Row {
     // The certificate expires with its authority, and is renewed at two thirds of its life.
     let (end, signs) = if full { (90, 75) } else { (3600, 12) };
     let (namespace, begin) = (plane.namespace("server").await, Timestamp::now());
