@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use axum::http::Method;
 use clusterip::webhook::registration;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Service;
@@ -11,7 +12,9 @@ use serde_json::{Value, json};
 
 use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
+use crate::support::move_helpers::{path, request, send};
 use crate::support::serve_process::{Server, ServerBuilder};
+use crate::support::webhook_cluster::message;
 
 const SETTINGS: &str = "
 services:
@@ -66,12 +69,22 @@ impl Placed {
             Err(error) => panic!("{error}"),
         }
     }
+
+    /// Changes a Service of the namespace `shop`: returns the Service, or the message of the API server.
+    async fn patch(&self, name: &str, patch: &Value) -> Result<Value, String> {
+        let request = request(Method::PATCH, &path("shop", name), patch);
+        self.client.request(request).await.map_err(|error| message(&error))
+    }
 }
 
 /// The external addresses that a Service has recorded.
 fn record(service: &Value) -> Option<String> {
     let record = service.pointer("/metadata/annotations/clusterip-policy~1external-addresses")?;
     Some(record.as_str().unwrap().to_owned())
+}
+
+fn recorded(address: &str) -> Value {
+    json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": address}}})
 }
 
 fn asking(address: &str) -> Value {
@@ -109,23 +122,28 @@ async fn each_service_gets_its_own_address_and_keeps_it() {
         same.then_some(())
     })
     .await;
-}
 
-/// The API server calls the webhook for external addresses with the record that the other one wrote, and generates the
-/// name after both.
-#[tokio::test]
-async fn services_with_generated_names_get_addresses_of_their_own() {
-    const SERVICES: usize = 20;
-    let placed = Placed::new().await;
+    // The API server calls the webhook for external addresses with the record that the other one wrote, and generates
+    // the name after both.
     let generated = json!({"metadata": {"name": null, "generateName": "web-"}});
-    let created = join_all((0..SERVICES).map(|_| placed.create("shop", "web", generated.clone()))).await;
+    let created = join_all((0..20).map(|_| placed.create("shop", "web", generated.clone()))).await;
     let records: BTreeSet<String> = created.iter().map(|created| record(created.as_ref().unwrap()).unwrap()).collect();
-    assert_eq!(records.len(), SERVICES, "{records:?}");
+    assert_eq!(records.len(), 20, "{records:?}");
 }
 
 #[tokio::test]
-async fn requested_address_goes_to_one_service_and_refusals_name_the_holder() {
-    let placed = Placed::new().await;
+async fn addresses_go_only_to_services_that_may_have_them() {
+    let mut placed = Placed::new().await;
+    requested_address_goes_to_one_service_and_refusals_name_the_holder(&placed).await;
+    addresses_of_a_pool_can_not_be_claimed_without_the_policy(&placed).await;
+    updates_take_no_address_of_another_service(&placed).await;
+    record_is_kept_until_the_type_changes(&placed).await;
+    service_reviewed_by_both_webhooks_gets_one_address(&placed).await;
+    claims_need_the_server_while_the_settings_have_external_pools(&mut placed).await;
+}
+
+/// The holder of 10.0.9.77 is one of the Services `shop/web-…` afterwards.
+async fn requested_address_goes_to_one_service_and_refusals_name_the_holder(placed: &Placed) {
     let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
     let created = join_all(names.iter().map(|name| placed.create("shop", name, asking("10.0.9.77")))).await;
     let holders: Vec<&Value> = created.iter().filter_map(|created| created.as_ref().ok()).collect();
@@ -137,11 +155,7 @@ async fn requested_address_goes_to_one_service_and_refusals_name_the_holder() {
     }
 }
 
-#[tokio::test]
-async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy() {
-    let placed = Placed::new().await;
-    let holder = placed.create("shop", "web", asking("10.0.9.77")).await.unwrap();
-    assert_eq!(record(&holder).as_deref(), Some("10.0.9.77"));
+async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy(placed: &Placed) {
     let plain = |more: Value| merged(&plain(), &more);
     struct Case {
         name: &'static str,
@@ -204,10 +218,51 @@ async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy() {
     }
 }
 
+/// The claims of all fields are rows in `crates/core/tests/core/external_claims.rs`.
+async fn updates_take_no_address_of_another_service(placed: &Placed) {
+    let balancer = json!({"spec": {"loadBalancerClass": "example.com/lan"}});
+    placed.create("shop", "balancer", balancer).await.unwrap();
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.21"}]}}});
+    let path = format!("{}/status", path("shop", "balancer"));
+    send(&placed.client, Method::PATCH, &path, Some(&status)).await.unwrap();
+    placed.create("shop", "claims", plain()).await.unwrap();
+    let external_ips = |address: &str| json!({"spec": {"externalIPs": [address]}});
+    for (address, refused) in [
+        ("10.0.9.77", "of pool \"shop\" is held by shop/web"),
+        ("10.0.9.21", "of pool \"shop\" is held by shop/balancer"),
+        ("10.0.10.1", "does not admit this Service"),
+    ] {
+        // The server sees the status of a Service a moment later.
+        eventually(&format!("{address} to be refused: {refused}"), async || {
+            let trial = placed.patch("claims?dryRun=All", &external_ips(address)).await.err()?;
+            trial.contains(refused).then_some(())
+        })
+        .await;
+    }
+    let free = placed.patch("claims", &external_ips("10.0.9.22")).await.unwrap();
+    assert_eq!(free["spec"]["externalIPs"], json!(["10.0.9.22"]));
+    let without = placed.patch("claims", &recorded("10.0.9.30")).await.unwrap();
+    assert_eq!(record(&without), None, "a record is not for Services of type ClusterIP");
+}
+
+async fn record_is_kept_until_the_type_changes(placed: &Placed) {
+    let made = placed.create("shop", "recorded", recorded("10.0.9.100")).await.unwrap();
+    assert_eq!(record(&made).as_deref(), Some("10.0.9.100"), "restored");
+    let dropped = json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": null}}});
+    let kept = placed.patch("recorded", &dropped).await.unwrap();
+    assert_eq!(record(&kept).as_deref(), Some("10.0.9.100"), "put back");
+    let refused = placed.patch("recorded", &asking("10.0.10.1")).await;
+    assert!(refused.as_ref().is_err_and(|message| message.contains("does not admit this Service")), "{refused:?}");
+    let released = placed.patch("recorded", &plain()).await.unwrap();
+    assert_eq!(record(&released), None, "released");
+    // With other pools, the controller would move these Services.
+    for (namespace, name) in [("shop", "claims"), ("shop", "recorded"), ("bank", "external-ips-outside")] {
+        send(&placed.client, Method::DELETE, &path(namespace, name), None).await.unwrap();
+    }
+}
+
 /// Two webhooks of ours review a Service that claims an external address.
-#[tokio::test]
-async fn service_reviewed_by_both_webhooks_gets_one_address() {
-    let placed = Placed::new().await;
+async fn service_reviewed_by_both_webhooks_gets_one_address(placed: &Placed) {
     let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
     let settings = SETTINGS.replacen("services:", pools, 1);
     std::fs::write(placed.server.folder().join("settings.yaml"), settings).unwrap();
@@ -224,7 +279,7 @@ async fn service_reviewed_by_both_webhooks_gets_one_address() {
     .await;
     // The pool has six addresses, and each is given once.
     for number in 0..6 {
-        let name = format!("web-{number}");
+        let name = format!("both-{number}");
         let claims = json!({"spec": {"externalIPs": [format!("10.0.9.1{number}")]}});
         let created = placed.create("shop", &name, merged(&plain(), &claims)).await.unwrap();
         let address = created["spec"]["clusterIP"].as_str().unwrap();
@@ -234,11 +289,9 @@ async fn service_reviewed_by_both_webhooks_gets_one_address() {
     assert!(full.contains("is full: 6 of 6 addresses used"), "{full}");
 }
 
-#[tokio::test]
-async fn claims_need_the_server_while_the_settings_have_external_pools() {
+async fn claims_need_the_server_while_the_settings_have_external_pools(placed: &mut Placed) {
     const SERVICES: &str = "services.clusterip-policy.io";
     const EXTERNAL: &str = "external.clusterip-policy.io";
-    let mut placed = Placed::new().await;
     let is = async |placed: &Placed, expected: &[&str]| {
         eventually("the webhook configuration to follow", async || {
             let names = ["get", "mutatingwebhookconfiguration", registration::NAME, "--output"];
@@ -248,15 +301,15 @@ async fn claims_need_the_server_while_the_settings_have_external_pools() {
         .await;
     };
     let settings = placed.server.folder().join("settings.yaml");
-    is(&placed, &[SERVICES, EXTERNAL]).await;
+    is(placed, &[SERVICES, EXTERNAL]).await;
     std::fs::write(
         &settings,
         "services: {serviceCIDRs: [172.21.0.0/16], pools: [{name: all, cidrs: [172.21.64.0/24]}]}",
     )
     .unwrap();
-    is(&placed, &[SERVICES]).await;
+    is(placed, &[SERVICES]).await;
     std::fs::write(&settings, SETTINGS).unwrap();
-    is(&placed, &[SERVICES, EXTERNAL]).await;
+    is(placed, &[SERVICES, EXTERNAL]).await;
 
     // Without the server, Services that claim external addresses are refused, and all others are created.
     placed.server.kill();

@@ -27,7 +27,6 @@ mod evaluate;
 mod evidence;
 mod external_admission;
 mod external_audit;
-mod external_claims;
 mod faults;
 mod fence;
 mod gitops;
