@@ -7,15 +7,15 @@ use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::watch::stores::Stores;
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::pools::pool;
 
 /// No server runs: an agent decides by itself which version is in use.
 #[tokio::test]
 async fn agents_keep_the_pool_that_an_edit_put_into_a_service_range() {
     const GOOD: &str = "10.0.9.0/24";
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let plane = LentControlPlane::get().await;
     plane.install_pools().await;
     let mut policy = json!({});
     if !plane.tells_addresses() {

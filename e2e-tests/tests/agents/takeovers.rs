@@ -91,35 +91,6 @@ async fn released_addresses_are_taken_over_at_once() {
 }
 
 #[tokio::test]
-async fn short_api_server_outage_moves_no_address() {
-    let plane = ControlPlane::shared().await;
-    let mut agents = Agents::new(&plane, "agent-away", assigned(9, &NODES)).await;
-    let connection = StallingConnection::new(&plane).await;
-    for node in NODES {
-        agents.start(node, || connection.client(&plane));
-    }
-    let held = agents.held_by(MAX_WAIT, &NODES).await;
-    let (versions, log) = (agents.versions().await, without_announcements(agents.network.log()));
-    let mut identities = Vec::new();
-    for node in NODES {
-        identities.push(agents.holder_of_heartbeat(node).await);
-    }
-    for _ in 0..2 {
-        connection.stall();
-        tokio::time::sleep(Duration::from_secs(8)).await;
-        connection.resume();
-        // Longer than the validity of a heartbeat that could not be renewed.
-        tokio::time::sleep(Duration::from_secs(13)).await;
-    }
-    assert_eq!(agents.held_by(MAX_WAIT, &NODES).await, held);
-    assert_eq!(without_announcements(agents.network.log()), log, "no address was added or released");
-    assert_eq!(agents.versions().await, versions);
-    for (node, identity) in NODES.into_iter().zip(identities) {
-        assert_eq!(agents.holder_of_heartbeat(node).await, identity);
-    }
-}
-
-#[tokio::test]
 async fn isolated_agent_releases_addresses_before_another_takes_over() {
     let plane = ControlPlane::shared().await;
     let mut agents = Agents::new(&plane, "agent-cut-off", assigned(6, &NODES)).await;

@@ -1,8 +1,10 @@
 //! The properties that hold in every simulation, and how soon addresses are held again after a failure.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_failover::heartbeat_state;
 use proptest::prelude::*;
 
 use super::faults::{Fault, any_fault};
@@ -48,6 +50,37 @@ proptest! {
         let others: Vec<usize> = (0..3).filter(|agent| *agent != dead).collect();
         let loads: Vec<usize> = others.iter().map(|agent| world.kernels[*agent].len()).collect();
         prop_assert_eq!(loads, vec![3, 3]);
+    }
+
+    /// Every agent loses the API server twice, each time for less than the validity of a heartbeat.
+    #[test]
+    fn short_outages_of_the_api_server_move_no_address(seed in any::<u64>(), at in 20_000..40_000_u64) {
+        let mut world = World::new(seed, true);
+        world.run(at);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+        let held = |world: &World| -> Vec<BTreeSet<IpAddr>> {
+            world.kernels.iter().map(|kernel| kernel.keys().copied().collect()).collect()
+        };
+        let holders = |world: &World| {
+            NODES.map(|node| {
+                let heartbeat = world.store.leases.get(&heartbeat_state::name(node)).cloned();
+                heartbeat.and_then(|lease| lease.spec?.holder_identity)
+            })
+        };
+        let before = (held(&world), world.written(), holders(&world));
+        for begin in [at, at + 21_000] {
+            for agent in 0..NODES.len() {
+                world.at(begin, Happening::Begin(agent, Fault::Cut));
+                world.at(begin + 8_000, Happening::End(agent, Fault::Cut));
+            }
+        }
+        for now in (at..=at + 42_000).step_by(500) {
+            world.run(now);
+            prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+            prop_assert_eq!(&held(&world), &before.0);
+        }
+        prop_assert_eq!((held(&world), world.written(), holders(&world)), before);
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
     }
 }
 
