@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use clusterip::services::controller::requests::{self, MoveRequest};
 use futures::future::join_all;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::support::control_plane::Options;
 use crate::support::eventually::eventually;
@@ -27,21 +26,19 @@ fn settings(more: &str) -> String {
     )
 }
 
-/// A cluster whose settings each test changes, so only one test at a time uses it.
-async fn custom_cluster() -> MutexGuard<'static, WebhookCluster> {
-    static CLUSTER: OnceCell<Mutex<WebhookCluster>> = OnceCell::const_new();
-    let start = async || {
-        Mutex::new(
-            WebhookCluster::start_with(Options::default(), &settings("  explicit: warn"), &["--move", "never"]).await,
-        )
-    };
-    CLUSTER.get_or_init(start).await.lock().await
+#[tokio::test]
+async fn settings_take_effect_and_move_never_leaves_moves_to_administrators() {
+    let options = Options::default();
+    let cluster = WebhookCluster::start_with(options, &settings("  explicit: warn"), &["--move", "never"]).await;
+    full_pool_is_left_to_kubernetes_and_reasons_are_annotated(&cluster).await;
+    kind_of_evidence_that_is_installed_later_is_used(&cluster).await;
+    move_never_leaves_moves_to_administrators(&cluster).await;
+    server_answers_during_an_api_server_outage(&cluster).await;
 }
 
-#[tokio::test]
-async fn full_pool_can_be_left_to_kubernetes() {
-    let cluster = custom_cluster().await;
-    cluster.use_settings(&settings("  whenFull: unmanaged")).await;
+async fn full_pool_is_left_to_kubernetes_and_reasons_are_annotated(cluster: &WebhookCluster) {
+    const REASON: &str = "clusterip-policy/reason";
+    cluster.use_settings(&settings("  whenFull: unmanaged\n  annotateReason: true")).await;
     assert_eq!(cluster.plane.namespace("custom-full").await, "custom-full");
     let first = cluster.create("custom-full", &service("first", json!({}))).await.unwrap();
     assert_eq!(address(&first).to_string(), "172.21.40.2");
@@ -56,46 +53,20 @@ async fn full_pool_can_be_left_to_kubernetes() {
     assert_ne!(address(&cluster.get("custom-full", "second").await), address(&first));
     let audit = cluster.decided("custom-full", "second").unwrap();
     assert_eq!((audit.decision.as_str(), audit.pool.as_deref()), ("unchanged", Some("tiny")));
-}
 
-#[tokio::test]
-async fn reason_of_the_address_is_annotated() {
-    const REASON: &str = "clusterip-policy/reason";
-    let cluster = custom_cluster().await;
-    cluster.use_settings(&settings("  annotateReason: true")).await;
+    // The author of a Service can't forge the annotation when it is created, but can change it later.
     let namespace = cluster.plane.namespace("custom-reason").await;
     let forged = json!({REASON: "pool payments: default"});
+    cluster.create(&namespace, &annotated("forged", forged.clone(), json!({}))).await.unwrap();
+    let stored = cluster.get(&namespace, "forged").await;
     let by_setting = "pool linux: kubernetes.io/os=linux (setting assumeOS)";
-    struct Case {
-        name: &'static str,
-        annotations: Value,
-        spec: Value,
-        expected: Value,
-    }
-    let cases = [
-        Case { name: "new", annotations: json!({}), spec: json!({}), expected: json!({REASON: by_setting}) },
-        Case { name: "forged", annotations: forged.clone(), spec: json!({}), expected: json!({REASON: by_setting}) },
-        Case {
-            name: "forged-headless",
-            annotations: forged.clone(),
-            spec: json!({"clusterIP": "None"}),
-            expected: Value::Null,
-        },
-    ];
-    for Case { name, annotations, spec, expected } in cases {
-        cluster.create(&namespace, &annotated(name, annotations, spec)).await.unwrap();
-        let stored = cluster.get(&namespace, name).await;
-        assert_eq!(stored.pointer("/metadata/annotations").cloned().unwrap_or_default(), expected, "{name}");
-    }
-    // Later, the author of a Service may change the annotation.
-    let changed = cluster.patch(&namespace, "new", json!({"metadata": {"annotations": forged}})).await.unwrap();
+    assert_eq!(stored["metadata"]["annotations"], json!({REASON: by_setting}));
+    let changed = cluster.patch(&namespace, "forged", json!({"metadata": {"annotations": forged}})).await.unwrap();
     assert_eq!(changed["metadata"]["annotations"], forged);
 }
 
 /// A kind that the cluster does not have denies requests; when it is installed, it is evidence.
-#[tokio::test]
-async fn kind_of_evidence_that_is_installed_later_is_used() {
-    let cluster = custom_cluster().await;
+async fn kind_of_evidence_that_is_installed_later_is_used(cluster: &WebhookCluster) {
     let namespace = cluster.plane.namespace("custom-kind").await;
     cluster.use_settings(&settings("  evidence: {kinds: [Deployment, example.com/v1/Rollout]}")).await;
     let web = service("web", json!({}));
@@ -147,9 +118,7 @@ async fn kind_of_evidence_that_is_installed_later_is_used() {
 
 /// With `--move never`, neither the controller nor the annotation of the author moves a Service; a request of an
 /// administrator does.
-#[tokio::test]
-async fn move_never_leaves_moves_to_administrators() {
-    let cluster = custom_cluster().await;
+async fn move_never_leaves_moves_to_administrators(cluster: &WebhookCluster) {
     let namespace = cluster.plane.namespace("custom-never").await;
     cluster.use_settings(&settings("  explicit: allow")).await;
     let before = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
@@ -186,9 +155,7 @@ async fn move_never_leaves_moves_to_administrators() {
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
-#[tokio::test]
-async fn server_answers_during_an_api_server_outage() {
-    let cluster = custom_cluster().await;
+async fn server_answers_during_an_api_server_outage(cluster: &WebhookCluster) {
     let namespace = cluster.plane.namespace("custom-outage").await;
     cluster.use_settings(&settings("  order: lowest")).await;
     let windows = |name: &str| annotated(name, json!({"clusterip-policy/os": "windows"}), json!({}));

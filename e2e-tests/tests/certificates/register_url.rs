@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::webhook::admission::Reviewer;
@@ -23,6 +24,8 @@ use tokio::sync::watch;
 use super::support::{Hands, Task, authority_pem, bundle, configuration, configurations, days, soon};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
+use crate::support::move_helpers::{path, request, send};
 use crate::support::serve_process::ServerBuilder;
 
 /// A reviewer that gives this address to every Service that needs one.
@@ -67,9 +70,12 @@ async fn serve(authority: &Authority) -> (Task<()>, String) {
 }
 
 /// The address that a new Service would get.
-async fn address(plane: &ControlPlane, namespace: &str) -> String {
-    let args = ["create", "service", "clusterip", "web", "--tcp=80", "--dry-run=server", "--namespace", namespace];
-    plane.kubectl(&[&args[..], &["-o", "jsonpath={.spec.clusterIP}"]].concat()).await.ok()
+async fn address(plane: &ControlPlane, namespace: &str) -> Option<String> {
+    let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
+    let web = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let created = plane.client().request::<Value>(request(Method::POST, &path, &web)).await.ok()?;
+    created["spec"]["clusterIP"].as_str().map(str::to_owned)
 }
 
 /// The address that the Service `moved` would get if its type changed back from `ExternalName`.
@@ -78,13 +84,13 @@ async fn address_back(plane: &ControlPlane, namespace: &str, annotations: Value)
         "metadata": {"annotations": annotations},
         "spec": {"type": "ClusterIP", "externalName": null, "ports": [{"port": 80}]},
     });
-    let args = ["patch", "service", "moved", "--type=merge", "--dry-run=server", "--namespace", namespace];
-    let patch = patch.to_string();
-    plane.kubectl(&[&args[..], &["-p", &patch, "-o", "jsonpath={.spec.clusterIP}"]].concat()).await.ok()
+    let path = format!("{}?dryRun=All", path(namespace, "moved"));
+    let patched = send(&plane.client(), Method::PATCH, &path, Some(&patch)).await.unwrap();
+    patched["spec"]["clusterIP"].as_str().unwrap().to_owned()
 }
 
 async fn called(plane: &ControlPlane, namespace: &str) {
-    let ask = async || (address(plane, namespace).await == ADDRESS.to_string()).then_some(());
+    let ask = async || (address(plane, namespace).await? == ADDRESS.to_string()).then_some(());
     eventually("the webhook to be called", ask).await;
 }
 
@@ -114,7 +120,7 @@ async fn server_outside_the_cluster_is_called_during_every_certificate_change() 
     authority.step(&both).await.unwrap();
     assert_ne!(authority.leaf().issued_by, old.issued_by);
     assert_eq!(bundle(&authority), both);
-    assert_eq!(address(&plane, &namespace).await, ADDRESS.to_string());
+    assert_eq!(address(&plane, &namespace).await, Some(ADDRESS.to_string()));
     // After a restart the API server opens a new connection, to a server with a certificate of the new authority.
     plane.stop_api_server();
     plane.start_api_server();
@@ -137,7 +143,7 @@ async fn server_outside_the_cluster_is_called_during_every_certificate_change() 
 
 #[tokio::test]
 async fn registration_takes_over_only_configurations_of_register_url() {
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     let client = plane.client();
     let configurations = configurations(&client);
     let (_sender, trusted) = watch::channel(authority_pem());
@@ -215,7 +221,7 @@ async fn server_reports_whether_the_api_server_calls_its_url() {
     const REACHED: &str = "the API server calls the webhook at ";
     const UNREACHED: &str = "the API server does not call the webhook at https://127.0.0.1:1, so Services are created \
                              without it: ";
-    let plane = ControlPlane::start(Options::default());
+    let plane = LentControlPlane::get().await;
     // The port of another server: no process listens there.
     let mut unreached =
         ServerBuilder::new(&plane).args(&["--register-url", "https://127.0.0.1:1"]).settings("{}").start().await;
