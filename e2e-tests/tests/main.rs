@@ -51,7 +51,6 @@ mod pod_cidrs;
 mod pod_cidrs_like_controller_manager;
 mod pools;
 mod readiness;
-mod repeated_requests;
 mod replicas;
 mod seamless_moves;
 mod server_settings;

@@ -37,7 +37,7 @@ async fn braked(server: &Server, expected: &[String]) {
 }
 
 #[tokio::test]
-async fn settings_that_would_move_many_services_wait_for_an_administrator() {
+async fn settings_that_would_move_many_services_wait_for_an_administrator_and_addresses_set_by_hand_do_not_count() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(&cluster.plane).await;
     let (many, few, others) =
@@ -57,13 +57,20 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
         settings["services"]["pools"][0]["match"]["namespaces"] = json!(namespaces);
         settings.to_string()
     };
+    // Addresses that were set by hand don't count.
+    let by_hand = cluster.place("set-by-hand").await;
+    for number in 0..MANY {
+        let address = format!("172.21.0.{}", 150 + number);
+        by_hand.service_named(&format!("web-{number}"), json!({}), json!({ "clusterIP": address })).await;
+    }
     let one = "clusterip_misplaced_services{reason=\"brake\"}";
 
     let server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     cluster.place("brake-begins").await.all_was_looked_at("first").await;
-    std::fs::write(server.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "set-by-hand"])).unwrap();
     // A change for three Services is carried out.
     all_move_to(&few, 3, "named").await;
+    assert_eq!(pools(&by_hand, MANY).await, ["linux"; MANY]);
 
     std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "many", "many-others"])).unwrap();
     let log = server.logged("the settings would move a large part of the Services").await;
@@ -161,27 +168,6 @@ async fn services_with_ready_endpoints_wait_for_an_administrator_when_the_settin
         assert_eq!(server.terminate().await, 0);
     }
     assert_eq!([outside.web().await, wrong.web().await], before, "nothing was written");
-}
-
-#[tokio::test]
-async fn addresses_set_by_hand_do_not_trigger_the_brake() {
-    let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(&cluster.plane).await;
-    let (by_hand, few) = (cluster.place("set-by-hand").await, cluster.place("few-others").await);
-    for number in 0..MANY {
-        let address = format!("172.21.0.{}", 100 + number);
-        by_hand.service_named(&format!("web-{number}"), json!({}), json!({ "clusterIP": address })).await;
-    }
-    for number in 0..3 {
-        few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
-    }
-    let server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
-    cluster.place("by-hand-begins").await.all_was_looked_at("first").await;
-    let mut taking: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
-    taking["services"]["pools"][0]["match"]["namespaces"] = json!([by_hand.namespace, few.namespace]);
-    std::fs::write(server.folder().join("settings.yaml"), taking.to_string()).unwrap();
-    all_move_to(&few, 3, "named").await;
-    assert_eq!(pools(&by_hand, MANY).await, ["linux"; MANY]);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! permissions of `deploy`. The ValidatingAdmissionPolicies of `deploy` are left out here:
 //! `validating_admission_policies` tests them, and the server must not depend on them.
 
+mod addresses_of_others;
 mod delayed_moves;
 mod fair_shares;
 mod fenced_addresses;
@@ -14,7 +15,6 @@ mod hidden_services;
 mod large_moves;
 mod large_objects;
 mod left_records;
-mod leftover_addresses;
 mod load_balancers;
 mod long_selectors;
 mod many_objects;
@@ -22,7 +22,5 @@ mod resumed_moves;
 mod settings_brake;
 mod shown_addresses;
 mod support;
-mod unmatched_services;
 mod unreadable_objects;
-mod unvalidated_requests;
 mod without_an_attacker;

@@ -11,10 +11,13 @@ use crate::support::eventually::eventually;
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{annotated, service};
 
-/// Services that look half moved, and whose moves can never be finished.
+/// Services that look half moved, and whose moves can never be finished; and then moves of the server that the cluster does
+/// not let it finish.
 #[tokio::test]
-async fn forged_moves_delay_no_other_move() {
-    let scene = Scene::start().await;
+async fn forged_and_failing_moves_delay_no_other_move() {
+    const MANY: usize = 100;
+    let mut scene = Scene::on_its_own();
+    scene.begin().await;
     let neighbour = scene.plane.namespace("neighbour").await;
     let usual = scene.pace(&neighbour, "before").await;
     let mallory = scene.tenant(MALLORY).await;
@@ -24,19 +27,10 @@ async fn forged_moves_delay_no_other_move() {
         mallory.forges(&format!("stuck-{nth}"), &journal, json!({})).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let pace = scene.pace(&neighbour, "after").await;
+    let pace = scene.pace(&neighbour, "beside-forged").await;
     pace.is_at_most_delayed(usual);
     scene.wait_for_event(&mallory.namespace, "stuck-7", NOT_RECORDED).await;
-}
 
-/// Moves of the server that the cluster does not let it finish.
-#[tokio::test]
-async fn hundred_failing_moves_delay_other_namespaces_by_at_most_a_second() {
-    const MANY: usize = 100;
-    let scene = Scene::start().await;
-    let neighbour = scene.plane.namespace("neighbour").await;
-    let usual = scene.pace(&neighbour, "before").await;
-    let mallory = scene.tenant(MALLORY).await;
     // A rule of the cluster that refuses the second half of a move in this namespace.
     let refuses = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "aliases-stay-aliases"}, "spec": {

@@ -7,7 +7,7 @@ use axum::http::Method;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::support::{LINUX, Scene, Tenant};
+use super::support::{LINUX, Pace, Scene, Tenant};
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{addresses, annotated, service, within};
 use crate::support::workloads::fill_with_inert_workloads;
@@ -15,7 +15,9 @@ use crate::support::workloads::fill_with_inert_workloads;
 /// How many requests the tenant sends at once.
 const PARALLEL: usize = 32;
 /// How many Services another namespace creates, one after the other.
-const CREATES: usize = 12;
+const CREATES: usize = 6;
+/// How many Services of the tenant take long, and never move.
+const COSTLY: usize = 60;
 
 fn selecting(name: &str, annotations: Value) -> Value {
     annotated(name, annotations, json!({"selector": {"app": "web"}}))
@@ -46,28 +48,19 @@ async fn dry_runs(scene: &Scene, tenant: &Tenant<'_>, nth: usize, stop: &AtomicB
 
 /// Creates of another namespace, while tenants send as many dry runs as they can. `make bench-cluster` measures how long
 /// they take.
-#[tokio::test]
-async fn creates_are_placed_while_four_namespaces_send_expensive_dry_runs() {
-    let scene = Scene::start().await;
-    let neighbour = scene.plane.namespace("neighbour").await;
-    let mut tenants = Vec::new();
-    for name in ["mallory-a", "mallory-b", "mallory-c", "mallory-d"] {
-        let tenant = scene.tenant(name).await;
-        fill_with_inert_workloads(&tenant.client, &tenant.namespace).await;
-        tenants.push(tenant);
-    }
+async fn creates_are_placed_during_dry_runs(scene: &Scene, neighbour: &str, tenants: &[Tenant<'_>]) {
     let stop = AtomicBool::new(false);
     let load = tenants.iter().flat_map(|tenant| {
-        let (scene, stop) = (&scene, &stop);
+        let stop = &stop;
         (0..PARALLEL).map(move |nth| dry_runs(scene, tenant, nth, stop))
     });
     let creates = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let admin = scene.admin();
         for nth in 0..CREATES {
-            let wanted = service(&format!("web-{nth}"), json!({}));
-            let created = scene.create(&admin, &neighbour, &wanted, "").await.unwrap();
-            assert!(within(addresses(&created)[0], LINUX), "web-{nth} is not placed: {created}");
+            let wanted = service(&format!("created-{nth}"), json!({}));
+            let created = scene.create(&admin, neighbour, &wanted, "").await.unwrap();
+            assert!(within(addresses(&created)[0], LINUX), "created-{nth} is not placed: {created}");
         }
         stop.store(true, Ordering::Relaxed);
     };
@@ -77,23 +70,14 @@ async fn creates_are_placed_while_four_namespaces_send_expensive_dry_runs() {
     assert!(answered > 0 && denied > 0, "{answered} dry runs were answered and {denied} denied");
 }
 
-/// 40 Services that never move, and 8 changes of their labels a second.
-#[tokio::test]
-async fn moves_of_others_begin_while_expensive_services_change() {
-    let scene = Scene::start().await;
-    let neighbour = scene.plane.namespace("neighbour").await;
-    let usual = scene.pace(&neighbour, "before").await;
-    let mallory = scene.tenant("mallory").await;
-    fill_with_inert_workloads(&mallory.client, &mallory.namespace).await;
-    for nth in 0..40 {
-        mallory.creates(&selecting(&format!("costly-{nth}"), json!({"clusterip-policy/move": "never"}))).await;
-    }
+/// Moves of another namespace, during 8 changes a second of the labels of Services that never move.
+async fn moves_begin_during_changes(scene: &Scene, neighbour: &str, mallory: &Tenant<'_>, usual: Pace) {
     let stop = AtomicBool::new(false);
     let attack = async {
         let mut nth = 0;
         while !stop.load(Ordering::Relaxed) {
             let patch = json!({"metadata": {"labels": {"nth": nth.to_string()}}});
-            let path = path(&mallory.namespace, &format!("costly-{}", nth % 40));
+            let path = path(&mallory.namespace, &format!("costly-{}", nth % COSTLY));
             mallory.request(Method::PATCH, &path, &patch).await.ok();
             nth += 1;
             tokio::time::sleep(Duration::from_millis(125)).await;
@@ -101,7 +85,7 @@ async fn moves_of_others_begin_while_expensive_services_change() {
     };
     let measured = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let pace = scene.pace(&neighbour, "during").await;
+        let pace = scene.pace(neighbour, "during").await;
         stop.store(true, Ordering::Relaxed);
         pace
     };
@@ -110,17 +94,26 @@ async fn moves_of_others_begin_while_expensive_services_change() {
     pace.is_at_most_delayed(usual);
 }
 
-/// 60 Services that take long, and a change of the settings that moves Services of another namespace.
+/// Creates, moves, and a change of the settings that moves Services of another namespace, one after the other.
 #[tokio::test]
-async fn changed_settings_take_effect_for_others_before_all_expensive_services_are_examined() {
+async fn others_are_not_delayed_by_expensive_services() {
     let scene = Scene::start().await;
-    let mallory = scene.tenant("mallory").await;
-    let shop = scene.plane.namespace("shop").await;
-    let usual = scene.pace(&shop, "before").await;
-    fill_with_inert_workloads(&mallory.client, &mallory.namespace).await;
-    for nth in 0..60 {
+    let neighbour = scene.plane.namespace("neighbour").await;
+    let usual = scene.pace(&neighbour, "before").await;
+    let mut tenants = Vec::new();
+    for name in ["mallory-a", "mallory-b", "mallory-c", "mallory-d"] {
+        tenants.push(scene.tenant(name).await);
+    }
+    join_all(tenants.iter().map(|tenant| fill_with_inert_workloads(&tenant.client, &tenant.namespace))).await;
+    creates_are_placed_during_dry_runs(&scene, &neighbour, &tenants).await;
+
+    let mallory = &tenants[0];
+    for nth in 0..COSTLY {
         mallory.creates(&selecting(&format!("costly-{nth}"), json!({"clusterip-policy/move": "never"}))).await;
     }
+    moves_begin_during_changes(&scene, &neighbour, mallory, usual).await;
+
+    let shop = scene.plane.namespace("shop").await;
     for nth in 0..3 {
         let created =
             scene.create(&scene.admin(), &shop, &service(&format!("web-{nth}"), json!({})), "").await.unwrap();

@@ -8,7 +8,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::support::{MALLORY, Scene, clusterip};
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::move_helpers::send;
 
 const SETTINGS: &str = "
@@ -36,7 +35,7 @@ fn replica_claim(address: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_claims_are_not_counted_by_an_audit() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
+    let scene = Scene::without_server().await;
     let mallory = scene.tenant(MALLORY).await;
     for namespace in ["shop", OWN] {
         assert_eq!(scene.plane.namespace(namespace).await, namespace);

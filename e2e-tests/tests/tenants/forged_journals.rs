@@ -1,195 +1,115 @@
 //! Journals that a tenant writes into the annotation of a Service.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::http::Method;
+use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::support::{BLUE, LOST, MALLORY, MOVING, NARROW, NOT_RECORDED, Scene, in_state};
+use super::support::{BLUE, LOST, MALLORY, MOVING, NOT_RECORDED, Scene, in_state};
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{addresses, annotated, service, within};
 
-/// The annotation would make the server write the status of a load balancer.
-#[tokio::test]
-async fn forged_journal_writes_no_load_balancer_status() {
-    let scene = Scene::shared().await;
-    let mallory = scene.tenant(MALLORY).await;
-    let ingress = json!([{"ip": "192.0.2.66", "ipMode": "VIP"}]);
-    let no_controller = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none"});
-    let plain = mallory.creates(&service("allowed", no_controller.clone())).await;
-    let status = json!({"status": {"loadBalancer": {"ingress": ingress}}});
-    let of_plain = format!("{}/status", path(&mallory.namespace, "allowed"));
-    let forbidden = mallory.request(Method::PATCH, &of_plain, &status).await;
-    assert!(forbidden.unwrap_err().contains("forbidden"), "a tenant may write the status: {plain}");
-
-    let no_status = |service: &Value| {
-        (!service["status"]["loadBalancer"]["ingress"].is_null())
-            .then(|| "the server has written its status".to_owned())
-    };
-    for phase in ["placed", "released"] {
-        let journal = json!({"phase": phase, "way": "externalName", "from": ["172.21.0.250"], "to": [],
-            "spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/none", "ports": [{"port": 80}]},
-            "managedFields": [], "loadBalancer": {"ingress": ingress}});
-        let name = format!("balancer-{phase}");
-        let forged = annotated(&name, json!({MOVING: journal.to_string()}), no_controller.clone());
-        mallory.creates(&forged).await;
-        scene.stays(&mallory.namespace, &name, no_status).await;
-        let alias = format!("alias-{phase}");
-        mallory.forges(&alias, &journal, json!({})).await;
-        scene.stays(&mallory.namespace, &alias, no_status).await;
-        scene.stays(&mallory.namespace, &alias, in_state("ExternalName")).await;
-        scene.wait_for_event(&mallory.namespace, &alias, NOT_RECORDED).await;
-    }
-    let neighbour = scene.plane.namespace("neighbour").await;
-    assert!(scene.time_to_move(&neighbour, "web").await < LOST, "a neighbour's Service is not moved");
+/// A journal of a Service that looks half moved, and what a server that believed it would do.
+struct Forged {
+    name: &'static str,
+    phase: &'static str,
+    from: &'static str,
+    to: &'static [&'static str],
+    spec: Value,
+    annotations: Value,
+    wrong: fn(&Value) -> Option<String>,
 }
 
-/// The annotation would make the server give the Service an address of another team's pool.
+impl Forged {
+    fn journal(&self) -> Value {
+        let Self { phase, from, to, spec, .. } = self;
+        let mut journal = json!({"phase": phase, "way": "externalName", "from": [from], "to": to, "spec": spec,
+            "managedFields": []});
+        if self.name.starts_with("status") {
+            journal["loadBalancer"] = json!({"ingress": [{"ip": "192.0.2.66", "ipMode": "VIP"}]});
+        }
+        journal
+    }
+}
+
+fn status(service: &Value) -> Option<String> {
+    (!service["status"]["loadBalancer"]["ingress"].is_null()).then(|| "the server has written its status".to_owned())
+}
+
+fn address_of_others(service: &Value) -> Option<String> {
+    let foreign = addresses(service).into_iter().find(|address| within(*address, BLUE));
+    foreign.map(|address| format!("it has {address} of the pool of another team"))
+}
+
+fn external_address(service: &Value) -> Option<String> {
+    let has_one = service["spec"].to_string().contains("192.0.2.");
+    has_one.then(|| "it has an external address of another pool".to_owned())
+}
+
+fn no_controller() -> Value {
+    json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none", "ports": [{"port": 80}]})
+}
+
+fn journals() -> Vec<Forged> {
+    let nowhere = || json!({"clusterip-policy/pool": "nowhere"});
+    let plain = || json!({"type": "ClusterIP", "ports": [{"port": 80}]});
+    let row =
+        |name, phase, from, to, spec, annotations, wrong| Forged { name, phase, from, to, spec, annotations, wrong };
+    let external = json!({"type": "ClusterIP", "externalIPs": ["192.0.2.20"], "ports": [{"port": 80}]});
+    let balancer_ip = json!({"type": "LoadBalancer", "loadBalancerIP": "192.0.2.21", "ports": [{"port": 80}]});
+    vec![
+        row("status-placed", "placed", "172.21.0.250", &[], no_controller(), json!({}), status),
+        row("status-released", "released", "172.21.0.250", &[], no_controller(), json!({}), status),
+        row("from", "released", "172.21.8.101", &[], plain(), nowhere(), address_of_others),
+        row("to", "released", "172.21.0.251", &["172.21.8.102"], plain(), json!({}), address_of_others),
+        row("to-nowhere", "released", "172.21.0.252", &["172.21.8.103"], plain(), nowhere(), address_of_others),
+        row("placed", "placed", "172.21.8.104", &["172.21.8.104"], plain(), json!({}), address_of_others),
+        row("external-ips", "released", "172.21.0.253", &[], external, json!({}), external_address),
+        row("balancer-ip", "released", "172.21.0.253", &[], balancer_ip, json!({}), external_address),
+    ]
+}
+
+/// The annotation would make the server write the status of a load balancer, or give the Service an address or an external
+/// address of another team.
 #[tokio::test]
-async fn forged_journal_gets_no_address_of_another_pool() {
+async fn forged_journal_gains_neither_a_status_nor_an_address_of_others() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
-    let denied = service("denied", json!({"clusterIP": "172.21.8.100"}));
-    let denied = scene.create(&mallory.client, &mallory.namespace, &denied, "").await.unwrap_err();
-    assert!(denied.contains("pool \"blue\""), "{denied}");
+    // What the tenant can't do without a journal.
+    for (spec, refusal) in [
+        (json!({"clusterIP": "172.21.8.100"}), "pool \"blue\""),
+        (json!({"externalIPs": ["192.0.2.20"]}), "does not admit this Service"),
+    ] {
+        let denied = scene.create(&mallory.client, &mallory.namespace, &service("denied", spec), "").await.unwrap_err();
+        assert!(denied.contains(refusal), "{denied}");
+    }
+    let plain = mallory.creates(&service("allowed", no_controller())).await;
+    let written = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.66", "ipMode": "VIP"}]}}});
+    let of_plain = format!("{}/status", path(&mallory.namespace, "allowed"));
+    let forbidden = mallory.request(Method::PATCH, &of_plain, &written).await;
+    assert!(forbidden.unwrap_err().contains("forbidden"), "a tenant may write the status: {plain}");
 
-    let no_foreign = |service: &Value| {
-        let foreign = addresses(service).into_iter().find(|address| within(*address, BLUE));
-        foreign.map(|address| format!("it has {address} of the pool of another team"))
-    };
-    let nowhere = json!({"clusterip-policy/pool": "nowhere"});
-    let spec = json!({"type": "ClusterIP", "ports": [{"port": 80}]});
-    struct Forged {
-        name: &'static str,
-        phase: &'static str,
-        from: Value,
-        to: Value,
-        annotations: Value,
+    let journals = journals();
+    for forged in &journals {
+        mallory.forges(forged.name, &forged.journal(), forged.annotations.clone()).await;
     }
-    let journals = [
-        Forged {
-            name: "from",
-            phase: "released",
-            from: json!(["172.21.8.101"]),
-            to: json!([]),
-            annotations: nowhere.clone(),
-        },
-        Forged {
-            name: "to",
-            phase: "released",
-            from: json!(["172.21.0.251"]),
-            to: json!(["172.21.8.102"]),
-            annotations: json!({}),
-        },
-        Forged {
-            name: "to-nowhere",
-            phase: "released",
-            from: json!(["172.21.0.252"]),
-            to: json!(["172.21.8.103"]),
-            annotations: nowhere,
-        },
-        Forged {
-            name: "placed",
-            phase: "placed",
-            from: json!(["172.21.8.104"]),
-            to: json!(["172.21.8.104"]),
-            annotations: json!({}),
-        },
-    ];
-    for Forged { name, phase, from, to, annotations } in journals {
-        let journal = json!({"phase": phase, "way": "externalName", "from": from, "to": to, "spec": spec,
-            "managedFields": []});
-        mallory.forges(name, &journal, annotations).await;
+    // The journal of a Service that does not look half moved.
+    let balancers = ["placed", "released"].map(|phase| format!("balancer-{phase}"));
+    for (name, forged) in balancers.iter().zip(&journals) {
+        let annotations = json!({MOVING: forged.journal().to_string()});
+        mallory.creates(&annotated(name, annotations, no_controller())).await;
     }
-    for name in ["from", "to", "to-nowhere", "placed"] {
-        scene.stays(&mallory.namespace, name, no_foreign).await;
-        scene.stays(&mallory.namespace, name, in_state("ExternalName")).await;
+    let half_moved = join_all(journals.iter().map(async |Forged { name, wrong, .. }| {
+        let wrong = |service: &Value| wrong(service).or_else(|| in_state("ExternalName")(service));
+        scene.stays(&mallory.namespace, name, wrong).await;
         scene.wait_for_event(&mallory.namespace, name, NOT_RECORDED).await;
-    }
-    // The addresses still belong to the other team.
+    }));
+    let others = join_all(balancers.iter().map(async |name| scene.stays(&mallory.namespace, name, status).await));
+    tokio::join!(half_moved, others);
+
+    // The addresses still belong to the other team, and the server still moves Services.
     scene.plane.namespace("blue").await;
     let blue = service("blue", json!({"clusterIP": "172.21.8.101"}));
     scene.create(&scene.admin(), "blue", &blue, "").await.unwrap();
-}
-
-/// The annotation would make the server give the Service an external address of another team.
-#[tokio::test]
-async fn forged_journal_gets_no_external_address_of_another_pool() {
-    let scene = Scene::shared().await;
-    let mallory = scene.tenant(MALLORY).await;
-    let denied = service("denied", json!({"externalIPs": ["192.0.2.20"]}));
-    let denied = scene.create(&mallory.client, &mallory.namespace, &denied, "").await.unwrap_err();
-    assert!(denied.contains("does not admit this Service"), "{denied}");
-
-    let rows = [
-        ("external-ips", json!({"type": "ClusterIP", "externalIPs": ["192.0.2.20"], "ports": [{"port": 80}]})),
-        ("balancer-ip", json!({"type": "LoadBalancer", "loadBalancerIP": "192.0.2.21", "ports": [{"port": 80}]})),
-    ];
-    for (name, spec) in &rows {
-        let journal = json!({"phase": "released", "way": "externalName", "from": ["172.21.0.253"], "to": [],
-            "spec": spec, "managedFields": []});
-        mallory.forges(name, &journal, json!({})).await;
-    }
-    let no_external = |service: &Value| {
-        service["spec"]
-            .to_string()
-            .contains("192.0.2.")
-            .then(|| "it has an external address of another pool".to_owned())
-    };
-    for (name, _) in &rows {
-        scene.stays(&mallory.namespace, name, no_external).await;
-        scene.stays(&mallory.namespace, name, in_state("ExternalName")).await;
-        scene.wait_for_event(&mallory.namespace, name, NOT_RECORDED).await;
-    }
-}
-
-/// An annotation with all addresses of another pool, which is written again and again.
-#[tokio::test]
-async fn addresses_in_an_annotation_fill_no_pool() {
-    let scene = Scene::start().await;
-    let mallory = scene.tenant(MALLORY).await;
-    scene.plane.namespace("narrow").await;
-    let all: Vec<String> = (0..64).map(|last| format!("172.21.9.{last}")).collect();
-    let fits = |addresses: &[String]| {
-        json!({"phase": "released", "way": "externalName", "from": addresses, "to": addresses,
-            "spec": {"ports": [{"port": 80}]}, "managedFields": []})
-    };
-    // Many addresses in one annotation, and one address in each of many annotations.
-    for (nth, address) in all.iter().enumerate() {
-        mallory.forges(&format!("one-{nth}"), &fits(std::slice::from_ref(address)), json!({})).await;
-    }
-    mallory.creates(&service("all", json!({}))).await;
-    let shop = Arc::new(tokio::sync::Notify::new());
-    let rewriting = async {
-        let mut count = 0_u32;
-        loop {
-            let mut journal = fits(&all);
-            journal["why"] = count.to_string().into();
-            count += 1;
-            // A merge patch has no conflict with the writes of the server.
-            mallory.annotates("all", json!({MOVING: journal.to_string()})).await.unwrap();
-            if count == 5 {
-                shop.notify_one();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let creating = async {
-        shop.notified().await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let mut refused = Vec::new();
-        for nth in 0..50 {
-            match scene.create(&scene.admin(), "narrow", &service(&format!("web-{nth}"), json!({})), "").await {
-                Ok(created) => assert!(within(addresses(&created)[0], NARROW), "{created}"),
-                Err(error) => refused.push(error),
-            }
-        }
-        refused
-    };
-    let refused = tokio::select! {
-        refused = creating => refused,
-        () = rewriting => unreachable!(),
-    };
-    assert_eq!(refused, [""; 0]);
+    let neighbour = scene.plane.namespace("neighbour").await;
+    assert!(scene.time_to_move(&neighbour, "web").await < LOST, "a neighbour's Service is not moved");
 }

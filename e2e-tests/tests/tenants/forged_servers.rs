@@ -6,7 +6,6 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{MALLORY, Scene, Tenant, clusterip};
-use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::pools::service_pools;
 use crate::support::serve_process::ServerBuilder;
 
@@ -55,8 +54,8 @@ async fn with_each_lease(mallory: &Tenant<'_>, check: impl AsyncFn(&str)) {
 }
 
 #[tokio::test]
-async fn forged_server_is_ignored_without_a_server() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
+async fn forged_server_is_ignored_without_and_beside_a_server() {
+    let scene = Scene::without_server().await;
     let mallory = scene.tenant(MALLORY).await;
     let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     with_each_lease(&mallory, async |lease: &str| {
@@ -78,12 +77,7 @@ async fn forged_server_is_ignored_without_a_server() {
         assert!([0, 1].contains(&moved.status), "{lease}: {}", moved.stderr);
     })
     .await;
-}
 
-#[tokio::test]
-async fn forged_server_is_ignored_beside_a_server() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
-    let mallory = scene.tenant(MALLORY).await;
     let namespace = scene.plane.namespace("installed").await;
     scene.plane.install_pools().await;
     scene.plane.apply(&service_pools(SERVER)).await;

@@ -30,7 +30,7 @@ async fn request_too_large_to_review_gets_no_address_of_another_pool() {
 #[tokio::test]
 async fn large_workloads_do_not_fill_the_memory_of_a_starting_server() {
     const MOST: f64 = 300.0;
-    let mut scene = Scene::without_server();
+    let mut scene = Scene::on_its_own();
     let mallory = scene.tenant("large").await;
     for nth in 0..40 {
         let mut large = deployment(&format!("large-{nth}"), json!({}));

@@ -27,7 +27,7 @@ const OF_ZEBRA: &str = "192.0.2.32";
 impl Scene {
     /// A cluster in which no server runs yet.
     async fn without_addresses() -> Self {
-        let scene = Self::without_server();
+        let scene = Self::without_server().await;
         scene.install().await;
         scene
     }

@@ -11,7 +11,7 @@ use crate::support::webhook_cluster::{addresses, annotated, within};
 #[tokio::test]
 async fn long_selector_hides_no_address_of_a_service() {
     const RECORD: &str = "clusterip-policy/external-addresses";
-    let mut scene = Scene::without_server();
+    let mut scene = Scene::without_server().await;
     let blue = scene.plane.namespace("blue").await;
     let mallory = scene.tenant("selecting").await;
     let namespace = mallory.namespace.clone();

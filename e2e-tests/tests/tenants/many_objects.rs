@@ -90,7 +90,8 @@ async fn memory_of_the_server_grows_by_at_most_six_kibibytes_for_each_small_obje
     const OBJECTS: usize = 4000;
     /// Two or three are usual. On a busy machine, more pages of the list are in memory at once.
     const MOST: f64 = 6144.0;
-    let mut scene = Scene::start().await;
+    let mut scene = Scene::on_its_own();
+    scene.begin().await;
     let mallory = scene.tenant(MALLORY).await;
     mallory.is_seen(OBJECTS).await;
     let pid = scene.server.as_ref().unwrap().pid();

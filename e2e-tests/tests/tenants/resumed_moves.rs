@@ -1,11 +1,12 @@
-//! Moves that the next leader finishes after a tenant has made the policy refuse the half-moved Service.
+//! Moves that the next leader finishes after a tenant has made the policy refuse the half-moved Service, and Services that
+//! no pool matches.
 
 use std::net::IpAddr;
 
 use clusterip::services::mover::Mover;
 use serde_json::{Value, json};
 
-use super::support::{LOST, MOVING, SETTINGS, Scene, Tenant};
+use super::support::{LINUX, LOST, MOVING, SETTINGS, Scene, Tenant};
 use crate::support::eventually::eventually_within;
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{These, is_step, order, stored};
@@ -35,7 +36,7 @@ struct Row {
 }
 
 #[tokio::test]
-async fn move_that_the_policy_refuses_gets_no_address_of_another_pool() {
+async fn move_that_the_policy_refuses_and_unmatched_services_get_no_address_of_another_pool() {
     let nope = || json!({"clusterip-policy/pool": "nope"});
     let row = |name, annotations, is_taken, expected| Row { name, annotations, is_taken, expected };
     let rows = [
@@ -55,7 +56,7 @@ async fn move_that_the_policy_refuses_gets_no_address_of_another_pool() {
         services.push(scene.create(&client, &namespace, &linux, "").await.unwrap());
     }
     assert_eq!(scene.server.take().unwrap().terminate().await, 0);
-    let tenant = Tenant { scene: &scene, client, namespace: namespace.clone() };
+    let tenant = Tenant { scene: &scene, client: client.clone(), namespace: namespace.clone() };
     for (nth, (Row { name, annotations, is_taken, .. }, before)) in rows.iter().zip(&services).enumerate() {
         // The former leader ends in the middle of the move.
         let to = IpAddr::from([172, 21, 1, 100 + nth as u8]);
@@ -85,4 +86,29 @@ async fn move_that_the_policy_refuses_gets_no_address_of_another_pool() {
         assert!(is_kept || !POOLS.iter().any(|pool| within(address, pool)), "{name} has {address} of a pool");
         scene.wait_for_event(&namespace, name, expected).await;
     }
+    no_pool_matches(&Tenant { scene: &scene, client, namespace }).await;
+}
+
+/// Services that no pool matches, because their annotation names an operating system without a pool. If the API server
+/// picked their addresses, almost all of these would lie in the wide pool.
+async fn no_pool_matches(tenant: &Tenant<'_>) {
+    const CREATES: usize = 20;
+    let create = async |name: &str, os: &str| {
+        tenant.creates(&annotated(name, json!({"clusterip-policy/os": os}), json!({}))).await
+    };
+    for nth in 0..CREATES {
+        let created = create(&format!("unmatched-{nth}"), &format!("foo-{}", nth % 7)).await;
+        let address = addresses(&created)[0];
+        assert!(!POOLS.iter().any(|pool| within(address, pool)), "unmatched-{nth} has {address} of a pool");
+    }
+    // A Service that a pool admitted, and does not admit any more, leaves the pool.
+    let linux = create("leaves", "linux").await;
+    assert!(within(addresses(&linux)[0], LINUX), "{linux}");
+    tenant.annotates("leaves", json!({"clusterip-policy/os": "foo"})).await.unwrap();
+    eventually_within(LOST, "the Service to move outside of all pools", async || {
+        let now = stored(&tenant.scene.admin(), &tenant.namespace, "leaves").await.unwrap();
+        let address = addresses(&now).first().copied()?;
+        (!POOLS.iter().any(|pool| within(address, pool))).then_some(())
+    })
+    .await;
 }

@@ -1,6 +1,7 @@
 //! The server restores no status with an IP that another Service has been given meanwhile.
 
 use axum::http::Method;
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::support::{LINUX, Scene};
@@ -47,7 +48,7 @@ async fn move_restores_no_ip_that_another_service_shows_or_has() {
         let path = format!("{}/status", path(namespace, name));
         admin.request::<Value>(request(Method::PATCH, &path, &status)).await.unwrap();
     };
-    for (nth, Row { namespace, spec, is_shown, is_restored }) in rows.into_iter().enumerate() {
+    let moved = rows.into_iter().enumerate().map(async |(nth, Row { namespace, spec, is_shown, is_restored })| {
         let (tenant, other, ip) = (scene.tenant(namespace).await, format!("{namespace}-other"), ip(nth));
         let other = scene.plane.namespace(&other).await;
         let web = annotated("web", json!({"clusterip-policy/os": "linux"}), balancer());
@@ -87,5 +88,6 @@ async fn move_restores_no_ip_that_another_service_shows_or_has() {
         .await;
         let expected = if is_restored { json!({"ingress": [{"ip": ip, "ipMode": "VIP"}]}) } else { json!({}) };
         assert_eq!(moved["status"]["loadBalancer"], expected, "{namespace}: {moved}");
-    }
+    });
+    join_all(moved).await;
 }

@@ -1,5 +1,6 @@
 //! A cluster with `deploy/external`, and a tenant with the permissions of the role `edit` in one namespace.
 
+use std::ops::Deref;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::as_in_a_pod;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::{path, stored};
 use crate::support::program;
 use crate::support::serve_process::{Server, free_port};
@@ -85,8 +87,9 @@ impl Pace {
 
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
 pub struct Scene {
-    pub plane: ControlPlane,
+    /// The server is the first field, because it must end before the control plane is given back.
     pub server: Option<Server>,
+    pub plane: Box<dyn Deref<Target = ControlPlane> + Send + Sync>,
     pub port: u16,
 }
 
@@ -98,7 +101,7 @@ impl Scene {
     }
 
     pub async fn start() -> Self {
-        let mut scene = Self::without_server();
+        let mut scene = Self::without_server().await;
         scene.begin().await;
         scene
     }
@@ -114,15 +117,16 @@ impl Scene {
         })
         .await;
         self.server.as_ref().unwrap().logged("leading").await;
-        let marked = annotated("marked", json!({MOVING: "{}"}), json!({}));
-        eventually("the deletion of the policies to take effect", async || {
-            self.create(&self.admin(), "default", &marked, "?dryRun=All").await.ok()
-        })
-        .await;
     }
 
-    pub fn without_server() -> Self {
-        Self { plane: ControlPlane::start(Options::default()), server: None, port: free_port() }
+    pub async fn without_server() -> Self {
+        Self { server: None, plane: Box::new(LentControlPlane::get().await), port: free_port() }
+    }
+
+    /// As [`Self::without_server`], on a control plane that ends with the test: it gets policies, or so many or large
+    /// objects that to start another one takes less time than to delete them.
+    pub fn on_its_own() -> Self {
+        Self { server: None, plane: Box::new(Box::new(ControlPlane::start(Options::default()))), port: free_port() }
     }
 
     /// A client of the administrator, for the runtime of the calling test.
@@ -130,15 +134,24 @@ impl Scene {
         self.plane.client()
     }
 
-    /// Applies `deploy/external` without its ValidatingAdmissionPolicies, and with a webhook that this test can reach.
+    /// Applies `deploy/external` without its ValidatingAdmissionPolicies, with a webhook that this test can reach, and with
+    /// the permission that `deploy/load-balancers` adds.
     pub async fn install(&self) {
+        const STATUS: &str =
+            "- {op: add, path: /rules/-, value: {apiGroups: [\"\"], resources: [services/status], verbs: [update]}}\n";
         self.plane.install_pools().await;
         let operator = Operator::new(&self.plane, &format!("https://127.0.0.1:{}", self.port));
+        for (file, policies) in [
+            ("deploy/webhook/kustomization.yaml", "components:\n- ../policies\n"),
+            ("deploy/external/component/kustomization.yaml", "- agent-policy.yaml\n"),
+        ] {
+            let text = operator.read(file);
+            assert!(text.contains(policies), "{file} has no {policies:?}");
+            operator.write(file, &text.replace(policies, ""));
+        }
+        let permissions = "deploy/external/component/cluster-permissions.yaml";
+        operator.write(permissions, &(operator.read(permissions) + STATUS));
         operator.does(&Step::Type("kubectl apply -k deploy/external".to_owned())).await;
-        // The permission that `deploy/load-balancers` adds.
-        let right = r#"[{"op": "add", "path": "/rules/-", "value": {"apiGroups": [""], "resources": ["services/status"], "verbs": ["update"]}}]"#;
-        self.plane.kubectl(&["patch", "clusterrole", "clusterip-policy", "--type=json", "--patch", right]).await.ok();
-        self.plane.kubectl(&["delete", "validatingadmissionpolicybindings", "--all"]).await.ok();
     }
 
     /// Starts the program of the Deployment with moves of load balancers, and does not wait.

@@ -48,7 +48,7 @@ async fn empty_cluster_ip_pins_no_address() {
 #[tokio::test]
 async fn creates_succeed_while_many_misplaced_services_are_listed() {
     const OTHERS: usize = 400;
-    let mut scene = Scene::without_server();
+    let mut scene = Scene::without_server().await;
     let others = scene.plane.namespace("others").await;
     let create = async |nth: usize| {
         scene.create(&scene.admin(), &others, &service(&format!("other-{nth}"), json!({})), "").await.unwrap()
