@@ -1,6 +1,6 @@
 //! Pools as objects: a `clusterip serve` follows them and writes their status.
 
-mod access;
+pub mod access;
 mod audit;
 mod commands;
 mod conditions;

@@ -3,7 +3,7 @@
 mod agent_leases;
 mod moving_annotation;
 mod stolen_server_token;
-mod support;
+pub mod support;
 mod temporary_service_deletions;
 mod temporary_services;
 mod webhook_configuration;

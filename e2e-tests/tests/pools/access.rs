@@ -4,8 +4,8 @@ use axum::http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::support::{PoolCluster, path, policy};
-use crate::support::control_plane::Options;
+use super::support::{apply, path, policy};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::move_helpers;
 use crate::support::pools::pool;
@@ -20,16 +20,14 @@ async fn status_code(client: &Client, method: Method, path: &str, body: &Value) 
     }
 }
 
-#[tokio::test]
-async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools() {
-    // The controller manager gives the role `edit` its rules.
-    let options = Options { controller_manager: true, audit: false, ..Options::default() };
-    let cluster = PoolCluster::start(options).await;
-    let namespace = cluster.plane.namespace("mallory").await;
+/// `plane` has `deploy/api` and a controller manager, which gives the role `edit` its rules. Creates pools, one of which
+/// is for all Services.
+pub async fn user_with_the_role_edit_in_a_namespace_has_none(plane: &ControlPlane) {
+    let namespace = plane.namespace("mallory").await;
     let user = format!("--user={namespace}");
     let binding = ["create", "rolebinding", "edit", "--clusterrole=edit", &user, "--namespace", &namespace];
-    cluster.plane.kubectl(&binding).await.ok();
-    let mallory = cluster.plane.client_as(&namespace);
+    plane.kubectl(&binding).await.ok();
+    let mallory = plane.client_as(&namespace);
     let services = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
     eventually("the permissions of the user", async || {
         (status_code(&mallory, Method::POST, &services, &service("web", json!({}))).await == 200).then_some(())
@@ -40,11 +38,11 @@ async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools() {
         pool("ServicePool", "one", json!({"cidrs": ["172.21.8.0/24"]})),
         pool("ExternalPool", "one", json!({"cidrs": ["192.0.2.0/24"]})),
         pool("NodeBlockPool", "one", json!({"cidrs": ["10.244.0.0/16"]})),
-        policy(&cluster.plane, json!({})),
+        policy(plane, json!({})),
     ];
-    cluster.apply(&objects).await;
     let mut wrong = Vec::new();
     for object in &objects {
+        apply(plane, object).await;
         let kind = object["kind"].as_str().unwrap();
         let one = path(kind, object["metadata"]["name"].as_str().unwrap());
         let status = format!("{one}/status");
@@ -69,8 +67,8 @@ async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools() {
             }
         }
         // The administrator finds the object as it was.
-        let found = move_helpers::send(&cluster.plane.client(), Method::GET, one, None).await.unwrap();
-        assert_eq!(found["metadata"]["labels"], Value::Null, "{found}");
+        let found = move_helpers::send(&plane.client(), Method::GET, one, None).await.unwrap();
+        assert_eq!(found["metadata"]["labels"]["owner"], Value::Null, "{found}");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::support::policy;
+use super::support::{apply, policy};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::pools::pool;
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
@@ -35,8 +36,8 @@ fn request() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_use_the_pools_of_a_cluster_without_a_server() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+async fn commands_use_the_pools_of_a_cluster_without_a_server_and_a_server_with_a_file_names_them() {
+    let plane = LentControlPlane::get().await;
     plane.install_pools().await;
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -55,8 +56,13 @@ async fn commands_use_the_pools_of_a_cluster_without_a_server() {
     let unknown = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     assert_eq!((status, stderr.as_str()), (Some(2), unknown));
 
-    plane.apply(&policy(&plane, json!({})).to_string()).await;
-    plane.apply(&pool("ServicePool", "all", json!({"cidrs": ["172.21.7.0/24"]})).to_string()).await;
+    apply(&plane, &pool("ServicePool", "all", json!({"cidrs": ["172.21.7.0/24"]}))).await;
+    let mut server = ServerBuilder::new(&plane).args(&["--no-webhook", "--move", "never"]).start().await;
+    server
+        .logged("the cluster has 1 pool object, which this server does not follow: omit --settings to use them")
+        .await;
+    assert_eq!(server.terminate().await, 0);
+    apply(&plane, &policy(&plane, json!({}))).await;
     struct Case {
         arguments: &'static [&'static str],
         stdout: &'static str,
@@ -100,7 +106,7 @@ async fn commands_use_the_pools_of_a_cluster_without_a_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_with_a_file_use_the_service_cidrs_of_the_cluster() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let plane = LentControlPlane::get().await;
     if !plane.tells_addresses() {
         return plane.does_not_apply("pools that select ServiceCIDRs");
     }
@@ -141,18 +147,6 @@ async fn commands_with_a_file_use_the_service_cidrs_of_the_cluster() {
     let outside = "far.yaml: error: ServicePool far: OutsideServiceCIDRs: spec.cidrs[0]: 10.99.0.0/24 lies outside of the \
                    Service ranges of the cluster (172.21.0.0/16): the API server would refuse its addresses\n";
     assert_eq!(validated, (Some(1), outside.to_owned(), String::new()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn server_with_a_settings_file_warns_about_pools() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-    plane.install_pools().await;
-    plane.apply(&pool("ServicePool", "all", json!({"cidrs": ["172.21.7.0/24"]})).to_string()).await;
-    let mut server = ServerBuilder::new(&plane).args(&["--no-webhook", "--move", "never"]).start().await;
-    server
-        .logged("the cluster has 1 pool object, which this server does not follow: omit --settings to use them")
-        .await;
-    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test]

@@ -84,15 +84,15 @@ async fn condition_says_why_a_pool_is_not_in_use() {
             "InUse" => assert_eq!(stalled, Value::Null, "{object}"),
             reason => assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!(reason))),
         }
-        let is = if *reason == "InUse" { "True" } else { "False" };
+    }
+    for (is, name) in [("True", "judged-good"), ("False", "judged-outside")] {
         let wait = format!("--for=condition=Ready={is}");
         cluster.plane.kubectl(&["wait", &wait, "--timeout=10s", &format!("servicepool/{name}")]).await.ok();
     }
-    cluster.plane.kubectl(&["wait", "--for=condition=Ready", "--timeout=10s", "servicepool/judged-good"]).await.ok();
 
     // A mistake of another pool can go away without an edit of the pool itself.
     let before = cluster.object("ServicePool", "judged-inside").await;
-    cluster.plane.kubectl(&["delete", "servicepool", "judged-good"]).await.ok();
+    cluster.delete_pool("judged-good").await;
     let after = cluster.until_reason("ServicePool", "judged-inside", "InUse", "").await;
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
     assert_eq!(after["status"]["ranges"], json!(["172.21.70.128/25"]));

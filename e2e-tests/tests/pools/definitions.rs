@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::support::PoolCluster;
-use crate::support::control_plane::Options;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_definitions_are_reported_in_one_line() {
-    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    let cluster = PoolCluster::lent().await;
     // A server without any pool.
     cluster.server.logged("the settings have no pool").await;
     cluster.plane.kubectl(&["delete", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds")]).await.ok();

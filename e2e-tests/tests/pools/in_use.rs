@@ -4,7 +4,6 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{PoolCluster, condition, policy, pool_of, server};
-use crate::support::control_plane::Options;
 use crate::support::move_helpers::{path, send};
 use crate::support::pools::pool;
 use crate::support::webhook_cluster::{address, service};
@@ -17,7 +16,7 @@ async fn in_pools(cluster: &PoolCluster, message: &str) -> Value {
 
 #[tokio::test]
 async fn services_keep_their_addresses_without_pools() {
-    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    let cluster = PoolCluster::lent().await;
     let client = cluster.plane.client();
     assert_eq!(cluster.server.get("/readyz").await.unwrap().0, 200);
     let namespace = cluster.plane.namespace("before").await;
@@ -40,7 +39,7 @@ async fn services_keep_their_addresses_without_pools() {
     }
 
     // The pool is deleted while Services have its addresses.
-    cluster.plane.kubectl(&["delete", "servicepool", "all"]).await.ok();
+    cluster.delete_pool("all").await;
     let five = format!(
         "5 Services have an address that lies in no pool: before/web, in-use/web-0, in-use/web-1 and 2 more{REMEDY}"
     );
@@ -56,7 +55,7 @@ async fn services_keep_their_addresses_without_pools() {
 #[tokio::test]
 async fn version_in_use_survives_a_restart_of_the_server() {
     const GOOD: &str = "172.21.20.0/24";
-    let mut cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    let mut cluster = PoolCluster::lent().await;
     let namespace = cluster.plane.namespace("kept").await;
     /// The range of a pool that is edited while no server runs.
     const ALSO_GOOD: &str = "172.21.21.0/24";

@@ -5,10 +5,11 @@ use std::time::Duration;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{condition, path, policy};
-use crate::support::control_plane::{ControlPlane, Options};
+use super::support::{apply, condition, path, policy};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::Proxy;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::send;
 use crate::support::pools::pool;
 use crate::support::serve_process::{Server, ServerBuilder};
@@ -43,7 +44,7 @@ async fn settled(proxy: &Proxy) -> usize {
 
 /// Gives the pool this range, waits until its status shows that the range is in use, and returns the pool.
 async fn use_range(plane: &ControlPlane, cidr: &str) -> Value {
-    plane.apply(&pool("ServicePool", "led", json!({"cidrs": [cidr]})).to_string()).await;
+    apply(plane, &pool("ServicePool", "led", json!({"cidrs": [cidr]}))).await;
     eventually(&format!("the status with {cidr}"), async || {
         let object = send(&plane.client(), Method::GET, &path("ServicePool", "led"), None).await?;
         (object["status"]["ranges"] == json!([cidr]) && condition(&object, "Ready")["status"] == "True")
@@ -54,9 +55,9 @@ async fn use_range(plane: &ControlPlane, cidr: &str) -> Value {
 
 #[tokio::test]
 async fn only_the_leader_writes_a_status_and_only_what_has_changed() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let plane = LentControlPlane::get().await;
     plane.install_pools().await;
-    plane.apply(&policy(&plane, json!({})).to_string()).await;
+    apply(&plane, &policy(&plane, json!({}))).await;
     let proxies = [Proxy::start(&plane).await, Proxy::start(&plane).await];
     let mut leader = replica(&plane, &proxies[0], 0).await;
     leader.logged(" leading").await;

@@ -28,6 +28,6 @@ async fn new_pool_with_a_higher_priority_counts_at_once() {
     let other = cluster.create(&namespace, &service("other", json!({}))).await.unwrap();
     assert!(within(address(&other), BACK), "{other}");
 
-    cluster.plane.kubectl(&["delete", "servicepool", "placed-front"]).await.ok();
+    cluster.delete_pool("placed-front").await;
     cluster.serves(&namespace, &front, BACK).await;
 }

@@ -1,16 +1,18 @@
 //! A control plane with the definitions of the custom resources, and a `clusterip serve` that follows the objects.
 
+use std::ops::Deref;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::support::shared::Shared;
-use axum::http::Method;
+use axum::http::{Method, Request};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually, pause};
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::send;
 use crate::support::pools::pool;
 use crate::support::program;
@@ -19,8 +21,9 @@ use crate::support::webhook_cluster::{address, message, service, within};
 
 /// A control plane and a server, which moves no Service.
 pub struct PoolCluster {
-    pub plane: ControlPlane,
+    /// The server is the first field, because it must end before the control plane is given back.
     pub server: Server,
+    pub plane: Box<dyn Deref<Target = ControlPlane> + Send + Sync>,
 }
 
 impl PoolCluster {
@@ -33,7 +36,7 @@ impl PoolCluster {
     /// A cluster with the pools of a few tests: an audit needs settings that do not change all the time.
     pub async fn shared_by_audits() -> Arc<Self> {
         static SHARED: Shared<PoolCluster> = Shared::new();
-        SHARED.get(|| Self::start(Options { audit: false, ..Options::default() })).await
+        SHARED.get(Self::lent).await
     }
 
     /// An audit of the cluster; `None` if the server does not use the pools as they are now.
@@ -46,18 +49,33 @@ impl PoolCluster {
 
     /// Starts a control plane and a server without any pool.
     pub async fn start(options: Options) -> Self {
-        let plane = ControlPlane::start(options);
+        Self::on(Box::new(Box::new(ControlPlane::start(options)))).await
+    }
+
+    /// The same on a control plane for one test at a time.
+    pub async fn lent() -> Self {
+        Self::on(Box::new(LentControlPlane::get().await)).await
+    }
+
+    async fn on(plane: Box<dyn Deref<Target = ControlPlane> + Send + Sync>) -> Self {
         plane.install_pools().await;
         if !plane.tells_addresses() {
-            plane.apply(&policy(&plane, json!({})).to_string()).await;
+            apply(&plane, &policy(&plane, json!({}))).await;
         }
         let server = server(&plane).start().await;
-        Self { plane, server }
+        Self { server, plane }
     }
 
     /// Applies objects.
     pub async fn apply(&self, objects: &[Value]) {
-        self.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
+        for object in objects {
+            apply(&self.plane, object).await;
+        }
+    }
+
+    /// Deletes a ServicePool.
+    pub async fn delete_pool(&self, name: &str) {
+        send(&self.plane.client(), Method::DELETE, &path("ServicePool", name), None).await.unwrap();
     }
 
     /// An object of the API `clusterip-policy.io`.
@@ -124,6 +142,22 @@ impl PoolCluster {
         })
         .await;
     }
+}
+
+/// Applies an object of the API `clusterip-policy.io` on the side of the API server, as GitOps programs do.
+pub async fn apply(plane: &ControlPlane, object: &Value) {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let path = path(&text(&object["kind"]), &text(&object["metadata"]["name"]));
+    let (client, body) = (plane.client(), serde_json::to_vec(object).unwrap());
+    eventually("the API server to serve the kind", async || {
+        let request = Request::patch(format!("{path}?fieldManager=author&force=true"));
+        let request = request.header("content-type", "application/apply-patch+yaml").body(body.clone());
+        match client.request::<Value>(request.unwrap()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            applied => Some(applied.unwrap_or_else(|error| panic!("{object}: {error}"))),
+        }
+    })
+    .await;
 }
 
 /// A `clusterip serve` that follows the objects of a control plane, is called by its API server, and moves no Service.

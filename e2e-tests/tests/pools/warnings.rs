@@ -67,8 +67,8 @@ async fn misspelt_pool_is_told_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pool_that_is_not_ready_is_an_event_and_a_finding() {
-    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+async fn pool_that_is_not_ready_or_full_is_told() {
+    let cluster = PoolCluster::lent().await;
     let folder = tempfile::tempdir().unwrap();
     cluster.apply(&[pool_of("first", "172.21.1.0/24", "first")]).await;
     let first = cluster.until_reason("ServicePool", "first", "InUse", "").await;
@@ -114,15 +114,12 @@ async fn pool_that_is_not_ready_is_an_event_and_a_finding() {
     assert!(printed.lines().next().unwrap().ends_with("READY   CHECKED   AGE"), "{printed}");
     let object = send(&cluster.plane.client(), Method::GET, &path("ServicePool", "first"), None).await.unwrap();
     assert!(object["status"]["checkedAt"].is_string(), "{object}");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn denial_names_the_object_and_its_field() {
-    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    // The denial of a Service names the objects and their fields.
     let namespace = cluster.plane.namespace("full").await;
-    let of_one = json!({"cidrs": ["172.21.1.0/30"], "reserved": 2, "match": {"namespaces": [namespace]}});
+    let of_one = json!({"cidrs": ["172.21.2.0/30"], "reserved": 2, "match": {"namespaces": [namespace]}});
     cluster.apply(&[policy(&cluster.plane, json!({})), pool("ServicePool", "full", of_one)]).await;
-    cluster.serves(&namespace, &json!({}), "172.21.1.0/30").await;
+    cluster.serves(&namespace, &json!({}), "172.21.2.0/30").await;
     cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
     let message = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();
     let remedy = "or set spec.whenFull: Unmanaged in ClusterIPPolicy default";

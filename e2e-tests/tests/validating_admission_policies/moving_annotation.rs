@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::support::{NAMESPACE, SERVER, deployed, editor, marked, outcome};
-use crate::support::cluster::pool_of;
-use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
-use crate::support::fake_kubelet::Installed;
-use crate::support::move_helpers::stored;
 use crate::support::service_webhook_rules::{Call, MOVING, assert_calls, service, services};
 
 #[tokio::test]
@@ -83,43 +79,4 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
     let applied = mallory.patch("row-0", &PatchParams::apply("mallory"), &applied).await;
     seen.push(Call { request: "mallory adds it with an apply".into(), outcome: outcome(applied), expected: "refused" });
     assert_calls(seen);
-}
-
-/// The program moves a Service with the account, the arguments and the policies of `deploy/webhook`, and no policy
-/// refuses a request of the server.
-#[tokio::test(flavor = "multi_thread")]
-async fn server_moves_services_with_the_policies_installed() {
-    let cluster = Installed::nothing().await;
-    let operator = Operator::new(&cluster.plane, &cluster.node.url());
-    cluster.install(&operator).await;
-    let shop = cluster.place("shop").await;
-    let mallory = services(editor(&cluster.plane, &shop.namespace).await, &shop.namespace);
-    eventually("the policy to be in force", async || {
-        let new = marked(service("new", json!({})), Some("{}"));
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        (outcome(mallory.create(&dry_run, &new).await) == "refused").then_some(())
-    })
-    .await;
-    let created = mallory.create(&PostParams::default(), &service("web", json!({"selector": null}))).await.unwrap();
-    let pool = |service: &Value| {
-        let address = service["spec"]["clusterIP"].as_str().and_then(|address| address.parse().ok());
-        address.map_or("no address", pool_of)
-    };
-    let before = stored(&cluster.client, &shop.namespace, "web").await.unwrap();
-    assert_eq!(pool(&before), "linux");
-    let windows = Patch::Merge(json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}}));
-    mallory.patch("web", &PatchParams::default(), &windows).await.unwrap();
-    let after = eventually("the Service to move", async || {
-        let service = stored(&cluster.client, &shop.namespace, "web").await.unwrap();
-        (pool(&service) == "windows" && service["metadata"]["annotations"][MOVING].is_null()).then_some(service)
-    })
-    .await;
-    assert_eq!(after["metadata"]["uid"].as_str(), created.metadata.uid.as_deref());
-    let refused: Vec<String> =
-        cluster.node.log().await.into_iter().filter(|line| line.contains("denied request")).collect();
-    assert_eq!(refused, Vec::<String>::new());
-    // The API server calls the webhook, so the server has written its CA bundle into the configuration.
-    let trusted = "kubectl get mutatingwebhookconfiguration clusterip-policy --output \
-                   jsonpath='{.webhooks[0].clientConfig.caBundle}'";
-    assert!(!operator.does(&Step::Type(trusted.to_owned())).await.is_empty());
 }
