@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 
-use super::servers::{carry_out_settings, server};
-use super::support::{Stage, is_in_pool, temporary_of, with_controller_manager};
+use super::servers::{carry_out_settings, moves, server};
+use super::support::{Stage, is_in_pool, of_servers, temporary_of};
 use crate::support::eventually::{eventually, eventually_within};
 use crate::support::fault_proxy::{Proxy, Seen};
 use crate::support::move_helpers::{addresses, path, send};
@@ -14,33 +14,28 @@ use crate::support::move_helpers::{addresses, path, send};
 /// The longest pause between two tries of a move is a minute.
 const RETRIED: Duration = Duration::from_secs(120);
 
-async fn changes(stage: &Stage<'_>, change: Value) {
+async fn changes(stage: &Stage, change: Value) {
     send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&change)).await.unwrap();
 }
 
 /// Waits until `new` exists, and the author still may prevent the swaps.
-async fn begins(stage: &Stage<'_>) {
+async fn begins(stage: &Stage) {
     eventually("the preparation", async || temporary_of(stage, "new").await).await;
-}
-
-/// Waits until only the old address is left of the move.
-async fn moves(stage: &Stage<'_>) {
-    eventually("the new address", async || {
-        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(is_in_pool);
-        (has_moved && temporary_of(stage, "new").await.is_none()).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn author_keeps_no_address_causes_no_requests_and_hides_nothing() {
-    let plane = with_controller_manager();
+    let plane = of_servers().await;
     let proxy = Proxy::start(&plane).await;
     let main = Stage::on(&plane, "authors").await;
+    let mut of_authors = Vec::new();
+    for name in ["grown-early", "grown-late", "changed", "released", "replaced-by-its-author"] {
+        of_authors.push(Stage::on(&plane, name).await);
+    }
+    main.has_a_pool_for(&of_authors.iter().collect::<Vec<_>>());
     carry_out_settings(&main, &proxy).await;
     let mut stages = Vec::new();
-    for name in ["grown-early", "grown-late", "changed", "released", "replaced"] {
-        let stage = Stage::on(&plane, name).await;
+    for stage in of_authors {
         let uid = stage.service("web", json!({})).await["metadata"]["uid"].as_str().unwrap().to_owned();
         let records = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", main.server);
         stages.push((stage, format!("{records}/clusterip-move-{uid}")));

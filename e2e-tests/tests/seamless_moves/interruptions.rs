@@ -28,7 +28,7 @@ struct Cut {
 async fn writes() -> usize {
     let stage = Stage::new("cut-never").await;
     stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
     assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
     let is_write = stage.is_write();
@@ -36,7 +36,7 @@ async fn writes() -> usize {
 }
 
 /// Runs the command again until nothing is left of the move.
-async fn move_again_until_ended(stage: &Stage<'_>, case: &str) {
+async fn move_again_until_ended(stage: &Stage, case: &str) {
     eventually(&format!("{case}: the end of the move"), async || {
         if !stage.left().await.is_empty() {
             stage.run(&SEAMLESS).await;
@@ -51,7 +51,7 @@ async fn move_again_until_ended(stage: &Stage<'_>, case: &str) {
 async fn cut_off(cut: Cut) -> Vec<String> {
     let stage = Stage::new("cut").await;
     let before = stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let fault = if cut.carried_out { Fault::PauseAfter } else { Fault::PauseBefore };
     let gate = proxy.on_nth(cut.nth, 1, stage.is_write(), fault);
     let mut child = stage.command_through(&proxy, &SEAMLESS).spawn().unwrap();
@@ -113,7 +113,7 @@ const LATE_WRITES: [Late; 3] = [
 async fn carried_out_late(Late { name, write }: Late) {
     let stage = Stage::new(name).await;
     let before = stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let gate = proxy.on(write, Fault::PauseBefore);
     let mut child = stage.command_through(&proxy, &SEAMLESS).spawn().unwrap();
     gate.arrived().await;
@@ -121,7 +121,7 @@ async fn carried_out_late(Late { name, write }: Late) {
     child.wait().unwrap();
     stage.free_the_lease().await;
 
-    let second = Proxy::start(stage.plane).await;
+    let second = Proxy::start(&stage.plane).await;
     let resumed = stage.command_through(&second, &SEAMLESS).spawn().unwrap();
     let resumed = tokio::task::spawn_blocking(move || resumed.wait_with_output());
     let is_write = stage.is_write();

@@ -1,5 +1,6 @@
 //! The API server or etcd is unavailable in the middle of seamless moves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Method;
@@ -37,7 +38,7 @@ fn deletes_new(seen: &Seen) -> bool {
 }
 
 /// Moves Services during an outage, and returns what is wrong after it.
-async fn during(plane: &ControlPlane, outage: Outage) -> Vec<String> {
+async fn during(plane: &Arc<ControlPlane>, outage: Outage) -> Vec<String> {
     let Outage { name, stop, start, after } = outage;
     let stage = Stage::on(plane, name).await;
     let mut before = Vec::new();
@@ -80,7 +81,7 @@ async fn during(plane: &ControlPlane, outage: Outage) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_end_after_an_outage() {
-    let plane = with_controller_manager();
+    let plane = Arc::new(with_controller_manager());
     let outages = [
         Outage {
             name: "api-server-in-swap-1",

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use super::support::{SEAMLESS, Stage, is_in_pool};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
-use crate::support::move_helpers::{addresses, allocated, but_addresses, deep_fields, path, send, with_managed_fields};
+use crate::support::move_helpers::{
+    self, addresses, allocated, but_addresses, deep_fields, path, send, with_managed_fields,
+};
 
 /// Creates a Service.
-async fn create(stage: &Stage<'_>, name: &str, spec: Value) -> Value {
+async fn create(stage: &Stage, name: &str, spec: Value) -> Value {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
     let path = format!("/api/v1/namespaces/{}/services?fieldManager=author", stage.namespace);
     send(&stage.client, Method::POST, &path, Some(&service)).await.unwrap()
@@ -90,7 +92,7 @@ async fn quota_without_room_is_reported_before_anything_changes() {
         (quota["status"]["used"]["services"] == "1").then_some(())
     })
     .await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
     let output = format!("{}{}", ended.stdout, ended.stderr);
     assert_eq!(ended.status, 1, "{output}");
@@ -133,15 +135,19 @@ async fn policy_that_requires_a_label_is_reported_before_anything_changes() {
     let labels = json!({"metadata": {"labels": {"team": "blue"}}});
     send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&labels)).await.unwrap();
     let before = stage.stored("web").await;
-    for object in requires_team(&stage.namespace) {
-        stage.plane.apply(&object.to_string()).await;
+    for (object, plural) in requires_team(&stage.namespace).iter().zip(["policies", "policybindings"]) {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{plural}");
+        send(&stage.client, Method::POST, &path, Some(object)).await.unwrap();
     }
-    let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server", "-n", &stage.namespace];
+    let probes = format!("/api/v1/namespaces/{}/services?dryRun=All", stage.namespace);
+    let probe = json!({"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}});
     eventually("the policy to be in force", async || {
-        stage.plane.kubectl(&probe).await.stderr.contains("a Service needs the label team").then_some(())
+        let refused =
+            stage.client.request::<Value>(move_helpers::request(Method::POST, &probes, &probe)).await.err()?;
+        refused.to_string().contains("a Service needs the label team").then_some(())
     })
     .await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
     assert_eq!(ended.status, 1, "{}{}", ended.stdout, ended.stderr);
     for expected in ["a Service needs the label team", "exempt Services with this label"] {
@@ -175,7 +181,7 @@ async fn missing_permissions_are_reported_at_once() {
 
 /// A command that waits at this request, and the request.
 async fn waits_at(
-    stage: &Stage<'_>,
+    stage: &Stage,
     proxy: &Proxy,
     matches: fn(&Seen) -> bool,
 ) -> (Gate, Seen, tokio::task::JoinHandle<std::io::Result<std::process::Output>>) {
@@ -213,7 +219,7 @@ fn takes_old(seen: &Seen) -> bool {
 async fn service_of_a_user_with_the_name_of_a_temporary_service_is_not_touched() {
     let stage = Stage::new("foreign").await;
     let before = stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let (gate, seen, ended) = waits_at(&stage, &proxy, creates_new).await;
     let name = seen.body["metadata"]["name"].as_str().unwrap();
     let foreign = create(&stage, name, json!({"ports": [{"port": 80}], "selector": {"app": "other"}})).await;
@@ -229,7 +235,7 @@ async fn service_of_a_user_with_the_name_of_a_temporary_service_is_not_touched()
 }
 
 /// Runs commands until nothing is left of the move of `web`, and returns `web`.
-async fn ends(stage: &Stage<'_>, ended: tokio::task::JoinHandle<std::io::Result<std::process::Output>>) -> Value {
+async fn ends(stage: &Stage, ended: tokio::task::JoinHandle<std::io::Result<std::process::Output>>) -> Value {
     ended.await.unwrap().unwrap();
     eventually("the end of the move", async || {
         if !stage.left().await.is_empty() {
@@ -254,7 +260,7 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
     for Case { name, waits } in cases {
         let stage = Stage::new(name).await;
         let before = stage.service("web", json!({})).await;
-        let proxy = Proxy::start(stage.plane).await;
+        let proxy = Proxy::start(&stage.plane).await;
         let (gate, seen, ended) = waits_at(&stage, &proxy, waits).await;
         let taken = seen.body["spec"]["clusterIP"].clone();
         let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
@@ -272,7 +278,7 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
 async fn old_address_that_another_service_takes_meanwhile_does_not_stop_the_move() {
     let stage = Stage::new("taken-old").await;
     let before = stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
     let taken = seen.body["spec"]["clusterIP"].clone();
     let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
@@ -287,7 +293,7 @@ async fn old_address_that_another_service_takes_meanwhile_does_not_stop_the_move
 async fn changes_of_users_during_the_move_are_kept() {
     let stage = Stage::new("changed").await;
     stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let (gate, _, ended) = waits_at(&stage, &proxy, takes_old).await;
     let change =
         json!({"metadata": {"labels": {"team": "blue"}}, "spec": {"selector": {"app": "web", "track": "stable"}}});
@@ -303,7 +309,7 @@ async fn changes_of_users_during_the_move_are_kept() {
 async fn service_that_is_deleted_during_the_move_leaves_no_temporary_service() {
     let stage = Stage::new("deleted").await;
     stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let (gate, _, ended) = waits_at(&stage, &proxy, takes_old).await;
     send(&stage.client, Method::DELETE, &path(&stage.namespace, "web"), None).await.unwrap();
     gate.release();
@@ -315,7 +321,7 @@ async fn service_that_is_deleted_during_the_move_leaves_no_temporary_service() {
 async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
     let stage = Stage::new("finalizer").await;
     let before = stage.service("web", json!({})).await;
-    let proxy = Proxy::start(stage.plane).await;
+    let proxy = Proxy::start(&stage.plane).await;
     let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
     let name = seen.body["metadata"]["name"].as_str().unwrap();
     let finalizers = async |finalizers: Value| {
@@ -343,7 +349,7 @@ async fn service_that_its_author_makes_hard_to_read_during_its_move_keeps_no_tem
     let ends = cases.map(async |(name, matches, moves)| {
         let stage = Stage::new(name).await;
         stage.service("web", json!({})).await;
-        let proxy = Proxy::start(stage.plane).await;
+        let proxy = Proxy::start(&stage.plane).await;
         let (gate, _, ended) = waits_at(&stage, &proxy, matches).await;
         let body = with_managed_fields(&stage.stored("web").await, &deep_fields());
         let request = Request::put(path(&stage.namespace, "web")).header("content-type", "application/json");

@@ -50,7 +50,7 @@ async fn fields_that_direct_traffic_are_those_of_the_service() {
         "trafficDistribution": "PreferClose",
     });
     let before = stage.service("web", spec).await;
-    let proxy = crate::support::fault_proxy::Proxy::start(stage.plane).await;
+    let proxy = crate::support::fault_proxy::Proxy::start(&stage.plane).await;
     let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
     assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
     let bare = |spec: &Value| {

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{Stage, is_in_pool, temporary_of, with_controller_manager};
+use super::support::{Stage, is_in_pool, of_servers, temporary_of};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
 use crate::support::move_helpers::{addresses, but_addresses, send};
 use crate::support::serve_process::ServerBuilder;
 
 /// A server that moves the Services with ready endpoints seamlessly.
-pub fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
+pub fn server(stage: &Stage, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
     builder(stage, proxy, &["--seamless-moves", "--grace-period", grace_period])
 }
 
 /// Runs a server in the cluster without Services, so that its settings are not new for the next one.
-pub async fn carry_out_settings(stage: &Stage<'_>, proxy: &Proxy) {
+pub async fn carry_out_settings(stage: &Stage, proxy: &Proxy) {
     let mut server = server(stage, proxy, "2").start().await;
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", stage.server);
     eventually("the record of the settings", async || {
@@ -29,7 +29,7 @@ pub async fn carry_out_settings(stage: &Stage<'_>, proxy: &Proxy) {
 }
 
 /// A server without a webhook, with these arguments.
-fn builder(stage: &Stage<'_>, proxy: &Proxy, args: &[&str]) -> ServerBuilder {
+fn builder(stage: &Stage, proxy: &Proxy, args: &[&str]) -> ServerBuilder {
     let port = proxy.url().rsplit(':').next().unwrap();
     let file = format!("{port}.kubeconfig");
     let kubeconfig = stage.plane.write_kubeconfig(&file, proxy.url(), stage.plane.admin_token());
@@ -39,7 +39,7 @@ fn builder(stage: &Stage<'_>, proxy: &Proxy, args: &[&str]) -> ServerBuilder {
 }
 
 /// Waits until these Services have moved and nothing is left of the moves, and compares the Services with those before.
-async fn end(stage: &Stage<'_>, before: &[Value]) {
+async fn end(stage: &Stage, before: &[Value]) {
     eventually("the end of the moves", async || stage.left().await.is_empty().then_some(())).await;
     for before in before {
         let name = before["metadata"]["name"].as_str().unwrap();
@@ -48,6 +48,15 @@ async fn end(stage: &Stage<'_>, before: &[Value]) {
         assert!(now.len() == 1 && now.iter().all(is_in_pool), "{name}: {now:?}");
         assert_eq!(but_addresses(&after), but_addresses(before), "{name}");
     }
+}
+
+/// Waits until only the old address of `web` is left of its move.
+pub async fn moves(stage: &Stage) {
+    eventually("the new address", async || {
+        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(is_in_pool);
+        (has_moved && temporary_of(stage, "new").await.is_none()).then_some(())
+    })
+    .await;
 }
 
 /// The temporary Service that keeps the old address of this Service takes it.
@@ -73,8 +82,9 @@ fn assigns(of: &'static str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn next_leader_finishes_the_seamless_moves_of_a_killed_leader() {
-    let plane = with_controller_manager();
+    let plane = of_servers().await;
     let stage = Stage::on(&plane, "leaders").await;
+    stage.has_a_pool_for(&[&stage]);
     let (one, two) = (Proxy::start(&plane).await, Proxy::start(&plane).await);
     carry_out_settings(&stage, &one).await;
     // The leader is killed when each Service is at another step.
@@ -103,18 +113,14 @@ async fn next_leader_finishes_the_seamless_moves_of_a_killed_leader() {
 #[tokio::test(flavor = "multi_thread")]
 async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
     const GRACE_PERIOD: Duration = Duration::from_secs(40);
-    let plane = with_controller_manager();
+    let plane = of_servers().await;
     let stage = Stage::on(&plane, "grace").await;
+    stage.has_a_pool_for(&[&stage]);
     let proxy = Proxy::start(&plane).await;
     carry_out_settings(&stage, &proxy).await;
     let before = stage.service("web", json!({})).await;
     let mut first = server(&stage, &proxy, &GRACE_PERIOD.as_secs().to_string()).start().await;
-    eventually("the new address", async || {
-        let web = stage.stored("web").await;
-        let has_moved = addresses(&web).first().is_some_and(is_in_pool);
-        (has_moved && temporary_of(&stage, "new").await.is_none()).then_some(())
-    })
-    .await;
+    moves(&stage).await;
     let stopped = Instant::now();
     assert_eq!(first.terminate().await, 0);
     assert!(stopped.elapsed() < GRACE_PERIOD / 2, "the server waits for the grace period: {:?}", stopped.elapsed());
@@ -128,18 +134,14 @@ async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn next_leader_finds_moves_in_their_grace_period_although_the_list_fails_at_first() {
     const FAILURES: usize = 4;
-    let plane = with_controller_manager();
+    let plane = of_servers().await;
     let stage = Stage::on(&plane, "unlisted").await;
+    stage.has_a_pool_for(&[&stage]);
     let (one, two) = (Proxy::start(&plane).await, Proxy::start(&plane).await);
     carry_out_settings(&stage, &one).await;
     let before = stage.service("web", json!({})).await;
     let mut first = server(&stage, &one, "20").start().await;
-    eventually("the new address", async || {
-        let web = stage.stored("web").await;
-        let has_moved = addresses(&web).first().is_some_and(is_in_pool);
-        (has_moved && temporary_of(&stage, "new").await.is_none()).then_some(())
-    })
-    .await;
+    moves(&stage).await;
     assert_eq!(first.terminate().await, 0);
     let lists = |seen: &Seen| {
         let are_records = seen.query.contains("record");
@@ -154,17 +156,14 @@ async fn next_leader_finds_moves_in_their_grace_period_although_the_list_fails_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn record_of_a_service_that_is_replaced_in_the_grace_period_is_deleted() {
-    let plane = with_controller_manager();
+    let plane = of_servers().await;
     let stage = Stage::on(&plane, "replaced").await;
+    stage.has_a_pool_for(&[&stage]);
     let proxy = Proxy::start(&plane).await;
     carry_out_settings(&stage, &proxy).await;
     stage.service("web", json!({})).await;
     let _server = server(&stage, &proxy, "3600").start().await;
-    eventually("the new address", async || {
-        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(is_in_pool);
-        (has_moved && temporary_of(&stage, "new").await.is_none()).then_some(())
-    })
-    .await;
+    moves(&stage).await;
     let services = format!("/api/v1/namespaces/{}/services", stage.namespace);
     send(&stage.client, Method::DELETE, &format!("{services}/web"), None).await.unwrap();
     let another = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
@@ -196,9 +195,10 @@ async fn requested_move_is_made_by_the_method_of_the_request() {
             has_temporary_services: true,
         },
     ];
-    let plane = with_controller_manager();
+    let plane = of_servers().await;
     for Case { name, server, command, has_temporary_services } in cases {
         let stage = Stage::on(&plane, name).await;
+        stage.has_a_pool_for(&[&stage]);
         let before = stage.service("web", json!({})).await;
         let proxy = Proxy::start(&plane).await;
         let server = builder(&stage, &proxy, &[&["--move", "never"], server].concat()).start().await;

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use axum::http::Method;
+use axum::http::{Method, Request};
 use clusterip_core::annotations::MOVING_ANNOTATION;
 use futures::TryStreamExt as _;
 use kube::Client;
@@ -20,8 +20,9 @@ use crate::support::fault_proxy::{Proxy, Seen};
 use crate::support::move_helpers::{addresses, path, send, stored};
 use crate::support::program;
 use crate::support::service_webhook_rules::services;
+use crate::support::shared::Shared;
 
-/// The only pool. The API server picks addresses outside of it, because it is in the static band of its range.
+/// The only pool of a command. The API server picks addresses outside of it, because it is in the static band of its range.
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
 
 /// The end of the grace period comes soon, and the command waits for it.
@@ -30,11 +31,17 @@ pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-perio
 /// The label of the temporary Services.
 const TEMPORARY: &str = "clusterip-policy/temporary";
 
-/// The shared control plane of the tests that run only commands. Its controller manager writes the EndpointSlices of
-/// the temporary Services.
-fn plane() -> &'static ControlPlane {
-    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
-    PLANE.get_or_init(with_controller_manager)
+/// The shared control plane of the tests that run only commands: beside a server, a command moves nothing. Its controller
+/// manager writes the EndpointSlices of the temporary Services.
+async fn of_commands() -> Arc<ControlPlane> {
+    static SHARED: Shared<ControlPlane> = Shared::new();
+    SHARED.get(async || with_controller_manager()).await
+}
+
+/// The shared control plane of the tests that run servers. Each server has pools for the Services of its test alone.
+pub async fn of_servers() -> Arc<ControlPlane> {
+    static SHARED: Shared<ControlPlane> = Shared::new();
+    SHARED.get(async || with_controller_manager()).await
 }
 
 /// A control plane with a controller manager.
@@ -51,8 +58,8 @@ pub struct Ended {
 
 /// A namespace with Services, and another one for the Lease and the records of a command: commands of other tests hold
 /// other Leases.
-pub struct Stage<'p> {
-    pub plane: &'p ControlPlane,
+pub struct Stage {
+    pub plane: Arc<ControlPlane>,
     /// A client of the administrator.
     pub client: Client,
     /// The namespace of the Services.
@@ -62,21 +69,30 @@ pub struct Stage<'p> {
     folder: tempfile::TempDir,
 }
 
-impl Stage<'static> {
+impl Stage {
     /// A stage on the shared control plane.
     pub async fn new(prefix: &str) -> Self {
-        Self::on(plane(), prefix).await
+        Self::on(&of_commands().await, prefix).await
     }
-}
 
-impl<'p> Stage<'p> {
     /// A stage on this control plane, which has a controller manager.
-    pub async fn on(plane: &'p ControlPlane, prefix: &str) -> Self {
+    pub async fn on(plane: &Arc<ControlPlane>, prefix: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("settings.yaml"), SETTINGS).unwrap();
         let namespace = plane.namespace(prefix).await;
         let server = plane.namespace(&format!("{prefix}-server")).await;
-        Self { plane, client: plane.client(), namespace, server, folder }
+        Self { plane: Arc::clone(plane), client: plane.client(), namespace, server, folder }
+    }
+
+    /// Gives this stage a pool for the Services of these stages alone, which no other server has.
+    pub fn has_a_pool_for(&self, stages: &[&Stage]) {
+        static NEXT: AtomicU8 = AtomicU8::new(48);
+        let first = NEXT.fetch_add(8, Ordering::Relaxed);
+        assert!(first < 128, "the ranges are used up");
+        let namespaces: Vec<&str> = stages.iter().map(|stage| stage.namespace.as_str()).collect();
+        let pool =
+            json!({"name": "all", "cidrs": [format!("172.21.0.{first}/29")], "match": {"namespaces": namespaces}});
+        std::fs::write(self.settings(), json!({"services": {"pools": [pool]}}).to_string()).unwrap();
     }
 
     /// The settings with the pool.
@@ -110,8 +126,10 @@ impl<'p> Stage<'p> {
     /// Creates a Pod, and makes it ready, as a kubelet does. A Pod is an endpoint only if its Node exists.
     async fn ready_pod(&self, app: &str) {
         // Several stages may do this at the same time, so it must not fail if the Node exists.
-        let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}"#;
-        self.plane.kubectl_with(&["apply", "--server-side", "--filename", "-"], node).await.ok();
+        let node = Request::patch("/api/v1/nodes/node-1?fieldManager=tests&force=true");
+        let node = node.header("content-type", "application/apply-patch+yaml");
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+        self.client.request::<Value>(node.body(serde_json::to_vec(&object).unwrap()).unwrap()).await.unwrap();
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let ip = format!("10.1.0.{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
@@ -225,9 +243,9 @@ impl<'p> Stage<'p> {
     }
 }
 
-/// Whether an address is in the pool.
+/// Whether an address is in a pool.
 pub fn is_in_pool(address: &IpAddr) -> bool {
-    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [172, 21, 0, last] if last >= 128))
+    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [172, 21, 0, last] if last >= 48))
 }
 
 /// Describes changes of Services during a move.
@@ -271,7 +289,7 @@ impl ChangeDescriber {
 }
 
 /// The path of the temporary Service of this role for a Service, if it exists.
-pub async fn temporary_of(stage: &Stage<'_>, role: &str) -> Option<String> {
+pub async fn temporary_of(stage: &Stage, role: &str) -> Option<String> {
     let list = format!("/api/v1/namespaces/{}/services?labelSelector={TEMPORARY}={role}", stage.namespace);
     let list = send(&stage.client, Method::GET, &list, None).await.unwrap();
     let name = list["items"][0]["metadata"]["name"].as_str()?;
