@@ -1,11 +1,14 @@
 //! Pod CIDRs that others set, checked by `clusterip serve` as the webhook of a real API server.
 
+use axum::http::{HeaderMap, Method, Request};
 use clusterip::webhook::registration;
 use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
+use crate::support::move_helpers::send;
 use crate::support::node_ipam_controller::NodeIpam;
 use crate::support::node_webhook_rules::{block, node, nodes};
 use crate::support::serve_process::{Server, ServerBuilder};
@@ -37,9 +40,15 @@ impl Judged {
         let plane = LentControlPlane::get().await;
         // The server has an account of its own, because the webhook ignores the patches of this account.
         let namespace = plane.namespace("server").await;
-        plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
-        let account = format!("--serviceaccount={namespace}:clusterip");
-        plane.kubectl(&["create", "clusterrolebinding", "server", "--clusterrole=cluster-admin", &account]).await.ok();
+        let client = plane.client();
+        let account = json!({"metadata": {"name": "clusterip"}});
+        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        send(&client, Method::POST, &accounts, Some(&account)).await.unwrap();
+        let binding = json!({"metadata": {"name": "server"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "clusterip", "namespace": namespace}]});
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        send(&client, Method::POST, bindings, Some(&binding)).await.unwrap();
         let server = ServerBuilder::as_user(&plane.kubeconfig_of(&namespace, "clusterip").await)
             .args(&["--namespace", &namespace])
             .settings(&settings(explicit))
@@ -70,12 +79,25 @@ impl Judged {
         .await;
     }
 
-    /// Creates a Node and returns a summary of the output of `kubectl`.
+    /// Creates a Node and returns a summary of the answer of the API server.
     async fn create(&self, name: &str, os: &str, spec: Value, dry_run: bool) -> String {
         let node = json!({"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}, "spec": spec});
-        let args: &[&str] = if dry_run { &["create", "-f", "-", "--dry-run=server"] } else { &["create", "-f", "-"] };
-        said(&self.plane.kubectl_with(args, &node.to_string()).await)
+        let path = if dry_run { "/api/v1/nodes?dryRun=All" } else { "/api/v1/nodes" };
+        let request = Request::post(path).header("content-type", "application/json");
+        let request = request.body(Body::from(serde_json::to_vec(&node).unwrap())).unwrap();
+        let answer = self.client().send(request).await.unwrap();
+        let (status, warnings) = (answer.status(), warnings(answer.headers()));
+        let body = answer.into_body().collect_bytes().await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let message = body["message"].as_str().unwrap_or_default();
+        match (status.is_success(), warnings.as_slice()) {
+            (true, []) => "created".to_owned(),
+            (true, warnings) => format!("warned: {}", warnings.join("; ")),
+            (false, _) => message
+                .split_once("denied the request: ")
+                .map_or(message.to_owned(), |(_, why)| format!("denied: {why}")),
+        }
     }
 
     /// Creates a Node, which must succeed without a warning, and waits until the server has seen it.
@@ -90,10 +112,11 @@ impl Judged {
 
     /// The names of the registered webhooks.
     async fn webhooks(&self) -> Vec<String> {
-        let names = ["get", "mutatingwebhookconfiguration", registration::NAME];
-        let template = "--output=jsonpath={.webhooks[*].name}";
-        let names = self.plane.kubectl(&[&names[..], &[template]].concat()).await.ok();
-        names.split_whitespace().map(str::to_owned).collect()
+        let path =
+            format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}", registration::NAME);
+        let configuration = send(&self.client(), Method::GET, &path, None).await.unwrap();
+        let webhooks = configuration["webhooks"].as_array().unwrap().iter();
+        webhooks.map(|webhook| webhook["name"].as_str().unwrap().to_owned()).collect()
     }
 
     fn client(&self) -> Client {
@@ -109,13 +132,12 @@ impl Judged {
     }
 }
 
-fn said(kubectl: &crate::support::kubectl::Kubectl) -> String {
-    let stderr = kubectl.stderr.trim_end();
-    match (kubectl.status, stderr.strip_prefix("Warning: ")) {
-        (0, Some(warning)) => format!("warned: {warning}"),
-        (0, None) => format!("created{stderr}"),
-        _ => stderr.split_once("denied the request: ").map_or(stderr.to_owned(), |(_, why)| format!("denied: {why}")),
-    }
+/// The warnings of an answer of the API server, as kubectl prints them: `299 - "TEXT"`.
+pub fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let texts = headers.get_all("warning").iter().map(|value| value.to_str().unwrap());
+    let unquoted =
+        texts.map(|text| text.strip_prefix("299 - \"").and_then(|text| text.strip_suffix('"')).unwrap_or(text));
+    unquoted.map(|text| text.replace("\\\"", "\"").replace("\\\\", "\\")).collect()
 }
 
 /// A Node with a block that must not be accepted.
@@ -161,8 +183,9 @@ const WRONG: [WrongBlock; 5] = [
 ];
 
 #[tokio::test]
-async fn unsuitable_block_is_warned_of_or_denied() {
-    let judged = Judged::by("warn").await;
+async fn blocks_that_others_set_are_warned_of_or_denied_while_the_settings_have_node_pools() {
+    let mut judged = Judged::by("warn").await;
+    block_of_the_controller_manager_is_warned_of(&judged).await;
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     let outside = "10.9.0.0/24 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (Node outside)";
@@ -195,6 +218,8 @@ async fn unsuitable_block_is_warned_of_or_denied() {
     expected.push(("free", "created".to_owned()));
     assert_eq!(seen, expected);
 
+    block_of_the_controller_manager_is_denied(&judged).await;
+
     // An update is checked too, but only if it sets the first blocks of the Node.
     assert_eq!(judged.create("late", "inferno", json!({}), false).await, "created");
     let late = nodes(judged.client());
@@ -204,13 +229,10 @@ async fn unsuitable_block_is_warned_of_or_denied() {
     let set = late.patch("late", &<_>::default(), &set("10.77.1.0/24")).await.unwrap();
     let (first, all) = (&set.data["spec"]["podCIDR"], &set.data["spec"]["podCIDRs"]);
     assert_eq!(json!({"podCIDR": first, "podCIDRs": all}), block("10.77.1.0/24"));
-}
 
-#[tokio::test]
-async fn webhook_handles_nodes_while_the_settings_have_node_pools() {
+    // The webhook handles Nodes while the settings have pools of Nodes.
     const SERVICES: &str = "services.clusterip-policy.io";
     const NODES: &str = "nodes.clusterip-policy.io";
-    let mut judged = Judged::by("warn").await;
     assert_eq!(judged.webhooks().await, [SERVICES, NODES]);
     let are = async |expected: &[&str]| {
         eventually("the webhook configuration to follow", async || (judged.webhooks().await == expected).then_some(()))
@@ -222,7 +244,7 @@ async fn webhook_handles_nodes_while_the_settings_have_node_pools() {
     judged.change(&settings("deny"), "settings with Nodes").await;
     are(&[SERVICES, NODES]).await;
     judged.are_asked_about().await;
-    judged.holds("linux-1", "linux", "10.1.3.0/24").await;
+    assert!(judged.create("twin", "linux", block("10.1.3.0/24"), true).await.starts_with("denied: "));
 
     // Without the server, Nodes can be created.
     judged.server.kill();
@@ -231,12 +253,13 @@ async fn webhook_handles_nodes_while_the_settings_have_node_pools() {
     assert_eq!(judged.create("third", "linux", json!({}), false).await, "created");
 }
 
-#[tokio::test]
-async fn blocks_of_the_controller_manager_are_checked() {
-    let judged = Judged::by("warn").await;
+fn allocator(judged: &Judged) -> NodeIpam {
+    NodeIpam::start(&judged.plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.1.0.0/16"])
+}
+
+async fn block_of_the_controller_manager_is_warned_of(judged: &Judged) {
     let all = nodes(judged.client());
-    let allocator = || NodeIpam::start(&judged.plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.1.0.0/16"]);
-    let runs = allocator();
+    let runs = allocator(judged);
     // The Node is in none of our pools, so that only the controller manager gives it a block.
     all.create(&<_>::default(), &node("warned", "inferno", json!({}))).await.unwrap();
     let given = eventually("the controller manager to assign a block", async || {
@@ -249,9 +272,11 @@ async fn blocks_of_the_controller_manager_are_checked() {
     let why = r#"10.1.0.0/24 lies in pool \"linux\", no pool of Nodes matches kubernetes.io/os=inferno"#;
     assert_eq!(decisions.len(), 1, "{decisions:#?}");
     assert!(decisions[0].contains("operation=\"UPDATE\"") && decisions[0].contains(why), "{decisions:#?}");
+}
 
-    judged.change(&settings("deny"), "the settings to deny").await;
-    let runs = allocator();
+async fn block_of_the_controller_manager_is_denied(judged: &Judged) {
+    let all = nodes(judged.client());
+    let runs = allocator(judged);
     all.create(&<_>::default(), &node("denied", "inferno", json!({}))).await.unwrap();
     eventually("the controller manager to try", async || (!judged.decisions("denied").is_empty()).then_some(())).await;
     let log = eventually("the denial in the log of the controller manager", async || {

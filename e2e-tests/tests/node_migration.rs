@@ -11,6 +11,7 @@ use crate::support::control_plane::ControlPlane;
 use crate::support::documented_steps::{Operator, Step, steps_of};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::Installed;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::node_ipam_controller::NodeIpam;
 use crate::support::node_webhook_rules::{block, node, nodes};
 
@@ -171,7 +172,7 @@ async fn nodes_keep_their_blocks_and_new_nodes_get_the_next() {
 /// With blocks outside of `--cluster-cidr`, the migration can't be rolled back.
 #[tokio::test]
 async fn controller_manager_fails_on_blocks_outside_its_range() {
-    let plane = ControlPlane::start(crate::support::control_plane::Options { audit: false, ..<_>::default() });
+    let plane = LentControlPlane::get().await;
     let all = nodes(plane.client());
     all.create(&<_>::default(), &node("elsewhere", "linux", block("10.99.0.0/24"))).await.unwrap();
     let mut theirs = NodeIpam::start(&plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16"]);

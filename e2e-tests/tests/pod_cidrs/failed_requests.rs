@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::support::{by_os, gives, one, os, sent};
+use super::support::{gives, one, sent};
 use crate::support::cluster::metrics;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy};
-use crate::support::pod_cidr_cluster::{Nodes, twice};
+use crate::support::pod_cidr_cluster::{Nodes, pool, twice};
+use crate::support::serve_process::Server;
 
-/// A change between the decision about `x` and the answer to its request.
+/// A change between the decision about a Node and the answer to its request.
 enum Between {
     Nothing,
     Changes(Value),
@@ -16,171 +17,131 @@ enum Between {
     Goes,
 }
 
-/// A fault of the request that gives Node `x` its block, and its consequences.
+/// A fault of the request that gives a Node its block, and its consequences. The blocks are those of the pool of the row,
+/// by number.
 struct Case {
     name: &'static str,
-    /// What happens to the request that writes the blocks of `x`.
+    /// What happens to the request that writes the blocks of the Node.
     fault: Fault,
-    /// What happens to `x` before the answer.
+    /// What happens to the Node before the answer.
     between: Between,
-    /// The blocks of `x` at the end.
-    blocks: &'static [&'static str],
+    /// The block of the Node at the end.
+    block: Option<u8>,
     /// The block of the next Node.
-    next_block: &'static str,
-    /// The Events about `x`.
-    events: &'static [&'static str],
+    next_block: u8,
+    /// Whether an Event about the Node says that its block could not be assigned.
+    has_event: bool,
 }
+
+/// The first block of the other pool of a row.
+const OTHER: u8 = 8;
 
 fn cases() -> Vec<Case> {
     use Between::{Changes, Goes, GoesAndComes, Nothing};
-    let first: &[&str] = &["10.42.0.0/24"];
-    let label = json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}});
-    let elsewhere = json!({"spec": {"podCIDR": "10.42.3.0/24", "podCIDRs": ["10.42.3.0/24"]}});
-    let refused = Fault::Answer(403, "Forbidden", "not by you".to_owned());
-    let failed: &[&str] =
-        &["CIDRAssignmentFailed: pod CIDRs 10.42.0.0/24 could not be assigned: not by you; it is tried again"];
+    let case = |name, fault, between, block, next_block| {
+        let has_event = name == "refused";
+        Case { name, fault, between, block, next_block, has_event }
+    };
+    let moved = json!({"metadata": {"labels": {"pool": "other"}}});
+    let annotated = json!({"metadata": {"annotations": {"a": "b"}}});
+    let answer = |code, reason, text: &str| Fault::Answer(code, reason, text.to_owned());
     vec![
-        Case {
-            name: "nothing",
-            fault: Fault::PauseBefore,
-            between: Nothing,
-            blocks: first,
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "an unfounded conflict",
-            fault: Fault::Answer(409, "Conflict", "so".to_owned()),
-            between: Nothing,
-            blocks: first,
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
+        case("nothing", Fault::PauseBefore, Nothing, Some(0), 1),
+        case("an-unfounded-conflict", answer(409, "Conflict", "so"), Nothing, Some(0), 1),
         // As in the RangeAllocator, the next attempt continues after the failed block.
-        Case {
-            name: "refused",
-            fault: refused,
-            between: Nothing,
-            blocks: &["10.42.1.0/24"],
-            next_block: "10.42.2.0/24",
-            events: failed,
-        },
-        Case {
-            name: "failing",
-            fault: Fault::Answer(500, "InternalError", "etcd".to_owned()),
-            between: Nothing,
-            blocks: first,
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "cut before",
-            fault: Fault::CutBefore,
-            between: Nothing,
-            blocks: first,
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "cut after",
-            fault: Fault::CutAfter,
-            between: Nothing,
-            blocks: first,
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "another program changed the Node",
-            fault: Fault::PauseBefore,
-            between: Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
-            blocks: first,
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "given others",
-            fault: Fault::PauseBefore,
-            between: Changes(elsewhere),
-            blocks: &["10.42.3.0/24"],
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "of another pool now",
-            fault: Fault::PauseBefore,
-            between: Changes(label),
-            blocks: &["10.42.8.0/24"],
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "gone",
-            fault: Fault::PauseBefore,
-            between: Goes,
-            blocks: &[],
-            next_block: "10.42.1.0/24",
-            events: &[],
-        },
-        Case {
-            name: "gone and back",
-            fault: Fault::PauseBefore,
-            between: GoesAndComes,
-            blocks: &["10.42.1.0/24"],
-            next_block: "10.42.2.0/24",
-            events: &[],
-        },
+        case("refused", answer(403, "Forbidden", "not by you"), Nothing, Some(1), 2),
+        case("failing", answer(500, "InternalError", "etcd"), Nothing, Some(0), 1),
+        case("cut-before", Fault::CutBefore, Nothing, Some(0), 1),
+        case("cut-after", Fault::CutAfter, Nothing, Some(0), 1),
+        case("changed-by-others", Fault::PauseBefore, Changes(annotated), Some(0), 1),
+        // The pool of this row is the first one.
+        case("given-others", Fault::PauseBefore, Changes(set_block(block_of(7, 3))), Some(3), 1),
+        case("of-another-pool-now", Fault::PauseBefore, Changes(moved), Some(OTHER), 1),
+        case("gone", Fault::PauseBefore, Goes, None, 1),
+        case("gone-and-back", Fault::PauseBefore, GoesAndComes, Some(1), 2),
     ]
 }
 
+fn set_block(block: String) -> Value {
+    json!({"spec": {"podCIDR": block, "podCIDRs": [block]}})
+}
+
+/// A block of the pools of a row.
+fn block_of(row: usize, block: u8) -> String {
+    format!("10.{}.{block}.0/24", 50 + row)
+}
+
+/// A pool of four blocks for each row, and another one for its Nodes with another label.
+fn pools_of(cases: &[Case]) -> Value {
+    let pools = cases.iter().enumerate().flat_map(|(row, Case { name, .. })| {
+        let of = |kind: &str, first: u8| {
+            let range = block_of(row, first).replace("/24", "/22");
+            let labels = json!({"row": name, "pool": kind});
+            pool(&format!("{name}-{kind}"), &[&range], &json!({"match": {"nodeLabels": labels}}))
+        };
+        [of("usual", 0), of("other", OTHER)]
+    });
+    json!({"pools": pools.collect::<Vec<_>>()})
+}
+
+/// All rows at once, each with Nodes and pools of its own.
 #[tokio::test]
 async fn failed_request_neither_loses_nor_duplicates_a_block() {
     let nodes = Nodes::alone().await;
-    for Case { name, fault, between, blocks, next_block, events } in cases() {
-        nodes.clear().await;
-        let proxy = Proxy::start(&nodes.plane).await;
-        let mut server = nodes.serve_through(&proxy, &by_os()).await;
-        let gate = proxy.on(gives("x"), fault);
-        nodes.create("x", os("linux"), &[]).await;
-        gate.arrived().await;
-        match between {
-            Between::Nothing => {}
-            Between::Changes(patch) => nodes.change("x", patch).await,
-            Between::Goes => nodes.delete("x").await,
-            Between::GoesAndComes => {
-                nodes.delete("x").await;
-                nodes.create("x", os("linux"), &[]).await;
-                nodes.given("x").await;
-            }
+    let proxy = Proxy::start(&nodes.plane).await;
+    let cases = cases();
+    let mut server = nodes.serve_through(&proxy, &pools_of(&cases)).await;
+    let rows = cases.into_iter().enumerate().map(|(row, case)| carried_out(&nodes, &proxy, &server, row, case));
+    futures::future::join_all(rows).await;
+    assert_eq!(twice(&nodes.all().await), []);
+    assert_eq!(server.terminate().await, 0);
+}
+
+async fn carried_out(nodes: &Nodes, proxy: &Proxy, server: &Server, row: usize, case: Case) {
+    let Case { name, fault, between, block, next_block, has_event } = case;
+    let labels = || json!({"row": name, "pool": "usual"});
+    let [x, y, over] = ["x", "y", "over"].map(|node| format!("{name}-{node}"));
+    let gate = proxy.on(gives(&x), fault);
+    nodes.create(&x, labels(), &[]).await;
+    gate.arrived().await;
+    match between {
+        Between::Nothing => {}
+        Between::Changes(patch) => nodes.change(&x, patch).await,
+        Between::Goes => nodes.delete(&x).await,
+        Between::GoesAndComes => {
+            nodes.delete(&x).await;
+            nodes.create(&x, labels(), &[]).await;
+            nodes.given(&x).await;
         }
-        gate.release();
-        let has = if blocks.is_empty() { Vec::new() } else { nodes.given("x").await };
-        if let Some(last) = blocks.last() {
-            eventually("x to keep its block", async || (nodes.blocks("x").await == [*last]).then_some(())).await;
-        }
-        assert_eq!(has, blocks, "{name}");
-        if blocks.is_empty() {
-            server.logged("deleted meanwhile").await;
-        }
-        nodes.create("y", os("linux"), &[]).await;
-        assert_eq!(nodes.given("y").await, [next_block], "{name}");
-        // All blocks that were released can be given again, once.
-        let mut free = 4;
-        for blocks in nodes.all().await.into_values() {
-            free -= usize::from(
-                blocks[0].starts_with("10.42.0")
-                    || ["10.42.1.0/24", "10.42.2.0/24", "10.42.3.0/24"].contains(&blocks[0].as_str()),
-            );
-        }
-        for index in 0..free {
-            nodes.create(&format!("rest{index}"), os("linux"), &[]).await;
-            nodes.given(&format!("rest{index}")).await;
-        }
-        nodes.create("over", os("linux"), &[]).await;
-        nodes.wait_for_event("over", "CIDRNotAvailable").await;
-        assert_eq!(twice(&nodes.all().await), [], "{name}");
-        assert_eq!(nodes.events("x").await, events, "{name}");
-        assert_eq!(server.terminate().await, 0, "{name}");
     }
+    gate.release();
+    match block {
+        Some(block) => {
+            let block = block_of(row, block);
+            assert_eq!(nodes.given(&x).await, [block.as_str()], "{name}");
+        }
+        None => drop(server.logged("deleted meanwhile").await),
+    }
+    nodes.create(&y, labels(), &[]).await;
+    assert_eq!(nodes.given(&y).await, [block_of(row, next_block)], "{name}");
+    // All blocks that were released can be given again, once.
+    let given = if block.is_some_and(|block| block < OTHER) { 2 } else { 1 };
+    for index in given..4 {
+        let rest = format!("{name}-rest{index}");
+        nodes.create(&rest, labels(), &[]).await;
+        nodes.given(&rest).await;
+    }
+    nodes.create(&over, labels(), &[]).await;
+    nodes.wait_for_event(&over, "CIDRNotAvailable").await;
+    if let Some(block) = block {
+        assert_eq!(nodes.blocks(&x).await, [block_of(row, block)], "{name}");
+    }
+    let failed = format!(
+        "CIDRAssignmentFailed: pod CIDRs {} could not be assigned: not by you; it is tried again",
+        block_of(row, 0)
+    );
+    let events = if has_event { vec![failed] } else { Vec::new() };
+    assert_eq!(nodes.events(&x).await, events, "{name}");
 }
 
 /// The API server may execute a request without an answer long after. Until then, no other Node gets its block.
