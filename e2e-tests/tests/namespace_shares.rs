@@ -48,8 +48,17 @@ async fn in_flight(cluster: &WebhookCluster) -> usize {
 }
 
 #[tokio::test]
-async fn namespace_reserves_at_most_its_share_of_a_pool() {
+async fn namespace_reserves_at_most_its_share_of_a_pool_and_nothing_in_dry_runs() {
     let cluster = WebhookCluster::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
+    for number in 0..20 {
+        for (name, spec) in [("web", json!({})), ("hand", json!({"clusterIP": "172.21.1.77"}))] {
+            let mut review = review("default", name, number, &spec);
+            review["request"]["dryRun"] = json!(true);
+            let (status, answer) = cluster.server.post("/mutate", &review).await.unwrap();
+            assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
+        }
+    }
+    assert_eq!(in_flight(&cluster).await, 0, "a dry run reserves no address");
     let victim = cluster.plane.namespace("victim").await;
     cluster.plane.namespace("mallory").await;
     let by_hand = |number: usize| json!({"clusterIP": format!("172.21.1.{}", 50 + number)});
@@ -121,18 +130,4 @@ async fn refused_creates_leave_addresses_for_other_namespaces() {
         let created = cluster.create(&other, &windows(format!("web-{number}"))).await.unwrap();
         assert_eq!(place(address(&created)), "windows");
     }
-}
-
-#[tokio::test]
-async fn dry_run_reserves_no_address() {
-    let cluster = WebhookCluster::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
-    for number in 0..20 {
-        for (name, spec) in [("web", json!({})), ("hand", json!({"clusterIP": "172.21.1.77"}))] {
-            let mut review = review("default", name, number, &spec);
-            review["request"]["dryRun"] = json!(true);
-            let (status, answer) = cluster.server.post("/mutate", &review).await.unwrap();
-            assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
-        }
-    }
-    assert_eq!(in_flight(&cluster).await, 0);
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::lease_claims::SETTINGS;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::{addresses, send, stored};
 use crate::support::replicas::{Kind, Replicas, leases};
 use crate::support::serve_process::{Server, ServerBuilder};
@@ -102,14 +103,14 @@ async fn address(replicas: &Replicas<'_>, namespace: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_wait_until_all_replicas_have_the_same_settings() {
-    let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
-    let mut replicas = Replicas::start(plane, SETTINGS, "Fail", vec![Kind::usual(); 2]).await;
+    let plane = LentControlPlane::get().await;
+    let mut replicas = Replicas::start(&plane, SETTINGS, "Fail", vec![Kind::usual(); 2]).await;
     let namespace = plane.namespace("agreement").await;
     replicas.create(&namespace, &Replicas::service(0, "web", Some("windows"))).await.unwrap();
     let before = address(&replicas, &namespace).await;
     assert!(before.starts_with("172.21.1."), "{before}");
     let leading = eventually("a leader", async || {
-        let holder = leader(plane, &replicas.namespace).await;
+        let holder = leader(&plane, &replicas.namespace).await;
         (0..2).find(|nth| {
             replicas.server(*nth).log().iter().any(|line| line.contains(&holder) && line.contains("leading"))
         })

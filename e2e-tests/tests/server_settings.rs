@@ -2,11 +2,13 @@
 
 use std::process::{Command, Stdio};
 
+use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
+use crate::support::move_helpers::{self, send, stored};
 use crate::support::pools::service_pools;
 use crate::support::program;
 use crate::support::serve_process::{Server, ServerBuilder};
@@ -49,26 +51,33 @@ async fn start_server(plane: &ControlPlane, arguments: &[&str]) -> (Server, Stri
 
 /// Creates the Service `web` at this address, without an owner of the address, as if the API server had picked it.
 async fn service(plane: &ControlPlane, namespace: &str, address: &str, kind: &str) {
-    let manifest = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace},
-        "spec": {"clusterIP": address, "type": kind, "ports": [{"port": 80}]},
-    });
-    plane.kubectl_with(&["create", "-f", "-"], &manifest.to_string()).await.ok();
-    let fields = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "author",
-        "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {"f:ports": {}}}}]}]"#;
-    plane.kubectl(&["patch", "service", "-n", namespace, "web", "--type=json", "-p", fields]).await.ok();
+    let client = plane.client();
+    let spec = json!({"clusterIP": address, "type": kind, "ports": [{"port": 80}]});
+    move_helpers::create(&client, namespace, "web", spec).await;
+    let fields = json!([{"manager": "author", "operation": "Update", "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:ports": {}}}}]);
+    move_helpers::patch(&client, namespace, "web", json!({"metadata": {"managedFields": fields}})).await;
 }
 
 async fn address(plane: &ControlPlane, namespace: &str) -> String {
-    plane.kubectl(&["get", "service", "-n", namespace, "web", "-o=jsonpath={.spec.clusterIP}"]).await.ok()
+    let web = stored(&plane.client(), namespace, "web").await.unwrap();
+    web["spec"]["clusterIP"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_of_the_leading_server_are_used() {
+async fn settings_of_the_leading_server_are_used_and_no_others_beside_it() {
     let plane = LentControlPlane::get().await;
+    // Without a server, the default settings are not used.
+    let unknown = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
+    for arguments in [&["audit"][..], &["move", "--dry-run"][..], &["move", "--yes"][..]] {
+        let ended = clusterip(&plane, arguments).await;
+        assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (2, "", unknown), "{arguments:?}");
+    }
+    let audit = clusterip(&plane, &["audit", "--settings", "server.yaml"]).await;
+    assert_eq!((audit.status, audit.stderr.as_str()), (0, "settings: server.yaml\n"));
+
     let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
-    let shop = plane.namespace("shop").await;
+    let (shop, empty) = (plane.namespace("shop").await, plane.namespace("empty").await);
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
 
@@ -89,24 +98,10 @@ async fn settings_of_the_leading_server_are_used() {
     let expected =
         format!("the server in namespace {namespace} uses the pools of the cluster, and would not use other.yaml");
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
-    assert_eq!(address(&plane, &shop).await, "172.21.0.70");
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "--settings", "other.yaml"]).await;
     assert_eq!(shown.status, 0, "{}", shown.stderr);
 
-    let moved = clusterip(&plane, &["move", "-n", &shop, "--yes", "-o", "json"]).await;
-    assert_eq!(moved.status, 0, "{}", moved.stderr);
-    let moved: Value = serde_json::from_str(&moved.stdout).unwrap();
-    assert_eq!(moved["services"][0]["outcome"], "moved", "{moved}");
-    assert!(address(&plane, &shop).await.starts_with("172.21.7."));
-    assert_eq!(server.terminate().await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_moved_beside_a_server_of_another_namespace() {
-    let plane = LentControlPlane::get().await;
-    let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
-    let (shop, empty) = (plane.namespace("shop").await, plane.namespace("empty").await);
-    service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
+    // Nothing is moved beside a server of another namespace.
     for settings in [&["--settings", "other.yaml"][..], &[] as &[&str]] {
         let arguments = [&["move", "-A", "--yes", "--server-namespace", empty.as_str()][..], settings].concat();
         let refused = clusterip(&plane, &arguments).await;
@@ -117,45 +112,46 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
     }
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
     let audit = clusterip(&plane, &["audit", "--server-namespace", &empty]).await;
-    assert_eq!((audit.status, audit.stdout.as_str()), (2, ""));
     let expected =
         format!("error: no server leads in namespace {empty}, so its settings are unknown: use --settings FILE\n");
-    assert_eq!(audit.stderr, expected);
+    assert_eq!((audit.status, audit.stdout.as_str(), audit.stderr), (2, "", expected));
+
+    let moved = clusterip(&plane, &["move", "-n", &shop, "--yes", "-o", "json"]).await;
+    assert_eq!(moved.status, 0, "{}", moved.stderr);
+    let moved: Value = serde_json::from_str(&moved.stdout).unwrap();
+    assert_eq!(moved["services"][0]["outcome"], "moved", "{moved}");
+    assert!(address(&plane, &shop).await.starts_with("172.21.7."));
+    server.logged("leading: misplaced Services are reported, and moved only by `clusterip move`").await;
+    let log = server.log();
+    assert!(!log.iter().any(|line| line.contains("misplaced Services are moved")), "{log:#?}");
     assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
-    let plane = LentControlPlane::get().await;
-    let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
-    for arguments in [&["audit"][..], &["move", "--dry-run"][..], &["move", "--yes"][..]] {
-        let ended = clusterip(&plane, arguments).await;
-        assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (2, "", expected), "{arguments:?}");
-    }
-    let audit = clusterip(&plane, &["audit", "--settings", "server.yaml"]).await;
-    assert_eq!((audit.status, audit.stderr.as_str()), (0, "settings: server.yaml\n"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn finished_trial_leaves_nothing_behind() {
+async fn finished_trial_leaves_nothing_behind_and_an_old_event_is_no_reason() {
     let plane = LentControlPlane::get().await;
     let trial = plane.namespace("trial").await;
     let builder = ServerBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
     let mut server = builder.registered().start().await;
-    let stored = ["get", "controllerrevisions", "-n", &trial, "-l", "clusterip-policy/move=server", "-o", "name"];
-    let objects =
-        ["lease/clusterip-leader", "secret/clusterip-authority", "mutatingwebhookconfiguration/clusterip-policy"];
-    for object in objects {
-        let get = ["get", "-n", &trial, object];
-        eventually(object, async || (plane.kubectl(&get).await.status == 0).then_some(())).await;
+    let client = plane.client();
+    let objects = [
+        format!("/apis/coordination.k8s.io/v1/namespaces/{trial}/leases/clusterip-leader"),
+        format!("/api/v1/namespaces/{trial}/secrets/clusterip-authority"),
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy".to_owned(),
+    ];
+    let revisions = format!("/apis/apps/v1/namespaces/{trial}/controllerrevisions");
+    let revisions = format!("{revisions}?labelSelector=clusterip-policy/move=server");
+    let stored =
+        async || send(&client, Method::GET, &revisions, None).await.unwrap()["items"].as_array().unwrap().len();
+    for object in &objects {
+        eventually(object, async || send(&client, Method::GET, object, None).await).await;
     }
-    eventually("the stored settings", async || (plane.kubectl(&stored).await.ok() != "").then_some(())).await;
+    eventually("the stored settings", async || (stored().await > 0).then_some(())).await;
     assert_eq!(server.terminate().await, 0);
-    for object in objects {
-        let absent = plane.kubectl(&["get", "-n", &trial, object]).await.refused();
-        assert!(absent.contains("NotFound"), "{absent}");
+    for object in &objects {
+        assert_eq!(send(&client, Method::GET, object, None).await, None, "{object}");
     }
-    assert_eq!(plane.kubectl(&stored).await.ok(), "");
+    assert_eq!(stored().await, 0);
 
     // An earlier version left its Lease behind.
     let lease = json!({
@@ -163,20 +159,16 @@ async fn finished_trial_leaves_nothing_behind() {
         "metadata": {"name": "clusterip-leader", "namespace": trial},
         "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     });
-    plane.apply(&lease.to_string()).await;
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{trial}/leases");
+    send(&client, Method::POST, &leases, Some(&lease)).await.unwrap();
     let (mut server, namespace) = start_server(&plane, &[]).await;
     for arguments in [&["audit"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
         let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
         assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
     }
-    assert_eq!(server.terminate().await, 0);
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn reason_of_a_failed_move_is_of_this_move() {
-    let plane = LentControlPlane::get().await;
-    let (mut server, _) = start_server(&plane, &[]).await;
+    // The reason of a failed move is of this move.
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "LoadBalancer").await;
     server.logged("reason=\"load_balancer\"").await;
@@ -187,7 +179,8 @@ async fn reason_of_a_failed_move_is_of_this_move() {
         "reportingController": "clusterip", "reportingInstance": "clusterip", "action": "Move", "type": "Warning",
         "reason": "AddressMisplaced", "note": "the reason of an earlier move", "eventTime": "2099-01-01T00:00:00.000000Z",
     });
-    plane.kubectl_with(&["create", "-f", "-"], &old.to_string()).await.ok();
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{shop}/events");
+    send(&client, Method::POST, &events, Some(&old)).await.unwrap();
     let failed = clusterip(&plane, &["move", "-n", &shop, "--load-balancers", "--yes"]).await;
     assert_eq!(failed.status, 1, "{}", failed.stderr);
     let expected = "it stays: type LoadBalancer: a cloud provider might remove its load balancer";
@@ -197,7 +190,7 @@ async fn reason_of_a_failed_move_is_of_this_move() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dry_run_needs_permissions_to_read_only() {
+async fn dry_run_needs_permissions_to_read_only_in_all_namespaces() {
     let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("reader").await;
     plane.kubectl(&["create", "serviceaccount", "reader", "-n", &namespace]).await.ok();
@@ -223,11 +216,11 @@ async fn dry_run_needs_permissions_to_read_only() {
     let refused = run(&kubeconfig, &["move", "-n", &namespace, "--yes", "--settings", "server.yaml"]).await;
     assert_eq!(refused.status, 2);
     assert!(refused.stderr.contains("lacks permissions; these rules grant what is missing:"), "{}", refused.stderr);
+
+    user_of_one_namespace_is_told_what_is_missing(&plane).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn user_of_one_namespace_is_told_what_is_missing() {
-    let plane = LentControlPlane::get().await;
+async fn user_of_one_namespace_is_told_what_is_missing(plane: &ControlPlane) {
     let namespace = plane.namespace("limited").await;
     let user = format!("system:serviceaccount:{namespace}:limited");
     plane.kubectl(&["create", "serviceaccount", "limited", "-n", &namespace]).await.ok();
@@ -239,8 +232,12 @@ async fn user_of_one_namespace_is_told_what_is_missing() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited"},
         "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]});
     plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
-    let allowed = ["auth", "can-i", "list", "controllerrevisions.apps", "-n", &namespace, "--as", &user];
-    eventually("the permissions of the role", async || (plane.kubectl(&allowed).await.status == 0).then_some(())).await;
+    let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
+    let limited = plane.client_as(&user);
+    eventually("the permissions of the role", async || {
+        limited.request::<Value>(move_helpers::request(Method::GET, &revisions, &Value::Null)).await.ok()
+    })
+    .await;
     let kubeconfig = plane.kubeconfig_of(&namespace, "limited").await;
     let folder = tempfile::tempdir().unwrap();
     let web = folder.path().join("web.yaml");

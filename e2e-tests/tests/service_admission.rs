@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::webhook_cluster::{
-    AuditedDecision, WebhookCluster, address, addresses, all, annotated, deployment, on, place, service,
+    AuditedDecision, WebhookCluster, addresses, all, deployment, on, place, service,
 };
 
 /// A summary: whether the webhook was called, its decision, and the reason.
@@ -50,6 +50,12 @@ async fn created_services_are_triaged() {
             place: "none",
         },
         Case {
+            name: "prefers-two",
+            spec: json!({"ipFamilyPolicy": "PreferDualStack"}),
+            decision: "allocated in linux",
+            place: "linux",
+        },
+        Case {
             name: "by-hand",
             spec: json!({"clusterIP": cluster.released_address(&namespace, &service("released", json!({}))).await}),
             decision: "unchanged in linux: set by hand",
@@ -64,7 +70,8 @@ async fn created_services_are_triaged() {
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for Case { name, spec, decision, place } in cases {
-        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
+        // kubectl prints the warnings.
+        let applied = cluster.plane.kubectl_with(&["create", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
         let warnings = applied.stderr.clone();
         applied.ok();
         let now = cluster.get(&namespace, name).await;
@@ -84,6 +91,12 @@ async fn created_services_are_triaged() {
     assert!(refused.contains("spec.clusterIPs"), "{refused}");
     let decided = short(cluster.decided(&namespace, "addresses-alone"));
     assert_eq!(decided, "unchanged in linux: set by hand");
+
+    let both = service("requires-two", json!({"ipFamilyPolicy": "RequireDualStack"}));
+    let refused = cluster.create(&namespace, &both).await.unwrap_err();
+    let expected = "admission webhook \"services.clusterip-policy.io\" denied the request: Service triage/requires-two: \
+                    pool \"linux\" has no IPv6 range";
+    assert!(refused.starts_with(expected), "{refused}");
 
     cluster.create(&exempt, &service("web", json!({}))).await.unwrap();
     assert_eq!(short(cluster.decided(&exempt, "web")), "unchanged: namespace triage-exempt is exempt");
@@ -192,34 +205,4 @@ async fn address_of_the_api_server_causes_a_warning_and_is_refused() {
     let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
     assert!(refused.starts_with("Warning: 172.21.0.1 is the address of default/kubernetes\n"), "{refused}");
     assert!(refused.contains("provided IP is already allocated"), "{refused}");
-}
-
-/// kubectl prints the warnings of the policy about annotations that have no effect.
-#[tokio::test]
-async fn misspelt_annotation_is_warned_of() {
-    let cluster = WebhookCluster::shared().await;
-    let namespace = cluster.plane.namespace("misspelt").await;
-    let annotations = json!({"clusterip-policy/pol": "linux", "clusterip-policy/move": "maybe"});
-    let object = all(&namespace, [annotated("web", annotations, json!({}))]);
-    let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &object).await;
-    let expected = [
-        r#"Warning: annotation "clusterip-policy/move" is ignored: unknown value "maybe": known are never, now"#,
-        r#"Warning: annotation "clusterip-policy/pol" is ignored: unknown name "pol": did you mean pool?"#,
-    ];
-    assert_eq!((applied.status, applied.stderr.lines().collect::<Vec<_>>()), (0, expected.to_vec()));
-}
-
-/// Services that prefer or require two families, on a single-stack cluster.
-#[tokio::test]
-async fn dual_stack_services_on_a_single_stack_cluster() {
-    let cluster = WebhookCluster::shared().await;
-    let namespace = cluster.plane.namespace("single-stack").await;
-    let prefer = cluster.create(&namespace, &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
-    assert_eq!(place(address(&prefer.unwrap())), "linux");
-    assert_eq!(short(cluster.decided(&namespace, "prefer")), "allocated in linux");
-    let require = cluster.create(&namespace, &service("require", json!({"ipFamilyPolicy": "RequireDualStack"}))).await;
-    let expected = "admission webhook \"services.clusterip-policy.io\" denied the request: Service single-stack/require: \
-                    pool \"linux\" has no IPv6 range; chosen by kubernetes.io/os=linux (setting assumeOS); add an IPv6 range \
-                    to the pool, or set services.whenFull: unmanaged";
-    assert_eq!(require.unwrap_err(), expected);
 }

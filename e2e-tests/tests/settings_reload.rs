@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{MAX_WAIT, eventually};
+use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::pools::pool;
 
 /// The definitions of the custom resources of Kubewarden.
@@ -128,7 +129,7 @@ fn service_pool(name: &str, priority: i32, cidr: &str, os: &str) -> String {
 
 #[tokio::test]
 async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let plane = LentControlPlane::get().await;
     plane.install_pools().await;
     let resources = ["servicepools", "externalpools", "nodeblockpools", "clusterippolicies"];
     let rules = json!([{"apiGroups": ["clusterip-policy.io"], "resources": resources, "verbs": ["list", "watch"]}]);
@@ -181,7 +182,7 @@ async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
 
 #[tokio::test]
 async fn policy_of_kubewarden_is_followed() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let plane = LentControlPlane::get().await;
     plane.apply(KUBEWARDEN).await;
     plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
     let write = async |settings: Value| {

@@ -37,50 +37,45 @@ async fn holder(plane: &ControlPlane, namespace: &str) -> Option<String> {
     leases.get_opt("clusterip-leader").await.unwrap()?.spec?.holder_identity
 }
 
+/// One signal in each state: both end the same wait of the program.
 #[tokio::test]
 async fn server_stops_in_each_state() {
     let plane = LentControlPlane::get().await;
-    for signal in ["TERM", "INT"] {
-        let namespace = plane.namespace("stops").await;
+    let namespace = plane.namespace("stops").await;
 
-        // Each gate holds back a request until the end of the proxy.
-        let proxy = Proxy::start(&plane).await;
-        let asked = proxy.on(|seen| seen.path.ends_with("/servicepools"), Fault::PauseBefore);
-        let server = server_at(&plane, proxy.url(), "default").pools().spawn();
-        asked.arrived().await;
-        stops("reading the settings", server, signal).await;
-        assert_eq!(holder(&plane, "default").await, None, "no Lease was taken");
+    // Each gate holds back a request until the end of the proxy.
+    let proxy = Proxy::start(&plane).await;
+    let asked = proxy.on(|seen| seen.path.ends_with("/servicepools"), Fault::PauseBefore);
+    let server = server_at(&plane, proxy.url(), "default").pools().spawn();
+    asked.arrived().await;
+    stops("reading the settings", server, "INT").await;
+    assert_eq!(holder(&plane, "default").await, None, "no Lease was taken");
 
-        let listed = proxy.on(|seen| seen.path == "/api/v1/nodes", Fault::PauseBefore);
-        let server = server_at(&plane, proxy.url(), &namespace).registered().spawn();
-        listed.arrived().await;
-        server.logged(" leading").await;
-        stops("waiting for the stores", server, signal).await;
-        assert_eq!(
-            holder(&plane, &namespace).await,
-            None,
-            "a server with --register-url deletes the Lease that it made"
-        );
+    let listed = proxy.on(|seen| seen.path == "/api/v1/nodes", Fault::PauseBefore);
+    let server = server_at(&plane, proxy.url(), &namespace).registered().spawn();
+    listed.arrived().await;
+    server.logged(" leading").await;
+    stops("waiting for the stores", server, "TERM").await;
+    assert_eq!(holder(&plane, &namespace).await, None, "a server with --register-url deletes the Lease that it made");
 
-        let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]);
-        let server = server.args(&["--webhook-configuration", "missing"]).spawn();
-        server.logged("MutatingWebhookConfiguration missing does not exist").await;
-        stops("waiting for the webhook configuration", server, signal).await;
+    let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]);
+    let server = server.args(&["--webhook-configuration", "missing"]).spawn();
+    server.logged("MutatingWebhookConfiguration missing does not exist").await;
+    stops("waiting for the webhook configuration", server, "INT").await;
 
-        let leader = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook"]).start().await;
-        leader.logged(" leading").await;
-        let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
-        server.logged("another process leads").await;
-        stops("beside another leader", server, signal).await;
-        stops("leading without a webhook", leader, signal).await;
+    let leader = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook"]).start().await;
+    leader.logged(" leading").await;
+    let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
+    server.logged("another process leads").await;
+    stops("beside another leader", server, "TERM").await;
+    stops("leading without a webhook", leader, "INT").await;
 
-        let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
-        server.logged("the webhook configuration was written").await;
-        stops("leading", server, signal).await;
-        assert_eq!(holder(&plane, &namespace).await.as_deref(), Some(""), "the Lease was given back");
-        let configurations: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
-        assert!(configurations.get_opt("clusterip-policy").await.unwrap().is_none(), "the webhook was removed");
-    }
+    let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
+    server.logged("the webhook configuration was written").await;
+    stops("leading", server, "TERM").await;
+    assert_eq!(holder(&plane, &namespace).await.as_deref(), Some(""), "the Lease was given back");
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
+    assert!(configurations.get_opt("clusterip-policy").await.unwrap().is_none(), "the webhook was removed");
 }
 
 #[tokio::test]
@@ -102,31 +97,14 @@ async fn server_stops_while_the_api_server_is_away() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     stops("starting, and the API server hangs", starting, "INT").await;
 
+    // A server that leaves its webhook configuration behind says so.
+    let mut registered = ServerBuilder::new(&plane).registered().start().await;
+    registered.logged("the webhook configuration was written").await;
     plane.stop_api_server();
     refused.logged("watch failed, trying again").await;
     stops("leading, and the API server is away", refused, "TERM").await;
-}
-
-#[tokio::test]
-async fn server_that_leaves_its_webhook_configuration_behind_says_so() {
-    let plane = ControlPlane::start(Options::default());
-    let mut server = ServerBuilder::new(&plane).registered().start().await;
-    server.logged("the webhook configuration was written").await;
-    plane.stop_api_server();
-    assert_ne!(server.terminate().await, 0);
-    let error = server.logged("error: MutatingWebhookConfiguration clusterip-policy can't be read: ").await;
+    assert_ne!(registered.terminate().await, 0);
+    let error = registered.logged("error: MutatingWebhookConfiguration clusterip-policy can't be read: ").await;
     let remedy = "; it was left behind: delete it with `kubectl delete mutatingwebhookconfiguration clusterip-policy`";
     assert!(error.ends_with(remedy), "{error}");
-}
-
-#[tokio::test]
-async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
-    let plane = LentControlPlane::get().await;
-    let namespace = plane.namespace("moves-nothing").await;
-    let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
-    let mut server = server.start().await;
-    server.logged("leading: misplaced Services are reported, and moved only by `clusterip move`").await;
-    let log = server.log();
-    assert!(!log.iter().any(|line| line.contains("misplaced Services are moved")), "{log:#?}");
-    assert_eq!(server.terminate().await, 0);
 }
