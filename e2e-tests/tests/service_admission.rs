@@ -33,40 +33,26 @@ async fn created_services_are_triaged() {
         decision: &'static str,
         place: &'static str,
     }
+    let case = |name, spec, decision, place| Case { name, spec, decision, place };
     let cases = [
-        Case { name: "plain", spec: json!({}), decision: "allocated in linux", place: "linux" },
-        Case { name: "null-address", spec: json!({"clusterIP": null}), decision: "allocated in linux", place: "linux" },
-        Case { name: "empty-address", spec: json!({"clusterIP": ""}), decision: "allocated in linux", place: "linux" },
-        Case {
-            name: "headless",
-            spec: json!({"clusterIP": "None"}),
-            decision: "unchanged: headless",
-            place: "headless",
-        },
-        Case {
-            name: "external",
-            spec: json!({"type": "ExternalName", "externalName": "example.com"}),
-            decision: "unchanged: type ExternalName has no address",
-            place: "none",
-        },
-        Case {
-            name: "prefers-two",
-            spec: json!({"ipFamilyPolicy": "PreferDualStack"}),
-            decision: "allocated in linux",
-            place: "linux",
-        },
-        Case {
-            name: "by-hand",
-            spec: json!({"clusterIP": cluster.released_address(&namespace, &service("released", json!({}))).await}),
-            decision: "unchanged in linux: set by hand",
-            place: "linux",
-        },
-        Case {
-            name: "by-hand-outside",
-            spec: json!({"clusterIP": "172.21.200.7"}),
-            decision: "unchanged in linux: set by hand",
-            place: "elsewhere",
-        },
+        case("plain", json!({}), "allocated in linux", "linux"),
+        case("null-address", json!({"clusterIP": null}), "allocated in linux", "linux"),
+        case("empty-address", json!({"clusterIP": ""}), "allocated in linux", "linux"),
+        case("headless", json!({"clusterIP": "None"}), "unchanged: headless", "headless"),
+        case(
+            "external",
+            json!({"type": "ExternalName", "externalName": "example.com"}),
+            "unchanged: type ExternalName has no address",
+            "none",
+        ),
+        case("prefers-two", json!({"ipFamilyPolicy": "PreferDualStack"}), "allocated in linux", "linux"),
+        case(
+            "by-hand",
+            json!({"clusterIP": cluster.released_address(&namespace, &service("released", json!({}))).await}),
+            "unchanged in linux: set by hand",
+            "linux",
+        ),
+        case("by-hand-outside", json!({"clusterIP": "172.21.200.7"}), "unchanged in linux: set by hand", "elsewhere"),
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for Case { name, spec, decision, place } in cases {
@@ -118,64 +104,35 @@ async fn updated_services_are_triaged() {
         decision: &'static str,
         place: &'static str,
     }
+    let case = |name, spec, change, decision, place| Case { name, spec, change, decision, place };
     let cases = [
-        Case {
-            name: "label",
-            spec: json!({}),
-            change: json!({"metadata": {"labels": {"a": "b"}}}),
-            decision: "not asked",
-            place: "linux",
-        },
-        Case {
-            name: "port",
-            spec: json!({}),
-            change: json!({"spec": {"ports": [{"port": 81}]}}),
-            decision: "not asked",
-            place: "linux",
-        },
-        Case {
-            name: "selector",
-            spec: json!({}),
-            change: json!({"spec": {"selector": {"app": "other"}}}),
-            decision: "not asked",
-            place: "linux",
-        },
-        Case {
-            name: "label-of-external",
-            spec: external(),
-            change: json!({"metadata": {"labels": {"a": "b"}}}),
-            decision: "not asked",
-            place: "none",
-        },
-        Case {
-            name: "type",
-            spec: json!({}),
-            change: json!({"spec": {"type": "NodePort"}}),
-            decision: "unchanged: no new address",
-            place: "linux",
-        },
-        Case {
-            name: "to-external",
-            spec: json!({}),
-            change: json!({"spec": external()}),
-            decision: "unchanged: type ExternalName has no address",
-            place: "none",
-        },
-        Case { name: "windows", spec: external(), change: back(), decision: "allocated in windows", place: "windows" },
-        Case {
-            name: "to-headless",
-            spec: external(),
-            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
-            decision: "unchanged: headless",
-            place: "headless",
-        },
-        Case {
-            name: "by-hand",
-            spec: external(),
-            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
-            decision: "unchanged in linux: set by hand",
-            place: "linux",
-        },
+        case("label", json!({}), json!({"metadata": {"labels": {"a": "b"}}}), "not asked", "linux"),
+        case("port", json!({}), json!({"spec": {"ports": [{"port": 81}]}}), "not asked", "linux"),
+        case("selector", json!({}), json!({"spec": {"selector": {"app": "other"}}}), "not asked", "linux"),
+        case("label-of-external", external(), json!({"metadata": {"labels": {"a": "b"}}}), "not asked", "none"),
+        case("type", json!({}), json!({"spec": {"type": "NodePort"}}), "unchanged: no new address", "linux"),
+        case(
+            "to-external",
+            json!({}),
+            json!({"spec": external()}),
+            "unchanged: type ExternalName has no address",
+            "none",
+        ),
+        case("windows", external(), back(), "allocated in windows", "windows"),
+        case(
+            "to-headless",
+            external(),
+            json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
+            "unchanged: headless",
+            "headless",
+        ),
+        case(
+            "by-hand",
+            external(),
+            json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
+            "unchanged in linux: set by hand",
+            "linux",
+        ),
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for Case { name, spec, change, decision, place } in cases {

@@ -109,6 +109,10 @@ struct Agents {
     unbound: Api<Lease>,
 }
 
+fn call(request: impl Into<String>, outcome: String, expected: &'static str) -> Call<'static> {
+    Call { request: request.into(), outcome, expected }
+}
+
 async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
     let mut renamed = heartbeat("policy-node", ME, 0);
     renamed["metadata"]["name"] = json!("clusterip-agent-policy-node-2");
@@ -119,81 +123,49 @@ async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
     let any = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "any"},
         "spec": {"holderIdentity": ME}});
     vec![
-        Call {
-            request: "its heartbeat".into(),
-            outcome: create(&agents.me, labelled(heartbeat("policy-node", ME, 0))).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "its heartbeat, renewed".into(),
-            outcome: replace(&agents.me, labelled(heartbeat("policy-node", ME, 1))).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "its heartbeat, for another".into(),
-            outcome: replace(&agents.me, heartbeat("policy-node", OTHER, 2)).await,
-            expected: "refused",
-        },
-        Call { request: "any Lease".into(), outcome: create(&agents.me, any).await, expected: "refused" },
-        Call {
-            request: "its heartbeat, by the name of another".into(),
-            outcome: create(&agents.me, renamed.clone()).await,
-            expected: "refused",
-        },
-        Call {
-            request: "a new heartbeat of another".into(),
-            outcome: create(&agents.me, heartbeat("policy-node-2", OTHER, 0)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the other's own".into(),
-            outcome: create(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 0))).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "the heartbeat of another, renewed".into(),
-            outcome: replace(&agents.me, heartbeat("policy-node-2", OTHER, 1)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the heartbeat of another, taken".into(),
-            outcome: replace(&agents.me, heartbeat("policy-node-2", ME, 1)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the heartbeat of another, renamed".into(),
-            outcome: replace(&agents.me, renamed).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the heartbeat of another, ended while it lives".into(),
-            outcome: replace(&agents.me, heartbeat("policy-node-2", "", 2)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the same, with a forged time of the holder".into(),
-            outcome: forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}})).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the same, of a field below the holder".into(),
-            outcome: forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {".": {}, "f:x": {}}}})).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the same, of so many managers that the API server merges them".into(),
-            outcome: forged(
+        call("its heartbeat", create(&agents.me, labelled(heartbeat("policy-node", ME, 0))).await, "allowed"),
+        call("its heartbeat, renewed", replace(&agents.me, labelled(heartbeat("policy-node", ME, 1))).await, "allowed"),
+        call("its heartbeat, for another", replace(&agents.me, heartbeat("policy-node", OTHER, 2)).await, "refused"),
+        call("any Lease", create(&agents.me, any).await, "refused"),
+        call("its heartbeat, by the name of another", create(&agents.me, renamed.clone()).await, "refused"),
+        call("a new heartbeat of another", create(&agents.me, heartbeat("policy-node-2", OTHER, 0)).await, "refused"),
+        call("the other's own", create(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 0))).await, "allowed"),
+        call(
+            "the heartbeat of another, renewed",
+            replace(&agents.me, heartbeat("policy-node-2", OTHER, 1)).await,
+            "refused",
+        ),
+        call(
+            "the heartbeat of another, taken",
+            replace(&agents.me, heartbeat("policy-node-2", ME, 1)).await,
+            "refused",
+        ),
+        call("the heartbeat of another, renamed", replace(&agents.me, renamed).await, "refused"),
+        call(
+            "the heartbeat of another, ended while it lives",
+            replace(&agents.me, heartbeat("policy-node-2", "", 2)).await,
+            "refused",
+        ),
+        call(
+            "the same, with a forged time of the holder",
+            forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}})).await,
+            "refused",
+        ),
+        call(
+            "the same, of a field below the holder",
+            forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {".": {}, "f:x": {}}}})).await,
+            "refused",
+        ),
+        call(
+            "the same, of so many managers that the API server merges them",
+            forged(
                 &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"],
                 json!({"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}}),
             )
             .await,
-            expected: "refused",
-        },
-        Call {
-            request: "the heartbeat of another, deleted".into(),
-            outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
-            expected: "refused",
-        },
+            "refused",
+        ),
+        call("the heartbeat of another, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "refused"),
     ]
 }
 
@@ -205,88 +177,27 @@ async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
         with(lease, "metadata", "name", json!("clusterip-external-fd00-0000-0000-0000-0000-0000-0000-0001"))
     };
     vec![
-        Call {
-            request: "an address for a node that can't exist".into(),
-            outcome: create(&agents.me, claim(14, IMPOSSIBLE)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "an address by the name of another".into(),
-            outcome: create(&agents.me, with(claim(14, ME), "metadata", "name", json!("clusterip-external-10-0-9-15")))
-                .await,
-            expected: "refused",
-        },
-        Call {
-            request: "an IPv6 address by the name of another".into(),
-            outcome: create(&agents.me, ipv6("fd00::2")).await,
-            expected: "refused",
-        },
-        Call {
-            request: "an IPv6 address".into(),
-            outcome: create(&agents.me, ipv6("fd00::1")).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "an address with the label of heartbeats".into(),
-            outcome: create(&agents.me, labelled(claim(10, ME))).await,
-            expected: "refused",
-        },
-        Call { request: "an address".into(), outcome: create(&agents.me, claim(10, ME)).await, expected: "allowed" },
-        Call {
-            request: "an address, again".into(),
-            outcome: replace(&agents.me, claim(10, ME)).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "an address for another".into(),
-            outcome: create(&agents.me, claim(11, OTHER)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "an address for another later".into(),
-            outcome: replace(&agents.me, claim(10, OTHER)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "an address without the label".into(),
-            outcome: create(&agents.me, unlabelled).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the other's address".into(),
-            outcome: create(&agents.other, claim(12, OTHER)).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "the address of another that lives".into(),
-            outcome: replace(&agents.me, claim(12, ME)).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the address of another, given back".into(),
-            outcome: replace(&agents.me, claim(12, "")).await,
-            expected: "refused",
-        },
-        Call {
-            request: "the address of another, deleted".into(),
-            outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,
-            expected: "refused",
-        },
-        Call {
-            request: "an address, given back".into(),
-            outcome: replace(&agents.me, claim(10, "")).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "an address that was given back".into(),
-            outcome: replace(&agents.other, claim(10, OTHER)).await,
-            expected: "allowed",
-        },
-        Call {
-            request: "without a node".into(),
-            outcome: create(&agents.unbound, claim(13, "_agent_0123456789abcdef")).await,
-            expected: "refused",
-        },
+        call("an address for a node that can't exist", create(&agents.me, claim(14, IMPOSSIBLE)).await, "refused"),
+        call(
+            "an address by the name of another",
+            create(&agents.me, with(claim(14, ME), "metadata", "name", json!("clusterip-external-10-0-9-15"))).await,
+            "refused",
+        ),
+        call("an IPv6 address by the name of another", create(&agents.me, ipv6("fd00::2")).await, "refused"),
+        call("an IPv6 address", create(&agents.me, ipv6("fd00::1")).await, "allowed"),
+        call("an address with the label of heartbeats", create(&agents.me, labelled(claim(10, ME))).await, "refused"),
+        call("an address", create(&agents.me, claim(10, ME)).await, "allowed"),
+        call("an address, again", replace(&agents.me, claim(10, ME)).await, "allowed"),
+        call("an address for another", create(&agents.me, claim(11, OTHER)).await, "refused"),
+        call("an address for another later", replace(&agents.me, claim(10, OTHER)).await, "refused"),
+        call("an address without the label", create(&agents.me, unlabelled).await, "refused"),
+        call("the other's address", create(&agents.other, claim(12, OTHER)).await, "allowed"),
+        call("the address of another that lives", replace(&agents.me, claim(12, ME)).await, "refused"),
+        call("the address of another, given back", replace(&agents.me, claim(12, "")).await, "refused"),
+        call("the address of another, deleted", delete(&agents.me, "clusterip-external-10-0-9-12").await, "refused"),
+        call("an address, given back", replace(&agents.me, claim(10, "")).await, "allowed"),
+        call("an address that was given back", replace(&agents.other, claim(10, OTHER)).await, "allowed"),
+        call("without a node", create(&agents.unbound, claim(13, "_agent_0123456789abcdef")).await, "refused"),
     ]
 }
 
@@ -299,11 +210,7 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
     let label = json!({"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}});
     let mut of_future = managed(own(), &managers, FUTURE, &label);
     of_future["metadata"]["managedFields"][8].as_object_mut().unwrap().remove("time");
-    calls.push(Call {
-        request: "its heartbeat, from the future".into(),
-        outcome: create(&agents.forger, of_future).await,
-        expected: "allowed",
-    });
+    calls.push(call("its heartbeat, from the future", create(&agents.forger, of_future).await, "allowed"));
     let long = with(
         own(),
         "metadata",
@@ -321,99 +228,75 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
         ("with a finalizer", "metadata", "finalizers", json!(["example.com/a"])),
         ("with an owner", "metadata", "ownerReferences", owner),
     ] {
-        calls.push(Call {
-            request: format!("its heartbeat, {request}"),
-            outcome: replace(&agents.forger, with(own(), part, field, value)).await,
-            expected: "refused",
-        });
+        calls.push(call(
+            format!("its heartbeat, {request}"),
+            replace(&agents.forger, with(own(), part, field, value)).await,
+            "refused",
+        ));
     }
     tokio::time::sleep(Duration::from_secs(12)).await;
-    calls.push(Call {
-        request: "a silent heartbeat, taken".into(),
-        outcome: replace(&agents.me, heartbeat("policy-node-2", ME, 3)).await,
-        expected: "refused",
-    });
-    calls.push(Call {
-        request: "a silent heartbeat, deleted".into(),
-        outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
-        expected: "refused",
-    });
-    calls.push(Call {
-        request: "its address, before that is ended".into(),
-        outcome: replace(&agents.me, claim(12, ME)).await,
-        expected: "refused",
-    });
+    calls.push(call(
+        "a silent heartbeat, taken",
+        replace(&agents.me, heartbeat("policy-node-2", ME, 3)).await,
+        "refused",
+    ));
+    calls.push(call("a silent heartbeat, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "refused"));
+    calls.push(call("its address, before that is ended", replace(&agents.me, claim(12, ME)).await, "refused"));
     // As agents write it: the API server forgets the times of the forger.
     let ended = managed(heartbeat("policy-node-3", "", 3), &["clusterip-agent"], "1970-01-01T00:00:00Z", &json!({}));
-    calls.push(Call {
-        request: "a silent heartbeat from the future, ended".into(),
-        outcome: replace(&agents.me, ended).await,
-        expected: "allowed",
-    });
+    calls.push(call("a silent heartbeat from the future, ended", replace(&agents.me, ended).await, "allowed"));
     // Otherwise no agent could end the heartbeat later.
     let unknown_field = json!({"f:spec": {"f:holderIdentity": {"f:x": {}}}});
     let until_future = |lease: Value| managed(lease, &["forged"], FUTURE, &unknown_field);
-    calls.push(Call {
-        request: "a silent heartbeat, ended in the future".into(),
-        outcome: replace(&agents.me, until_future(heartbeat("policy-node-2", "", 3))).await,
-        expected: "refused",
-    });
-    calls.push(Call {
-        request: "a silent heartbeat, ended with the label of its own agent".into(),
-        outcome: replace(&agents.me, labelled(heartbeat("policy-node-2", "", 3))).await,
-        expected: "refused",
-    });
-    calls.push(Call {
-        request: "a silent heartbeat, ended".into(),
-        outcome: replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
-        expected: "allowed",
-    });
+    calls.push(call(
+        "a silent heartbeat, ended in the future",
+        replace(&agents.me, until_future(heartbeat("policy-node-2", "", 3))).await,
+        "refused",
+    ));
+    calls.push(call(
+        "a silent heartbeat, ended with the label of its own agent",
+        replace(&agents.me, labelled(heartbeat("policy-node-2", "", 3))).await,
+        "refused",
+    ));
+    calls.push(call(
+        "a silent heartbeat, ended",
+        replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
+        "allowed",
+    ));
     let taken = eventually("the policy to see the end of the heartbeat", async || {
         let taken = replace(&agents.me, claim(12, ME)).await;
         (taken != "refused").then_some(taken)
     })
     .await;
-    calls.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
-    calls.push(Call {
-        request: "a heartbeat without a holder, written again".into(),
-        outcome: replace(&agents.me, heartbeat("policy-node-2", "", 4)).await,
-        expected: "refused",
-    });
-    calls.push(Call {
-        request: "a heartbeat without a holder, deleted".into(),
-        outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
-        expected: "allowed",
-    });
+    calls.push(call("its address", taken, "allowed"));
+    calls.push(call(
+        "a heartbeat without a holder, written again",
+        replace(&agents.me, heartbeat("policy-node-2", "", 4)).await,
+        "refused",
+    ));
+    calls.push(call("a heartbeat without a holder, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "allowed"));
     let put_back = heartbeat("policy-node-2", "policy-node-2_agent_0000000000000000", 4);
-    calls.push(Call {
-        request: "a heartbeat that was missing, from the future".into(),
-        outcome: create(&agents.me, until_future(put_back.clone())).await,
-        expected: "refused",
-    });
+    calls.push(call(
+        "a heartbeat that was missing, from the future",
+        create(&agents.me, until_future(put_back.clone())).await,
+        "refused",
+    ));
     // Every takeover would be compared with each of these, of any number of nodes that do not exist.
-    calls.push(Call {
-        request: "a heartbeat that was missing, with the label of its own agent".into(),
-        outcome: create(&agents.me, labelled(put_back.clone())).await,
-        expected: "refused",
-    });
-    calls.push(Call {
-        request: "a heartbeat that was missing".into(),
-        outcome: create(&agents.me, put_back).await,
-        expected: "allowed",
-    });
+    calls.push(call(
+        "a heartbeat that was missing, with the label of its own agent",
+        create(&agents.me, labelled(put_back.clone())).await,
+        "refused",
+    ));
+    calls.push(call("a heartbeat that was missing", create(&agents.me, put_back).await, "allowed"));
     let again = replace(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 5))).await;
-    calls.push(Call { request: "the same, renewed by its agent".into(), outcome: again, expected: "allowed" });
+    calls.push(call("the same, renewed by its agent", again, "allowed"));
     let left = eventually("the policy to see the heartbeat", async || {
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let left = replace_with(&agents.me, claim(10, ME), &dry).await;
         (left == "refused").then_some(left)
     });
-    calls.push(Call { request: "its address that is left".into(), outcome: left.await, expected: "refused" });
-    calls.push(Call {
-        request: "its own address, deleted".into(),
-        outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,
-        expected: "allowed",
-    });
+    calls.push(call("its address that is left", left.await, "refused"));
+    calls.push(call("its own address, deleted", delete(&agents.me, "clusterip-external-10-0-9-12").await, "allowed"));
     calls
 }
 

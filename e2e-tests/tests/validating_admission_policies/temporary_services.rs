@@ -251,101 +251,78 @@ pub(super) fn new() -> DynamicObject {
 
 fn writes() -> Vec<Write> {
     let affinity: fn(&mut DynamicObject) = |service| service.data["spec"]["sessionAffinity"] = json!("ClientIP");
+    let write = |name, before, change: Option<fn(&mut DynamicObject)>, by_server, by_tenant| Write {
+        name,
+        before,
+        change,
+        by_server,
+        by_tenant,
+    };
     vec![
-        Write {
-            name: "a field of another Service",
-            before: ordinary,
-            change: Some(affinity),
-            by_server: "allowed",
-            by_tenant: "allowed",
-        },
-        Write {
-            name: "a field of a temporary Service",
-            before: new,
-            change: Some(affinity),
-            by_server: "allowed",
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "the release of the address",
-            before: new,
-            change: Some(|service| release_to(service, "moving.invalid")),
-            by_server: "allowed",
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "another external name",
-            before: new,
-            change: Some(|service| release_to(service, "example.com")),
-            by_server: TYPE,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "no label any more",
-            before: new,
-            change: Some(|service| relabel(service, LABEL, None)),
-            by_server: LABEL_OF_ANOTHER,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "another label",
-            before: new,
-            change: Some(|service| relabel(service, LABEL, Some("old"))),
-            by_server: LABEL_OF_ANOTHER,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "the label of a Service that is not temporary",
-            before: ordinary,
-            change: Some(|service| relabel(service, LABEL, Some("new"))),
-            by_server: LABEL_OF_ANOTHER,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "no owner any more",
-            before: new,
-            change: Some(|service| service.metadata.owner_references = None),
-            by_server: METADATA,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "another manager",
-            before: new,
-            change: Some(|service| relabel(service, MANAGED_BY, Some("helm"))),
-            by_server: MANAGER,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write {
-            name: "a finalizer",
-            before: new,
-            change: Some(finalize),
-            by_server: FINALIZER,
-            by_tenant: NOT_BY_CLUSTERIP,
-        },
-        Write { name: "its deletion", before: new, change: None, by_server: "allowed", by_tenant: "allowed" },
-        Write {
-            name: "its deletion after an administrator has removed its manager",
-            before: || with(new(), |service| relabel(service, MANAGED_BY, None)),
-            change: None,
-            by_server: "allowed",
-            by_tenant: "allowed",
-        },
-        Write {
-            name: "the deletion of another Service",
-            before: ordinary,
-            change: None,
-            by_server: NOT_TEMPORARY,
-            by_tenant: "allowed",
-        },
-        Write {
-            name: "the deletion of a Service with the label and the name of a user",
-            before: || temporary("old", "web"),
-            change: None,
-            by_server: "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because \
+        write("a field of another Service", ordinary, Some(affinity), "allowed", "allowed"),
+        write("a field of a temporary Service", new, Some(affinity), "allowed", NOT_BY_CLUSTERIP),
+        write(
+            "the release of the address",
+            new,
+            Some(|service| release_to(service, "moving.invalid")),
+            "allowed",
+            NOT_BY_CLUSTERIP,
+        ),
+        write("another external name", new, Some(|service| release_to(service, "example.com")), TYPE, NOT_BY_CLUSTERIP),
+        write(
+            "no label any more",
+            new,
+            Some(|service| relabel(service, LABEL, None)),
+            LABEL_OF_ANOTHER,
+            NOT_BY_CLUSTERIP,
+        ),
+        write(
+            "another label",
+            new,
+            Some(|service| relabel(service, LABEL, Some("old"))),
+            LABEL_OF_ANOTHER,
+            NOT_BY_CLUSTERIP,
+        ),
+        write(
+            "the label of a Service that is not temporary",
+            ordinary,
+            Some(|service| relabel(service, LABEL, Some("new"))),
+            LABEL_OF_ANOTHER,
+            NOT_BY_CLUSTERIP,
+        ),
+        write(
+            "no owner any more",
+            new,
+            Some(|service| service.metadata.owner_references = None),
+            METADATA,
+            NOT_BY_CLUSTERIP,
+        ),
+        write(
+            "another manager",
+            new,
+            Some(|service| relabel(service, MANAGED_BY, Some("helm"))),
+            MANAGER,
+            NOT_BY_CLUSTERIP,
+        ),
+        write("a finalizer", new, Some(finalize), FINALIZER, NOT_BY_CLUSTERIP),
+        write("its deletion", new, None, "allowed", "allowed"),
+        write(
+            "its deletion after an administrator has removed its manager",
+            || with(new(), |service| relabel(service, MANAGED_BY, None)),
+            None,
+            "allowed",
+            "allowed",
+        ),
+        write("the deletion of another Service", ordinary, None, NOT_TEMPORARY, "allowed"),
+        write(
+            "the deletion of a Service with the label and the name of a user",
+            || temporary("old", "web"),
+            None,
+            "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because \
                         its label clusterip-policy/temporary is old; use another account, or apply the \
                         ValidatingAdmissionPolicy of the same version as clusterip",
-            by_tenant: "allowed",
-        },
+            "allowed",
+        ),
     ]
 }
 
