@@ -140,46 +140,25 @@ pub fn warnings(headers: &HeaderMap) -> Vec<String> {
     unquoted.map(|text| text.replace("\\\"", "\"").replace("\\\\", "\\")).collect()
 }
 
-/// A Node with a block that must not be accepted.
-struct WrongBlock {
-    name: &'static str,
-    os: &'static str,
-    cidr: &'static str,
-    why: &'static str,
-}
-
-const WRONG: [WrongBlock; 5] = [
-    WrongBlock {
-        name: "taken",
-        os: "linux",
-        cidr: "10.1.3.0/24",
-        why: "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1",
-    },
-    WrongBlock {
-        name: "a-part",
-        os: "linux",
-        cidr: "10.1.3.128/25",
-        why: "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1",
-    },
-    WrongBlock {
-        name: "wrong-pool",
-        os: "windows",
-        cidr: "10.1.4.0/24",
-        why: "10.1.4.0/24 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
-    },
-    WrongBlock {
-        name: "excluded",
-        os: "windows",
-        cidr: "10.2.7.0/24",
-        why: "10.2.7.0/24 overlaps 10.2.7.0/24, which is excluded from pool \"windows\"",
-    },
-    // The server learned the Service range from the cluster.
-    WrongBlock {
-        name: "service-range",
-        os: "plan9",
-        cidr: "172.21.9.0/24",
-        why: "172.21.9.0/24 overlaps the Service range 172.21.0.0/16",
-    },
+/// Nodes with a block that must not be accepted: the name, the operating system, the block, and why. The server learned
+/// the Service range from the cluster.
+const WRONG: [[&str; 4]; 6] = [
+    ["taken", "linux", "10.1.3.0/24", "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1"],
+    ["a-part", "linux", "10.1.3.128/25", "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1"],
+    [
+        "wrong-pool",
+        "windows",
+        "10.1.4.0/24",
+        "10.1.4.0/24 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
+    ],
+    ["excluded", "windows", "10.2.7.0/24", "10.2.7.0/24 overlaps 10.2.7.0/24, which is excluded from pool \"windows\""],
+    ["service-range", "plan9", "172.21.9.0/24", "172.21.9.0/24 overlaps the Service range 172.21.0.0/16"],
+    [
+        "outside",
+        "linux",
+        "10.9.0.0/24",
+        "10.9.0.0/24 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (Node outside)",
+    ],
 ];
 
 #[tokio::test]
@@ -188,10 +167,7 @@ async fn blocks_that_others_set_are_warned_of_or_denied_while_the_settings_have_
     block_of_the_controller_manager_is_warned_of(&judged).await;
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    let outside = "10.9.0.0/24 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (Node outside)";
-    let wrong =
-        || WRONG.into_iter().chain([WrongBlock { name: "outside", os: "linux", cidr: "10.9.0.0/24", why: outside }]);
-    for WrongBlock { name, os, cidr, why } in wrong() {
+    for [name, os, cidr, why] in WRONG {
         seen.push((name, judged.create(name, os, block(cidr), true).await));
         expected.push((name, format!("warned: {why}")));
     }
@@ -210,7 +186,7 @@ async fn blocks_that_others_set_are_warned_of_or_denied_while_the_settings_have_
     judged.change(&settings("deny"), "the settings to deny").await;
     let remedy = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for WrongBlock { name, os, cidr, why } in wrong() {
+    for [name, os, cidr, why] in WRONG {
         seen.push((name, judged.create(name, os, block(cidr), false).await));
         expected.push((name, format!("denied: Node {name}: {why}; {remedy}")));
     }

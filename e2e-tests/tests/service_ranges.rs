@@ -1,4 +1,4 @@
-//! ServiceCIDRs that are created and deleted, and the address that many installers give to the cluster DNS.
+//! ServiceCIDRs that are created and deleted.
 
 use std::process::{Command, Stdio};
 
@@ -118,27 +118,4 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
         cluster.create("ranges-only", &service(&format!("back-{number}"), json!({}))).await.ok()
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn pool_over_the_usual_dns_address_is_warned_of_unless_it_is_in_use() {
-    let pools = |reserved: u8| {
-        format!("\nservices:\n  pools:\n  - {{name: rest, cidrs: [172.21.0.0/24], reserved: {reserved}}}\n")
-    };
-    let cluster = WebhookCluster::start(Options::default(), &pools(0)).await;
-    let warning = "may hand out 172.21.0.10, the tenth address of the Service range 172.21.0.0/16";
-    let warnings = || cluster.server.log().iter().filter(|line| line.contains(warning)).count();
-    eventually("a warning in the log", async || (warnings() == 1).then_some(())).await;
-    let (_, json) = audit(&cluster, &["-o", "json"]).await;
-    let found = findings(&json, "over-dns");
-    assert!(found.len() == 1 && found[0].contains(warning), "{found:?}");
-
-    cluster.use_settings(&pools(20)).await;
-    let (_, json) = audit(&cluster, &["-o", "json"]).await;
-    assert_eq!(findings(&json, "over-dns"), Vec::<String>::new(), "reserved");
-    cluster.create("default", &service("dns", json!({"clusterIP": "172.21.0.10"}))).await.unwrap();
-    cluster.use_settings(&pools(1)).await;
-    let (_, json) = audit(&cluster, &["-o", "json"]).await;
-    assert_eq!(findings(&json, "over-dns"), Vec::<String>::new(), "in use");
-    assert_eq!(warnings(), 1, "{:#?}", cluster.server.log());
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
 use crate::support::program;
 use crate::support::webhook_cluster::{WebhookCluster, address, annotated, service, within};
 
@@ -102,6 +103,19 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
         let (status, printed) = validate(plane, folder.path(), over_dns).await;
         assert_eq!(status, Some(0), "{printed}");
         assert!(printed.contains("warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10"), "{printed}");
+
+        // The server says so once, and not about an address that is in use.
+        let over_dns = "\nservices:\n  pools:\n  - {name: all, cidrs: [10.96.0.0/24]";
+        let logged = || cluster.server.log().iter().filter(|line| line.contains("may hand out 10.96.0.10")).count();
+        cluster.use_settings(&format!("{over_dns}}}\n")).await;
+        eventually("a warning in the log", async || (logged() == 1).then_some(())).await;
+        cluster.create("default", &service("dns", json!({"clusterIP": "10.96.0.10"}))).await.unwrap();
+        cluster.use_settings(&format!("{over_dns}, reserved: 20}}\n")).await;
+        cluster.use_settings(&format!("{over_dns}, reserved: 1}}\n")).await;
+        let file = cluster.server.folder().join("settings.yaml");
+        let audit = ["audit", "-o", "json", "--settings", file.to_str().unwrap()];
+        assert!(!clusterip(plane, &audit).await.stdout.contains("over-dns"));
+        assert_eq!(logged(), 1, "{:#?}", cluster.server.log());
     }
 }
 

@@ -17,49 +17,30 @@ struct Case {
 
 /// `tells_ranges`: whether the API server has ServiceCIDRs. Otherwise the Service ranges are those of the settings.
 fn cases(namespace: &str, tells_ranges: bool) -> Vec<Case> {
-    let of = |namespace: &str| json!({"namespaces": [namespace]});
+    let case = |name, reason, message, mut spec: Value, namespace: &str| {
+        spec["match"] = json!({"namespaces": [namespace]});
+        Case { name, spec, reason, message }
+    };
+    let outside = if tells_ranges {
+        "spec.cidrs[0]: 10.99.0.0/24 lies outside of the Service ranges of the cluster (172.21.0.0/16, fd00:21::/108)"
+    } else {
+        "spec.cidrs[0]: 10.99.0.0/24 lies outside serviceCIDRs (172.21.0.0/16, fd00:21::/108)"
+    };
+    let empty = "spec.cidrs[0]: 172.21.71.0/24 has no usable address";
+    let overlaps = "spec.cidrs[0]: 172.21.70.128/25 overlaps 172.21.70.0/24 of pool \"judged-good\"";
+    let late = "spec.match: never used: pool \"judged-good\", which is tried first, matches the same or more";
+    let unlabelled = "spec.serviceCIDRSelector: no ServiceCIDR object has these labels";
+    let range = |cidr: &str| json!({"cidrs": [cidr]});
+    let of_nobody = json!({"serviceCIDRSelector": {"matchLabels": {"team": "nobody"}}});
+    let reserved = json!({"cidrs": ["172.21.71.0/24"], "reserved": 256});
+    let last = json!({"priority": -1, "cidrs": ["172.21.72.0/24"]});
     vec![
-        Case {
-            name: "judged-good",
-            spec: json!({"cidrs": ["172.21.70.0/24"], "match": of(namespace)}),
-            reason: "InUse",
-            message: "the pool is in use",
-        },
-        Case {
-            name: "judged-empty",
-            spec: json!({"cidrs": ["172.21.71.0/24"], "reserved": 256, "match": of("judged-empty")}),
-            reason: "Invalid",
-            message: "spec.cidrs[0]: 172.21.71.0/24 has no usable address",
-        },
-        Case {
-            name: "judged-inside",
-            spec: json!({"cidrs": ["172.21.70.128/25"], "match": of("judged-inside")}),
-            reason: "Overlaps",
-            message: "spec.cidrs[0]: 172.21.70.128/25 overlaps 172.21.70.0/24 of pool \"judged-good\"",
-        },
-        Case {
-            name: "judged-outside",
-            spec: json!({"cidrs": ["10.99.0.0/24"], "match": of("judged-outside")}),
-            reason: "OutsideServiceCIDRs",
-            message: if tells_ranges {
-                "spec.cidrs[0]: 10.99.0.0/24 lies outside of the Service ranges of the cluster (172.21.0.0/16, \
-                 fd00:21::/108)"
-            } else {
-                "spec.cidrs[0]: 10.99.0.0/24 lies outside serviceCIDRs (172.21.0.0/16, fd00:21::/108)"
-            },
-        },
-        Case {
-            name: "judged-late",
-            spec: json!({"priority": -1, "cidrs": ["172.21.72.0/24"], "match": of(namespace)}),
-            reason: "NeverUsed",
-            message: "spec.match: never used: pool \"judged-good\", which is tried first, matches the same or more",
-        },
-        Case {
-            name: "judged-unlabelled",
-            spec: json!({"serviceCIDRSelector": {"matchLabels": {"team": "nobody"}}, "match": of("judged-unlabelled")}),
-            reason: "NoRanges",
-            message: "spec.serviceCIDRSelector: no ServiceCIDR object has these labels",
-        },
+        case("judged-good", "InUse", "the pool is in use", range("172.21.70.0/24"), namespace),
+        case("judged-empty", "Invalid", empty, reserved, "judged-empty"),
+        case("judged-inside", "Overlaps", overlaps, range("172.21.70.128/25"), "judged-inside"),
+        case("judged-outside", "OutsideServiceCIDRs", outside, range("10.99.0.0/24"), "judged-outside"),
+        case("judged-late", "NeverUsed", late, last, namespace),
+        case("judged-unlabelled", "NoRanges", unlabelled, of_nobody, "judged-unlabelled"),
     ]
 }
 
