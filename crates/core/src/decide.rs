@@ -30,7 +30,7 @@ pub struct InUse<'a> {
 /// external addresses. About a Node: about its blocks. Any other request is left unchanged.
 pub fn decide(request: &Request, settings: &Settings, in_use: InUse<'_>, cluster: &dyn Cluster) -> Decision {
     if let About::Node(node) = &request.about {
-        return nodes::decide(node, settings, in_use.blocks, cluster);
+        return nodes::decide(&node.object, node.old.as_ref(), settings, in_use.blocks, cluster);
     }
     let namespace = LazyNamespace::new(&request.namespace, cluster);
     let mut decision = services::decide(request, settings, &namespace, cluster);

@@ -14,7 +14,6 @@ use crate::distinct;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LookupError};
-use crate::request::Change;
 use crate::service::MAX_FAMILIES;
 use crate::settings::{Explicit, NodePool, NodeSettings, Settings, Withheld};
 use crate::workload::labelled;
@@ -51,7 +50,8 @@ pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
 /// A Node without blocks gets one of each family of its pool if the host sends `allocation`; otherwise it is left
 /// unchanged. Blocks that are new in the request are checked as `nodes.explicit` says.
 pub(crate) fn decide(
-    Change { object: node, old }: &Change<Node>,
+    node: &Node,
+    old: Option<&Node>,
     settings: &Settings,
     allocation: Option<&Allocation>,
     cluster: &dyn Cluster,
@@ -60,7 +60,7 @@ pub(crate) fn decide(
     if settings.nodes.pools.is_empty() {
         return unchanged("the settings have no pool for Nodes");
     }
-    let had = |block: &IpNet| old.as_ref().is_some_and(|old| old.blocks.contains(block));
+    let had = |block: &IpNet| old.is_some_and(|old| old.blocks.contains(block));
     let new: Vec<IpNet> = node.blocks.iter().copied().filter(|block| !had(block)).collect();
     // A Node keeps its blocks.
     let allocation = allocation.filter(|_| node.blocks.is_empty());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::http::Method;
+use axum::http::{Method, Request};
 use clusterip_api::Kind;
 use clusterip_cluster::yaml;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 
 use super::eventually::eventually;
 use super::kubectl::Kubectl;
-use super::move_helpers::request;
 use super::shared::Shared;
 
 /// The environment variable with the path of the program that runs a control plane.
@@ -472,4 +471,11 @@ fn run(mut command: Command, stdin: String) -> Kubectl {
     let text = |bytes| String::from_utf8(bytes).expect("output in UTF-8");
     let status = output.status.code().expect("an exit status, not a signal");
     Kubectl { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A request with this body; without a body if it is null. A `PATCH` is a merge patch.
+pub fn request(method: Method, path: &str, body: &Value) -> Request<Vec<u8>> {
+    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap()
 }

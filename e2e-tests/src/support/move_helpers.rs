@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use axum::http::{Method, Request};
+use axum::http::Method;
 use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
 use clusterip_core::address::Family;
@@ -14,6 +14,7 @@ use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use kube::Client;
 use serde_json::{Value, json};
 
+pub use super::control_plane::request;
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
 use super::fault_proxy::Seen;
@@ -109,13 +110,6 @@ pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     let list = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
     list.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
-}
-
-/// A request with this body; without a body if it is null. A `PATCH` is a merge patch.
-pub fn request(method: Method, path: &str, body: &Value) -> Request<Vec<u8>> {
-    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
-    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap()
 }
 
 /// Sends a JSON request; `None` if the answer is 404.
