@@ -133,6 +133,17 @@ struct Filters {
     closing: VecDeque<IpAddr>,
 }
 
+impl Filters {
+    /// Takes the addresses of the next transaction out of the queues.
+    fn next(&mut self) -> Vec<IpAddr> {
+        let mut some = Vec::new();
+        for queue in [&mut self.queue, &mut self.closing] {
+            some.extend(queue.drain(..queue.len().min(AT_ONCE - some.len())));
+        }
+        some
+    }
+}
+
 struct Filtered {
     /// The open ports. `None` if this node no longer holds the address: then its packets are not filtered.
     open: Option<Vec<PortRange>>,
@@ -195,10 +206,8 @@ impl NodeFirewall {
                 () = sleep_until(rewrite_at) => {}
             }
             let mut some = Vec::new();
-            self.0.send_if_modified(|Filters { queue, closing, .. }| {
-                for queue in [queue, closing] {
-                    some.extend(queue.drain(..queue.len().min(AT_ONCE - some.len())));
-                }
+            self.0.send_if_modified(|filters| {
+                some = filters.next();
                 false
             });
             let is_rewrite = Instant::now() >= rewrite_at;
@@ -251,5 +260,32 @@ impl NodeFirewall {
             }
         });
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_addresses_wait_for_all_others_unless_they_are_held_again() {
+        let address = |number| IpAddr::from([10, 0, 9, number]);
+        let firewall = NodeFirewall::default();
+        let next = || {
+            let mut some = Vec::new();
+            firewall.0.send_modify(|filters| some = filters.next());
+            some
+        };
+        let hold = |number| firewall.change(address(number), Some(Vec::new()));
+        (0..20).for_each(hold);
+        assert_eq!(next(), (0..16).map(address).collect::<Vec<_>>());
+        assert_eq!(next(), (16..20).map(address).collect::<Vec<_>>());
+        firewall.0.send_modify(|filters| filters.addresses.values_mut().for_each(|it| it.written = Some(Ok(()))));
+        firewall.change(address(1), None);
+        firewall.change(address(2), None);
+        hold(20);
+        hold(2);
+        // What is released and held again is in both queues, and is written as it is to be then.
+        assert_eq!(next(), [20, 2, 1, 2].map(address));
     }
 }
