@@ -216,11 +216,15 @@ impl Reconciler {
             unfinished.has_no_record(&uid);
         }
         // The Service itself may move now, but must not keep this place: the temporary Services of others wait for it.
+        let due = unfinished.due(&uid);
+        let rest = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
         if size == Size::Large {
-            return Err(Next::After(Duration::ZERO));
+            // The move of a Service that is gone would go on at once.
+            return Err(Next::After(if is_gone { rest } else { Duration::ZERO }));
         }
-        let Some(due) = unfinished.due(&uid) else { return Ok(None) };
-        let rest = due.saturating_duration_since(Instant::now());
+        if due.is_none() {
+            return Ok(None);
+        }
         // A move of another Service of this name would take the place of this one, which then would never end.
         let has_successor = self.stored_uid(id).is_some_and(|stored| stored != uid);
         if has_successor { Err(Next::After(rest)) } else { Ok(Some(rest)) }
@@ -276,6 +280,9 @@ impl Reconciler {
                 }
                 let ended = self.finish(&journal, size).await;
                 let next = self.next_after(id, &ended, size);
+                if next == Next::AsLarge {
+                    self.brakes.lock().take_back(id);
+                }
                 self.resume_later(&journal.uid, next)
             }
             Ok(None) => {
