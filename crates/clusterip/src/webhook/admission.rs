@@ -21,8 +21,9 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Verdict};
 use clusterip_failover::claims::Owner;
+use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::service_placement::{fits, noted_reason};
 use crate::text::joined;
@@ -319,6 +320,14 @@ fn log(kind: ResourceKind, request: &Value, decision: &Decision) {
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered {
+    api_version: &'static str,
+    kind: &'static str,
+    response: AdmissionResponse,
+}
+
 /// The answer to an `AdmissionReview`, both as JSON. If the review panics, only this request is answered without one.
 pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResponse> {
     let not_json = |error| unreadable(format!("the body is not JSON: {error}"));
@@ -337,7 +346,7 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResp
         reviewer.unreviewed(&request, 500, &format!("the review panicked: {cause}; see the log of clusterip"))
     });
     response.uid = uid;
-    Ok(written(&response))
+    written(response)
 }
 
 /// The answer to an `AdmissionReview` of which only the first `part` was read. Without it, the `failurePolicy` would
@@ -349,7 +358,7 @@ pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &s
     request.get("kind")?;
     let mut response = reviewer.unreviewed(&Value::Object(request), code, reason);
     response.uid = uid;
-    Some(written(&response))
+    written(response).ok()
 }
 
 /// The namespace of a request; empty for an object of the cluster, `None` if the first `part` does not say it: API
@@ -368,8 +377,9 @@ fn identity(part: &[u8]) -> Map<String, Value> {
     request
 }
 
-fn written(response: &AdmissionResponse) -> Vec<u8> {
-    json!({"apiVersion": API_VERSION, "kind": KIND, "response": response}).to_string().into_bytes()
+fn written(response: AdmissionResponse) -> Result<Vec<u8>, ErrorResponse> {
+    let answered = Answered { api_version: API_VERSION, kind: KIND, response };
+    serde_json::to_vec(&answered).map_err(|error| ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
 struct Identity<'f> {
@@ -427,6 +437,7 @@ fn unreadable(why: String) -> ErrorResponse {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_core::request::Request;
+    use serde_json::json;
 
     use super::*;
 
