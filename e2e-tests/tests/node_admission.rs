@@ -133,7 +133,7 @@ impl Judged {
 }
 
 /// The warnings of an answer of the API server, as kubectl prints them: `299 - "TEXT"`.
-pub fn warnings(headers: &HeaderMap) -> Vec<String> {
+fn warnings(headers: &HeaderMap) -> Vec<String> {
     let texts = headers.get_all("warning").iter().map(|value| value.to_str().unwrap());
     let unquoted =
         texts.map(|text| text.strip_prefix("299 - \"").and_then(|text| text.strip_suffix('"')).unwrap_or(text));

@@ -4,7 +4,7 @@ use axum::http::Method;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::pools::access::user_with_the_role_edit_in_a_namespace_has_none;
+use crate::pools::access::user_with_the_role_edit_in_a_namespace_has_no_access_to_pools;
 use crate::support::cluster::Place;
 use crate::support::documented_steps::{Operator, Step, steps};
 use crate::support::eventually::eventually;
@@ -68,7 +68,7 @@ async fn upgrade_rollback_and_incident_procedures_work() {
     moves_with_the_policies(&cluster, &shop).await;
 
     incident_procedures_work(&cluster, &operator, &shop).await;
-    user_with_the_role_edit_in_a_namespace_has_none(&cluster.plane).await;
+    user_with_the_role_edit_in_a_namespace_has_no_access_to_pools(&cluster.plane).await;
 }
 
 /// The server moves a Service with the account, the arguments and the policies of `deploy/webhook`, and no policy refuses a

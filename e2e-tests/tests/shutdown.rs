@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT end `clusterip serve` in each of its states, in an orderly way and soon.
+//! A signal ends `clusterip serve` in each of its states, in an orderly way and soon. SIGTERM and SIGINT take turns.
 
 use std::time::{Duration, Instant};
 

@@ -30,7 +30,8 @@ const MOST_IDLE: usize = 2;
 static IDLE: Mutex<Vec<(ControlPlane, Contents)>> = Mutex::new(Vec::new());
 
 /// A control plane with the default options that no other test uses now. It is for tests that stop neither its API server
-/// nor its etcd, read no audit log, and install no ValidatingAdmissionPolicy, which the API server forgets late.
+/// nor its etcd, read no audit log, and install no ValidatingAdmissionPolicy unless it is for a namespace of this test
+/// alone: the API server forgets the policy late.
 ///
 /// What writes to it must end before it is given back: fields are dropped in order, so a struct has it after its servers.
 pub struct LentControlPlane {

@@ -22,7 +22,7 @@ async fn status_code(client: &Client, method: Method, path: &str, body: &Value) 
 
 /// `plane` has `deploy/api` and a controller manager, which gives the role `edit` its rules. Creates pools, one of which
 /// is for all Services.
-pub async fn user_with_the_role_edit_in_a_namespace_has_none(plane: &ControlPlane) {
+pub async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools(plane: &ControlPlane) {
     let namespace = plane.namespace("mallory").await;
     let user = format!("--user={namespace}");
     let binding = ["create", "rolebinding", "edit", "--clusterrole=edit", &user, "--namespace", &namespace];
