@@ -1,9 +1,10 @@
-//! `clusterip init` and `clusterip validate` on clusters.
+//! `clusterip init` and `clusterip validate` on clusters, and the warning of a server about a pool that may hand out
+//! the usual address of DNS.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
@@ -109,12 +110,21 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
         let logged = || cluster.server.log().iter().filter(|line| line.contains("may hand out 10.96.0.10")).count();
         cluster.use_settings(&format!("{over_dns}}}\n")).await;
         eventually("a warning in the log", async || (logged() == 1).then_some(())).await;
+        let file = cluster.server.folder().join("settings.yaml");
+        let args = ["audit", "-o", "json", "--settings", file.to_str().unwrap()];
+        let found = async || {
+            let ended = clusterip(plane, &args).await;
+            let audit: Value = serde_json::from_str(&ended.stdout)
+                .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr));
+            let findings = audit["findings"].as_array().unwrap().iter().filter(|finding| finding["kind"] == "over-dns");
+            findings.map(|finding| finding["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let before = found().await;
+        assert!(before.len() == 1 && before[0].contains("may hand out 10.96.0.10"), "{before:?}");
         cluster.create("default", &service("dns", json!({"clusterIP": "10.96.0.10"}))).await.unwrap();
         cluster.use_settings(&format!("{over_dns}, reserved: 20}}\n")).await;
         cluster.use_settings(&format!("{over_dns}, reserved: 1}}\n")).await;
-        let file = cluster.server.folder().join("settings.yaml");
-        let audit = ["audit", "-o", "json", "--settings", file.to_str().unwrap()];
-        assert!(!clusterip(plane, &audit).await.stdout.contains("over-dns"));
+        assert_eq!(found().await, [""; 0]);
         assert_eq!(logged(), 1, "{:#?}", cluster.server.log());
     }
 }

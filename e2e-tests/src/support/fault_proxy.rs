@@ -72,9 +72,18 @@ impl Gate {
 
     /// Waits until this number of requests have arrived.
     pub async fn arrived_times(&self, times: usize) {
+        self.arrived_where(times, "the test").await;
+    }
+
+    /// As [`Self::arrived`]. The failure names the row, because other rows of the test may wait at the same time.
+    pub async fn arrived_for(&self, row: &str) {
+        self.arrived_where(1, &format!("the row {row}")).await;
+    }
+
+    async fn arrived_where(&self, times: usize, waiting: &str) {
         let mut arrived = self.arrived.subscribe();
         let waited = tokio::time::timeout(MAX_WAIT, arrived.wait_for(|count| *count >= times)).await;
-        waited.unwrap_or_else(|_| panic!("no {times} requests came where the test waits for them")).unwrap();
+        waited.unwrap_or_else(|_| panic!("no {times} requests came where {waiting} waits for them")).unwrap();
     }
 
     /// Waits until the API server has executed a released request, even if its client is gone.

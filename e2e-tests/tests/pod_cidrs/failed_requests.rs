@@ -54,7 +54,7 @@ fn cases() -> Vec<Case> {
         case("cut-before", Fault::CutBefore, Nothing, Some(0), 1),
         case("cut-after", Fault::CutAfter, Nothing, Some(0), 1),
         case("changed-by-others", Fault::PauseBefore, Changes(annotated), Some(0), 1),
-        // The pool of this row is the first one.
+        // 7 is the number of this row.
         case("given-others", Fault::PauseBefore, Changes(set_block(block_of(7, 3))), Some(3), 1),
         case("of-another-pool-now", Fault::PauseBefore, Changes(moved), Some(OTHER), 1),
         case("gone", Fault::PauseBefore, Goes, None, 1),
@@ -103,7 +103,7 @@ async fn carried_out(nodes: &Nodes, proxy: &Proxy, server: &Server, row: usize, 
     let [x, y, over] = ["x", "y", "over"].map(|node| format!("{name}-{node}"));
     let gate = proxy.on(gives(&x), fault);
     nodes.create(&x, labels(), &[]).await;
-    gate.arrived().await;
+    gate.arrived_for(name).await;
     match between {
         Between::Nothing => {}
         Between::Changes(patch) => nodes.change(&x, patch).await,
@@ -120,7 +120,14 @@ async fn carried_out(nodes: &Nodes, proxy: &Proxy, server: &Server, row: usize, 
             let block = block_of(row, block);
             assert_eq!(nodes.given(&x).await, [block.as_str()], "{name}");
         }
-        None => drop(server.logged("deleted meanwhile").await),
+        None => {
+            // Another row causes such a line about its own Node.
+            let node = format!("node=\"{x}\"");
+            eventually(&format!("a line of the log that {x} was deleted meanwhile"), async || {
+                server.log().iter().any(|line| line.contains("deleted meanwhile") && line.contains(&node)).then_some(())
+            })
+            .await;
+        }
     }
     nodes.create(&y, labels(), &[]).await;
     assert_eq!(nodes.given(&y).await, [block_of(row, next_block)], "{name}");

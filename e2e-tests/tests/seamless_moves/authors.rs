@@ -6,7 +6,7 @@ use axum::http::Method;
 use serde_json::{Map, Value, json};
 
 use super::servers::{carry_out_settings, moves, server};
-use super::support::{Stage, is_in_pool, of_servers, temporary_of};
+use super::support::{Stage, of_servers, temporary_of};
 use crate::support::eventually::{eventually, eventually_within};
 use crate::support::fault_proxy::{Proxy, Seen};
 use crate::support::move_helpers::{addresses, path, send};
@@ -113,7 +113,8 @@ async fn author_keeps_no_address_causes_no_requests_and_hides_nothing() {
     .await;
     assert!(replaced.stored(name).await["metadata"]["labels"].is_object(), "the Service of the user stays");
     eventually("the end of the move of the released Service", async || {
-        let is_there = addresses(&released.stored("web").await).first().is_some_and(is_in_pool);
+        let is_there =
+            addresses(&released.stored("web").await).first().is_some_and(|address| released.is_in_pool(address));
         (is_there && released.left().await.is_empty()).then_some(())
     })
     .await;

@@ -4,7 +4,7 @@
 use futures::StreamExt as _;
 use serde_json::json;
 
-use super::support::{SEAMLESS, Stage, is_in_pool};
+use super::support::{SEAMLESS, Stage};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::move_helpers::{addresses, but_addresses};
@@ -65,7 +65,7 @@ async fn cut_off(cut: Cut) -> Vec<String> {
     let after = stage.stored("web").await;
     let (from, now) = (addresses(&before), addresses(&after));
     let mut wrong = Vec::new();
-    if now != from && !(now.len() == 1 && now.iter().all(is_in_pool)) {
+    if now != from && !(now.len() == 1 && now.iter().all(|address| stage.is_in_pool(address))) {
         wrong.push(format!("{cut:?}: moved from {from:?} to {now:?}"));
     }
     if but_addresses(&after) != but_addresses(&before) {
@@ -135,7 +135,7 @@ async fn carried_out_late(Late { name, write }: Late) {
     move_again_until_ended(&stage, name).await;
     let after = stage.stored("web").await;
     let (from, now) = (addresses(&before), addresses(&after));
-    assert!(now == from || now.len() == 1 && now.iter().all(is_in_pool), "{name}: {now:?}");
+    assert!(now == from || now.len() == 1 && now.iter().all(|address| stage.is_in_pool(address)), "{name}: {now:?}");
     assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
 }
 

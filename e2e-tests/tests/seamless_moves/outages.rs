@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::Method;
 use serde_json::json;
 
-use super::support::{SEAMLESS, Stage, is_in_pool, with_controller_manager};
+use super::support::{SEAMLESS, Stage, with_controller_manager};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
@@ -69,7 +69,7 @@ async fn during(plane: &Arc<ControlPlane>, outage: Outage) -> Vec<String> {
         let service = before["metadata"]["name"].as_str().unwrap();
         let now = stage.stored(service).await;
         let at = addresses(&now);
-        if at != addresses(&before) && !(at.len() == 1 && at.iter().all(is_in_pool)) {
+        if at != addresses(&before) && !(at.len() == 1 && at.iter().all(|address| stage.is_in_pool(address))) {
             wrong.push(format!("{name}: {service} is at {at:?}"));
         }
         if but_addresses(&now) != but_addresses(&before) {

@@ -4,7 +4,7 @@ use axum::http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::support::{SEAMLESS, Stage, is_in_pool};
+use super::support::{SEAMLESS, Stage};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
 use crate::support::move_helpers::{
@@ -267,7 +267,10 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
         gate.release();
         let after = ends(&stage, ended).await;
         let now = addresses(&after);
-        assert!(now == addresses(&before) || now.iter().all(is_in_pool) && !now.is_empty(), "{name}: {after}");
+        assert!(
+            now == addresses(&before) || now.iter().all(|address| stage.is_in_pool(address)) && !now.is_empty(),
+            "{name}: {after}"
+        );
         assert_ne!(now, addresses(&other), "{name}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
         assert_eq!(stage.stored("other").await, other, "{name}");
@@ -284,7 +287,7 @@ async fn old_address_that_another_service_takes_meanwhile_does_not_stop_the_move
     let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
     gate.release();
     let after = ends(&stage, ended).await;
-    assert!(addresses(&after).iter().all(is_in_pool), "{after}");
+    assert!(addresses(&after).iter().all(|address| stage.is_in_pool(address)), "{after}");
     assert_eq!(but_addresses(&after), but_addresses(&before));
     assert_eq!(stage.stored("other").await, other);
 }
@@ -300,7 +303,7 @@ async fn changes_of_users_during_the_move_are_kept() {
     send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&change)).await.unwrap();
     gate.release();
     let after = ends(&stage, ended).await;
-    assert!(addresses(&after).iter().all(is_in_pool), "{after}");
+    assert!(addresses(&after).iter().all(|address| stage.is_in_pool(address)), "{after}");
     assert_eq!(after["spec"]["selector"], json!({"app": "web", "track": "stable"}));
     assert_eq!(after["metadata"]["labels"], json!({"team": "blue"}));
 }
@@ -336,7 +339,7 @@ async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
     assert!(output.contains("remove the finalizer"), "{output}");
     finalizers(Value::Null).await;
     let after = stage.stored("web").await;
-    assert!(addresses(&after).iter().all(is_in_pool), "{after}");
+    assert!(addresses(&after).iter().all(|address| stage.is_in_pool(address)), "{after}");
     assert_eq!(but_addresses(&after), but_addresses(&before));
 }
 
@@ -361,7 +364,7 @@ async fn service_that_its_author_makes_hard_to_read_during_its_move_keeps_no_tem
         assert_eq!(stage.left().await, [""; 0], "{name}: {errors}");
         let allocated = allocated(&stage.client, &stage.namespace).await;
         let [(address, service)] = &allocated[..] else { panic!("{name}: {allocated:?}") };
-        assert_eq!((service.as_str(), is_in_pool(address)), ("web", moves), "{name}: {address} {errors}");
+        assert_eq!((service.as_str(), stage.is_in_pool(address)), ("web", moves), "{name}: {address} {errors}");
     });
     futures::future::join_all(ends).await;
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{Stage, is_in_pool, of_servers, temporary_of};
+use super::support::{Stage, of_servers, temporary_of};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
 use crate::support::move_helpers::{addresses, but_addresses, send};
@@ -16,7 +16,7 @@ pub fn server(stage: &Stage, proxy: &Proxy, grace_period: &str) -> ServerBuilder
     builder(stage, proxy, &["--seamless-moves", "--grace-period", grace_period])
 }
 
-/// Runs a server in the cluster without Services, so that its settings are not new for the next one.
+/// Runs a server before its pool has Services, so that its settings are not new for the next one.
 pub async fn carry_out_settings(stage: &Stage, proxy: &Proxy) {
     let mut server = server(stage, proxy, "2").start().await;
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", stage.server);
@@ -45,7 +45,7 @@ async fn end(stage: &Stage, before: &[Value]) {
         let name = before["metadata"]["name"].as_str().unwrap();
         let after = stage.stored(name).await;
         let now = addresses(&after);
-        assert!(now.len() == 1 && now.iter().all(is_in_pool), "{name}: {now:?}");
+        assert!(now.len() == 1 && now.iter().all(|address| stage.is_in_pool(address)), "{name}: {now:?}");
         assert_eq!(but_addresses(&after), but_addresses(before), "{name}");
     }
 }
@@ -53,7 +53,7 @@ async fn end(stage: &Stage, before: &[Value]) {
 /// Waits until only the old address of `web` is left of its move.
 pub async fn moves(stage: &Stage) {
     eventually("the new address", async || {
-        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(is_in_pool);
+        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(|address| stage.is_in_pool(address));
         (has_moved && temporary_of(stage, "new").await.is_none()).then_some(())
     })
     .await;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::http::{Method, Request};
 use clusterip_core::annotations::MOVING_ANNOTATION;
@@ -21,9 +21,11 @@ use crate::support::move_helpers::{addresses, path, send, stored};
 use crate::support::program;
 use crate::support::service_webhook_rules::services;
 use crate::support::shared::Shared;
+use crate::support::webhook_cluster::within;
 
-/// The only pool of a command. The API server picks addresses outside of it, because it is in the static band of its range.
-const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
+/// The range of the only pool of a command. The API server picks addresses outside of it, because it is in the static
+/// band of its range.
+const RANGE: &str = "172.21.0.128/25";
 
 /// The end of the grace period comes soon, and the command waits for it.
 pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-period", "2"];
@@ -66,6 +68,8 @@ pub struct Stage {
     pub namespace: String,
     /// The namespace of the Lease, the records and the temporary Service `trigger`.
     pub server: String,
+    /// The range of the pool for the Services, if it is not [`RANGE`].
+    range: OnceLock<String>,
     folder: tempfile::TempDir,
 }
 
@@ -78,10 +82,11 @@ impl Stage {
     /// A stage on this control plane, which has a controller manager.
     pub async fn on(plane: &Arc<ControlPlane>, prefix: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("settings.yaml"), SETTINGS).unwrap();
+        let settings = format!("services: {{pools: [{{name: all, cidrs: [{RANGE}]}}]}}\n");
+        std::fs::write(folder.path().join("settings.yaml"), settings).unwrap();
         let namespace = plane.namespace(prefix).await;
         let server = plane.namespace(&format!("{prefix}-server")).await;
-        Self { plane: Arc::clone(plane), client: plane.client(), namespace, server, folder }
+        Self { plane: Arc::clone(plane), client: plane.client(), namespace, server, range: OnceLock::new(), folder }
     }
 
     /// Gives this stage a pool for the Services of these stages alone, which no other server has.
@@ -90,9 +95,21 @@ impl Stage {
         let first = NEXT.fetch_add(8, Ordering::Relaxed);
         assert!(first < 128, "the ranges are used up");
         let namespaces: Vec<&str> = stages.iter().map(|stage| stage.namespace.as_str()).collect();
-        let pool =
-            json!({"name": "all", "cidrs": [format!("172.21.0.{first}/29")], "match": {"namespaces": namespaces}});
+        let range = format!("172.21.0.{first}/29");
+        let pool = json!({"name": "all", "cidrs": [range], "match": {"namespaces": namespaces}});
         std::fs::write(self.settings(), json!({"services": {"pools": [pool]}}).to_string()).unwrap();
+        for stage in stages {
+            stage.range.set(range.clone()).expect("a stage has one pool");
+        }
+    }
+
+    /// Whether an address is in the pool for the Services of this stage.
+    pub fn is_in_pool(&self, address: &IpAddr) -> bool {
+        within(*address, self.range())
+    }
+
+    fn range(&self) -> &str {
+        self.range.get().map_or(RANGE, String::as_str)
     }
 
     /// The settings with the pool.
@@ -221,7 +238,8 @@ impl Stage {
         let list = send(&self.client, Method::GET, &list, None).await.unwrap();
         let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let api = services(self.client.clone(), &self.namespace);
-        let describer = ChangeDescriber { namespace: self.namespace.clone(), from: addresses(moving) };
+        let (namespace, range) = (self.namespace.clone(), self.range().to_owned());
+        let describer = ChangeDescriber { namespace, from: addresses(moving), range };
         tokio::spawn(async move {
             let events = api.watch(&WatchParams::default().disable_bookmarks().timeout(280), &version).await.unwrap();
             let events = events.try_take_while(|event| {
@@ -243,16 +261,13 @@ impl Stage {
     }
 }
 
-/// Whether an address is in a pool.
-pub fn is_in_pool(address: &IpAddr) -> bool {
-    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [172, 21, 0, last] if last >= 48))
-}
-
 /// Describes changes of Services during a move.
 struct ChangeDescriber {
     namespace: String,
     /// The old addresses of the Service that moves.
     from: Vec<IpAddr>,
+    /// The range of its pool.
+    range: String,
 }
 
 impl ChangeDescriber {
@@ -282,7 +297,7 @@ impl ChangeDescriber {
                 _ => "another name",
             },
             now if now == self.from => "the old address",
-            now if now.iter().all(is_in_pool) => "the new address",
+            now if now.iter().all(|address| within(*address, &self.range)) => "the new address",
             _ => "another address",
         }
     }

@@ -8,9 +8,12 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{BLUE, LINUX, MALLORY, MOVING, NARROW, Scene, Tenant};
-use crate::support::move_helpers::path;
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::{path, send};
 use crate::support::process_usage::memory;
 use crate::support::webhook_cluster::{addresses, service, within};
+
+const DRY: &str = "?dryRun=All";
 
 fn external_name(name: &str, address: &str) -> Value {
     service(name, json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": address}))
@@ -35,6 +38,20 @@ async fn others_get_theirs(scene: &Scene, after: &str, query: &str) {
     let balancer = create("blue", &balancer()).await;
     let record = balancer["metadata"]["annotations"]["clusterip-policy/external-addresses"].as_str();
     assert!(record.is_some_and(|address| address.starts_with("192.0.2.")), "after {after}: {balancer}");
+}
+
+/// Deletes the Services that [`others_get_theirs`] has created, and waits until the server knows that.
+async fn delete_theirs(scene: &Scene) {
+    let admin = scene.admin();
+    // The server sees the deletions in this order, so it has seen all when it has seen the last one.
+    for (namespace, name) in [("narrow", "web"), ("blue", "balancer"), ("blue", "kept")] {
+        send(&admin, Method::DELETE, &path(namespace, name), None).await.unwrap();
+    }
+    eventually("the reserved address to be free again", async || {
+        let kept = scene.create(&admin, "blue", &service("kept", json!({})), DRY).await.ok()?;
+        (kept["spec"]["clusterIP"] == "172.21.8.99").then_some(())
+    })
+    .await;
 }
 
 async fn sends_long_names(scene: &Scene, mallory: &Tenant<'_>) {
@@ -168,7 +185,6 @@ async fn rewrites_annotations<T>(mallory: &Tenant<'_>, creating: impl Future<Out
 
 #[tokio::test]
 async fn requests_and_objects_of_a_tenant_take_no_address_of_another_team() {
-    const DRY: &str = "?dryRun=All";
     let scene = Scene::start().await;
     let mallory = scene.tenant(MALLORY).await;
     for namespace in ["blue", "narrow"] {
@@ -176,7 +192,9 @@ async fn requests_and_objects_of_a_tenant_take_no_address_of_another_team() {
     }
     sends_long_names(&scene, &mallory).await;
     sends_refused_requests(&scene, &mallory).await;
-    others_get_theirs(&scene, "refused requests", DRY).await;
+    // These are no dry runs, which reserve no address.
+    others_get_theirs(&scene, "refused requests", "").await;
+    delete_theirs(&scene).await;
     sends_contradicting_updates(&mallory).await;
     others_get_theirs(&scene, "contradicting updates", DRY).await;
 

@@ -15,7 +15,7 @@ use crate::support::workloads::fill_with_inert_workloads;
 /// How many requests the tenant sends at once.
 const PARALLEL: usize = 32;
 /// How many Services another namespace creates, one after the other.
-const CREATES: usize = 6;
+const CREATES: usize = 12;
 /// How many Services of the tenant take long, and never move.
 const COSTLY: usize = 60;
 

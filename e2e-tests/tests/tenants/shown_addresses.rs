@@ -70,7 +70,7 @@ async fn move_restores_no_ip_that_another_service_shows_or_has() {
         };
         limit("1").await;
         tenant.annotates("web", json!({"clusterip-policy/os": "windows"})).await.unwrap();
-        eventually("the Service to be released", async || {
+        eventually(&format!("{namespace}: the Service to be released"), async || {
             let now = stored(&admin, &tenant.namespace, "web").await?;
             (now["spec"]["type"] == "ExternalName").then_some(())
         })
@@ -80,7 +80,7 @@ async fn move_restores_no_ip_that_another_service_shows_or_has() {
             show(&other, "other", &ip).await;
         }
         limit("2").await;
-        let moved = eventually("the move to end", async || {
+        let moved = eventually(&format!("{namespace}: the move to end"), async || {
             let now = stored(&admin, &tenant.namespace, "web").await?;
             let is_marked = !now["metadata"]["annotations"]["clusterip-policy/moving"].is_null();
             (now["spec"]["type"] == "LoadBalancer" && !is_marked).then_some(now)

@@ -74,7 +74,7 @@ proptest! {
                 world.at(begin + 8_000, Happening::End(agent, Fault::Cut));
             }
         }
-        for now in (at..=at + 42_000).step_by(500) {
+        for now in (at..=at + 42_000).step_by(10) {
             world.run(now);
             prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
             prop_assert_eq!(&held(&world), &before.0);
