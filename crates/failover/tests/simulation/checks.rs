@@ -52,7 +52,7 @@ proptest! {
         prop_assert_eq!(loads, vec![3, 3]);
     }
 
-    /// Every agent loses the API server twice, each time for less than the validity of a heartbeat.
+    /// Every agent loses the API server twice, each time for less than the time until its second try.
     #[test]
     fn short_outages_of_the_api_server_move_no_address(seed in any::<u64>(), at in 20_000..40_000_u64) {
         let mut world = World::new(seed, true);
@@ -71,7 +71,7 @@ proptest! {
         for begin in [at, at + 21_000] {
             for agent in 0..NODES.len() {
                 world.at(begin, Happening::Begin(agent, Fault::Cut));
-                world.at(begin + 8_000, Happening::End(agent, Fault::Cut));
+                world.at(begin + 7_000, Happening::End(agent, Fault::Cut));
             }
         }
         for now in (at..=at + 42_000).step_by(10) {
