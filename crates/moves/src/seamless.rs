@@ -163,13 +163,18 @@ pub fn next<'v>(
     let this = Situation { new, old, trigger, journal, progress, moment };
     let Some(service) = &seen.service else { return this.delete_all() };
     match step::next(service, journal) {
-        // The author of the Service can make the API server refuse each write to it. That must not keep an address.
+        // The author of the Service can make the API server refuse each write to it. That must not keep an address, and
+        // not even for the grace period one that the API server picked.
         Step::Assign | Step::RestoreStatus | Step::Cleanup
             if moment.now >= latest_grace_end(journal)
                 && let Some(delete) = this.delete_any() =>
         {
             delete
         }
+        Step::Assign | Step::RestoreStatus | Step::Cleanup if this.old_has_picked_address() => {
+            SeamlessStep::Delete(Role::Old)
+        }
+        Step::RestoreStatus | Step::Cleanup if this.trigger.is_ours() => SeamlessStep::Delete(Role::Trigger),
         Step::Assign => this.between_swaps(service, target),
         Step::Idle if addresses(service) == journal.from => this.before_swaps(service),
         Step::Idle => this.after_swaps(),
@@ -262,6 +267,11 @@ impl Situation<'_> {
     fn after(&self, needed: Duration, step: SeamlessStep) -> SeamlessStep {
         let rest = needed.saturating_sub(self.moment.since_write);
         if rest.is_zero() { step } else { SeamlessStep::Wait(Wait::For(rest)) }
+    }
+
+    /// Whether `old` has the address with which the API server created it.
+    fn old_has_picked_address(&self) -> bool {
+        self.old.is_ours() && !self.old.is_released() && !self.old.has_any(&self.journal.from)
     }
 
     /// Deletes all temporary Services without delay, and ends the move.

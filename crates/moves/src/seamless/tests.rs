@@ -167,9 +167,11 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
         let moment = Moment { now, requests_ended: true, ..Moment::default() };
         let step = |seen: &Observed| next(seen, &journal, &Progress::default(), &moment, &to);
         assert_eq!(step(&seen), expected, "{name}");
-        if expected == original(Step::Assign) {
+        if let SeamlessStep::Original(_) = expected {
             seen.trigger = Some(temporary("trigger", "10.0.2.9"));
             assert_eq!(step(&seen), SeamlessStep::Delete(Role::Trigger), "{name}");
+            seen.old = Some(temporary("old", "10.0.2.8"));
+            assert_eq!(step(&seen), SeamlessStep::Delete(Role::Old), "{name}");
         }
         if expected == SeamlessStep::Delete(Role::Old) {
             seen.old = None;

@@ -347,14 +347,20 @@ impl<T: Targets> Run<'_, T> {
         service: &str,
         mut found: impl FnMut(&[Value]) -> bool,
     ) -> Result<bool, MoveError> {
-        let mut token = String::new();
+        let (mut token, mut limit) = (String::new(), SLICES_PER_PAGE);
         for _ in 0..MAX_PAGES {
             let path = format!(
                 "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
-                 {service}&limit={SLICES_PER_PAGE}&continue={token}",
+                 {service}&limit={limit}&continue={token}",
                 self.id.namespace
             );
-            let (next, page) = self.list(&path).await?;
+            let (next, page) = match self.list(&path).await {
+                Err(MoveError::TooLarge(_)) if limit > 1 => {
+                    limit = 1;
+                    continue;
+                }
+                read => read?,
+            };
             if found(&page) {
                 return Ok(true);
             }

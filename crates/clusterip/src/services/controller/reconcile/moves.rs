@@ -212,15 +212,19 @@ impl Reconciler {
                 }
                 return Err(next);
             }
+            // It was undone, and begins again in this place.
+            if size == Size::Large && !matches!(ended, Ok(Outcome::Moved { .. })) {
+                self.brakes.lock().take_back(id);
+            }
         } else {
             unfinished.has_no_record(&uid);
         }
-        // The Service itself may move now, but must not keep this place: the temporary Services of others wait for it.
         let due = unfinished.due(&uid);
         let rest = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+        // The Service itself may move now, but only after others whose temporary Services wait for this place. If it is
+        // gone, its move would go on at once.
         if size == Size::Large {
-            // The move of a Service that is gone would go on at once.
-            return Err(Next::After(if is_gone { rest } else { Duration::ZERO }));
+            return Err(if is_gone { Next::After(rest) } else { Next::AsLarge });
         }
         if due.is_none() {
             return Ok(None);
@@ -271,16 +275,14 @@ impl Reconciler {
                 // another client has released the address again.
                 let now = Instant::now();
                 let is_resting = self.mover.unfinished.due(&uid).is_some_and(|due| due > now);
-                if is_resting
-                    && journal.seamless.is_some()
-                    && let Err(brake) = self.brakes.lock().take(id, AskedBy::Controller, now)
-                {
+                let takes_brake = is_resting && journal.seamless.is_some();
+                if takes_brake && let Err(brake) = self.brakes.lock().take(id, AskedBy::Controller, now) {
                     // At the end of the grace period, it gets an address anyway.
                     return Next::of(brake);
                 }
                 let ended = self.finish(&journal, size).await;
                 let next = self.next_after(id, &ended, size);
-                if next == Next::AsLarge {
+                if takes_brake && next == Next::AsLarge {
                     self.brakes.lock().take_back(id);
                 }
                 self.resume_later(&journal.uid, next)
