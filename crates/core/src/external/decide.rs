@@ -35,10 +35,10 @@ pub(crate) fn decide(
 ) -> Result<Option<External>, Denial> {
     let external = &settings.external;
     let About::Service(change) = &request.about else { return Ok(None) };
-    if external.pools.is_empty() {
-        return Ok(None);
-    }
     let Change { object: service, old } = &**change;
+    if external.pools.is_empty() {
+        return Ok(without_pools(service, old.as_ref()));
+    }
     let subject = (request.namespace.as_str(), request.name.as_str());
     let claimant = Claimant { service, subject, external, namespace, cluster, host, listed: OnceCell::new() };
     let is_ours = external.is_ours(service);
@@ -91,6 +91,20 @@ pub(crate) fn decide(
         warnings.push(reason.clone());
         External::new(RecordChange::Unchanged, &reason)
     })))
+}
+
+/// Without pools, nothing checks an address. A new text in the record would count when a pool comes back, also if it
+/// is the address of another Service, so the old record stays.
+fn without_pools(service: &Service, old: Option<&Service>) -> Option<External> {
+    let record = service.annotations.get(RECORD_ANNOTATION).filter(|record| !record.is_empty())?;
+    let before = old.and_then(|old| old.annotations.get(RECORD_ANNOTATION));
+    if before == Some(record) {
+        return None;
+    }
+    let addresses = before.map(|text| recorded_addresses(text)).unwrap_or_default();
+    let outcome = if addresses.is_empty() { RecordChange::Removed } else { RecordChange::Recorded };
+    let reason = "there are no external pools, so a new record is not accepted";
+    Some(External { addresses, ..External::new(outcome, reason) })
 }
 
 /// The outcome if the host does not say which addresses are in use: an existing record stays.
