@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use clusterip_core::address::Family;
 use clusterip_core::external::claim::{claimed, claims, recorded};
+use clusterip_core::external::without_pools;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::request::{About, Change, Request};
 use clusterip_core::service::Service;
@@ -148,7 +149,13 @@ impl Evaluator {
             Ok(request) if may_be_external(&settings.external, &request) => {
                 decide_external(&request, settings, &cluster, dry_run).map_err(not_reserved)?
             }
-            Ok(request) => (clusterip_core::decide(&request, settings, InUse::default(), &cluster), Vec::new()),
+            Ok(request) => {
+                let mut decision = clusterip_core::decide(&request, settings, InUse::default(), &cluster);
+                if settings.external.pools.is_empty() && decision.denial().is_none() {
+                    decision.external = without_pools(&request);
+                }
+                (decision, Vec::new())
+            }
         };
         if let Some(since) = self.stores.services_stale_since().filter(|_| !external.is_empty())
             && since.elapsed() > MAX_STALENESS_OF_EXTERNAL

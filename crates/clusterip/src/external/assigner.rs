@@ -108,12 +108,16 @@ impl Assigner {
         // Commit before the watch can deliver the Service with these addresses. Otherwise they stay reserved, and if
         // the Service is deleted soon, they do so for a long time without an owner.
         evaluation.commit_written(self.evaluator.ledger());
-        match patch(&self.client, &path, &body).await {
-            Ok(()) => {}
+        let written = match patch(&self.client, &path, &body).await {
+            Ok(written) => written.value(&("v1".to_owned(), "Service".to_owned())),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 return Ok(Asked::done(Answer::Changed));
             }
             Err(error) => return Err(error_message(&error)),
+        };
+        // A replica that does not see the pools yet removes a new record.
+        if written.is_none_or(|written| StoredService::read(&written).record() != after) {
+            return Err("the addresses were not recorded: a webhook changed the record".to_owned());
         }
         let ServiceKey { namespace, name } = id;
         tracing::info!(namespace, name, addresses = after, "external addresses recorded");
@@ -133,11 +137,11 @@ impl Assigner {
 }
 
 /// Sends a JSON patch, if `patch` is a list of operations, otherwise a merge patch.
-pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<(), kube::Error> {
+pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<PartialObject, kube::Error> {
     let kind = if patch.is_array() { "json-patch" } else { "merge-patch" };
     let request = Request::patch(format!("{path}?fieldManager={CONTROLLER}"))
         .header("content-type", format!("application/{kind}+json"))
         .body(patch.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
-    client.request_text(request).await.map(drop)
+    client.request(request).await
 }

@@ -63,7 +63,7 @@ impl Status {
         let ServiceKey { namespace, name } = self.service.key();
         let path = format!("{}/status", service_path(namespace, name));
         let addresses = joined(claim::shown(Some(&self.ingress)), ",");
-        let written = patch(&client, &path, &self.patch()).await;
+        let written = patch(&client, &path, &self.patch()).await.map(drop);
         match &written {
             Ok(()) => tracing::info!(namespace, name, addresses, "external addresses are held"),
             Err(error) => {

@@ -35,10 +35,10 @@ pub(crate) fn decide(
 ) -> Result<Option<External>, Denial> {
     let external = &settings.external;
     let About::Service(change) = &request.about else { return Ok(None) };
-    let Change { object: service, old } = &**change;
     if external.pools.is_empty() {
-        return Ok(without_pools(service, old.as_ref()));
+        return Ok(None);
     }
+    let Change { object: service, old } = &**change;
     let subject = (request.namespace.as_str(), request.name.as_str());
     let claimant = Claimant { service, subject, external, namespace, cluster, host, listed: OnceCell::new() };
     let is_ours = external.is_ours(service);
@@ -93,15 +93,17 @@ pub(crate) fn decide(
     })))
 }
 
-/// Without pools, nothing checks an address. A new text in the record would count when a pool comes back, also if it
-/// is the address of another Service, so the old record stays.
-fn without_pools(service: &Service, old: Option<&Service>) -> Option<External> {
-    let record = service.annotations.get(RECORD_ANNOTATION).filter(|record| !record.is_empty())?;
-    let before = old.and_then(|old| old.annotations.get(RECORD_ANNOTATION));
-    if before == Some(record) {
+/// The decision of a host that assigns external addresses, while it has no pools. Nothing checks an address then, and a
+/// new text in the record would count when a pool comes back, also if it is the address of another Service. So the old
+/// record stays.
+pub fn without_pools(request: &Request) -> Option<External> {
+    let About::Service(change) = &request.about else { return None };
+    let record = |service: &Service| service.annotations.get(RECORD_ANNOTATION).cloned().unwrap_or_default();
+    let (new, old) = (record(&change.object), change.old.as_ref().map(record).unwrap_or_default());
+    if new.is_empty() || new == old {
         return None;
     }
-    let addresses = before.map(|text| recorded_addresses(text)).unwrap_or_default();
+    let addresses = recorded_addresses(&old);
     let outcome = if addresses.is_empty() { RecordChange::Removed } else { RecordChange::Recorded };
     let reason = "there are no external pools, so a new record is not accepted";
     Some(External { addresses, ..External::new(outcome, reason) })

@@ -10,5 +10,5 @@
 pub mod claim;
 mod decide;
 
-pub use decide::HolderOf;
 pub(crate) use decide::decide;
+pub use decide::{HolderOf, without_pools};
