@@ -116,6 +116,14 @@ impl Brakes {
         }
     }
 
+    /// Ends the cooldown after the last [`Self::take`] of a Service whose move begins again. Its move still counts.
+    pub fn end_cooldown(&mut self, id: &ServiceKey) {
+        if let Some(last) = self.last_of(id) {
+            // No Service has an empty name.
+            self.recent[last].1.name.clear();
+        }
+    }
+
     /// Notes that new settings are in force, which would move these of `managed` Services. Those of the namespaces
     /// `undecided` still have to be examined. Returns how many of them must wait.
     ///
@@ -210,6 +218,18 @@ mod tests {
         brakes.take_back(&id(1));
         assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + MINUTE }));
         assert_eq!(brakes.take(&id(1), Controller, begin + MINUTE), Ok(()));
+    }
+
+    #[test]
+    fn a_move_that_begins_again_counts_and_has_no_cooldown() {
+        let (mut brakes, begin) = (Brakes::default(), Instant::now());
+        for number in 1..MAX_NAMESPACE_MOVES_PER_MINUTE {
+            assert_eq!(brakes.take(&id(number), AskedBy::Controller, begin), Ok(()));
+        }
+        brakes.end_cooldown(&id(1));
+        assert_eq!(brakes.take(&id(1), AskedBy::Controller, begin), Ok(()));
+        brakes.end_cooldown(&id(1));
+        assert_eq!(brakes.take(&id(1), AskedBy::Controller, begin), Err(Brake::Rate { until: begin + MINUTE }));
     }
 
     #[test]

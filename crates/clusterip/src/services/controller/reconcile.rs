@@ -440,8 +440,9 @@ impl Reconciler {
         match ended {
             _ if outgrows(ended, size) => {
                 // A move that was recorded counts: it has temporary Services until it has a place for large ones.
-                if self.mover.unfinished.of(id).is_none() {
-                    self.brakes.lock().take_back(id);
+                match self.mover.unfinished.of(id) {
+                    None => self.brakes.lock().take_back(id),
+                    Some(_) => self.brakes.lock().end_cooldown(id),
                 }
                 Next::AsLarge
             }

@@ -355,7 +355,8 @@ impl<T: Targets> Run<'_, T> {
                 self.id.namespace
             );
             let (next, page) = match self.list(&path).await {
-                Err(MoveError::TooLarge(_)) if limit > 1 => {
+                // An administrator may have allowed 1000 endpoints in each.
+                Err(MoveError::TooLarge(_)) if self.mover.size == Size::Large && limit > 1 => {
                     limit = 1;
                     continue;
                 }

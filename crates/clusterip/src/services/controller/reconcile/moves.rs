@@ -212,22 +212,20 @@ impl Reconciler {
                 }
                 return Err(next);
             }
-            // It was undone, and begins again in this place.
-            if size == Size::Large && !matches!(ended, Ok(Outcome::Moved { .. })) {
-                self.brakes.lock().take_back(id);
-            }
         } else {
             unfinished.has_no_record(&uid);
         }
         let due = unfinished.due(&uid);
         let rest = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
-        // The Service itself may move now, but only after others whose temporary Services wait for this place. If it is
-        // gone, its move would go on at once.
-        if size == Size::Large {
-            return Err(if is_gone { Next::After(rest) } else { Next::AsLarge });
-        }
-        if due.is_none() {
-            return Ok(None);
+        // The Service itself may move now, but only after others whose temporary Services wait for this place.
+        match (size, due) {
+            // The move of a Service that is gone would go on at once.
+            (Size::Large, _) if is_gone => return Err(Next::After(rest)),
+            (Size::Large, None) => return Err(Next::AsLarge),
+            // A usual look notes when the move goes on.
+            (Size::Large, Some(_)) => return Err(Next::After(Duration::ZERO)),
+            (Size::Usual, None) => return Ok(None),
+            (Size::Usual, Some(_)) => {}
         }
         // A move of another Service of this name would take the place of this one, which then would never end.
         let has_successor = self.stored_uid(id).is_some_and(|stored| stored != uid);
@@ -275,16 +273,15 @@ impl Reconciler {
                 // another client has released the address again.
                 let now = Instant::now();
                 let is_resting = self.mover.unfinished.due(&uid).is_some_and(|due| due > now);
-                let takes_brake = is_resting && journal.seamless.is_some();
-                if takes_brake && let Err(brake) = self.brakes.lock().take(id, AskedBy::Controller, now) {
+                if is_resting
+                    && journal.seamless.is_some()
+                    && let Err(brake) = self.brakes.lock().take(id, AskedBy::Controller, now)
+                {
                     // At the end of the grace period, it gets an address anyway.
                     return Next::of(brake);
                 }
                 let ended = self.finish(&journal, size).await;
                 let next = self.next_after(id, &ended, size);
-                if takes_brake && next == Next::AsLarge {
-                    self.brakes.lock().take_back(id);
-                }
                 self.resume_later(&journal.uid, next)
             }
             Ok(None) => {
