@@ -6,6 +6,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use clusterip_core::address::{Span, overlap};
+use clusterip_core::annotations::recorded_addresses;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
@@ -27,7 +28,7 @@ use crate::kinds::regular;
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare, RESERVATION_TIME};
 use crate::reservations::replica_claims::Claims;
-use crate::snapshot::{self, MAX_STEPS, Missing, Snapshot};
+use crate::snapshot::{self, MAX_STEPS, Missing, Snapshot, StoredService};
 use crate::watch::partial_object::PartialObject;
 
 /// What a decision looked up.
@@ -123,11 +124,20 @@ impl StoredCluster {
         self
     }
 
-    /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none.
+    /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none. Of several, the
+    /// one that has it recorded, and of these the one that shows it: the others claimed it while it was in no pool.
     pub(crate) fn external_holder(&self, address: IpAddr) -> Option<String> {
         // A reservation may end after its Service is seen, so the ledger comes first.
         let in_flight = self.ledger.owner(address);
-        let stored = self.snapshot().external_owners(address).next().map(ToString::to_string);
+        let snapshot = self.snapshot();
+        let rank = |owner: &&ServiceKey| {
+            let has =
+                |has: fn(&StoredService, IpAddr) -> bool| snapshot.service(owner).is_some_and(|it| has(it, address));
+            let is_recorded = has(|service, address| recorded_addresses(service.record()).contains(&address));
+            (!is_recorded, !(is_recorded && has(|service, address| service.shown().contains(&address))))
+        };
+        let stored = snapshot.external_owners(address).min_by_key(rank).map(ToString::to_string);
+        drop(snapshot);
         stored.or_else(|| {
             let owner = in_flight?;
             let (namespace, name) = owner.id();
@@ -376,6 +386,7 @@ fn read_namespace(client: &Client, name: &str) -> Result<Option<NamespaceMeta>, 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_core::annotations::RECORD_ANNOTATION;
     use serde_json::json;
 
     use super::*;
@@ -390,6 +401,29 @@ mod tests {
         }]}}));
         let subject = Subject { owner: Owner::new("shop", name, "uid"), own: Vec::new(), dry_run };
         StoredCluster::reserving(snapshot, subject, &settings.unwrap(), ledger, None)
+    }
+
+    #[test]
+    fn service_with_the_record_holds_an_address_that_others_claim() {
+        let (snapshot, ledger) = (Arc::default(), Ledger::default());
+        let insert = |name: &str, record: &str, shown: &str| {
+            let ingress = if shown.is_empty() { json!([]) } else { json!([{"ip": shown}]) };
+            snapshot.write().unwrap().insert(&json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"namespace": "shop", "name": name, "annotations": {RECORD_ANNOTATION: record}},
+                "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "loadBalancerIP": "192.0.2.7"},
+                "status": {"loadBalancer": {"ingress": ingress}},
+            }));
+        };
+        let holder = || addresses(&snapshot, &ledger, "web", false).external_holder(IpAddr::from([192, 0, 2, 7]));
+        insert("a-claims", "", "");
+        assert_eq!(holder().as_deref(), Some("shop/a-claims"));
+        insert("c-recorded", "192.0.2.7", "");
+        assert_eq!(holder().as_deref(), Some("shop/c-recorded"));
+        insert("b-recorded", "192.0.2.7", "");
+        assert_eq!(holder().as_deref(), Some("shop/b-recorded"));
+        insert("c-recorded", "192.0.2.7", "192.0.2.7");
+        assert_eq!(holder().as_deref(), Some("shop/c-recorded"));
     }
 
     #[test]

@@ -115,9 +115,13 @@ impl Assigner {
             }
             Err(error) => return Err(error_message(&error)),
         };
-        // A replica that does not see the pools yet removes a new record.
-        if written.is_none_or(|written| StoredService::read(&written).record() != after) {
-            return Err("the addresses were not recorded: a webhook changed the record".to_owned());
+        // A replica that does not see the pools yet removes a new record, and one that sees other objects may change it.
+        let recorded = written.map(|written| StoredService::read(&written).record().to_owned()).unwrap_or_default();
+        if recorded.is_empty() && !after.is_empty() {
+            return Err("the addresses were not recorded: a webhook removed the record".to_owned());
+        }
+        if recorded != after {
+            return Ok(Asked::done(Answer::Changed));
         }
         let ServiceKey { namespace, name } = id;
         tracing::info!(namespace, name, addresses = after, "external addresses recorded");
