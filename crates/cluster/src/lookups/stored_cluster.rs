@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn service_with_the_record_holds_an_address_that_others_claim() {
-        let (snapshot, ledger) = (Arc::default(), Ledger::default());
+        let (snapshot, ledger) = (Arc::<RwLock<Snapshot>>::default(), Ledger::default());
         let insert = |name: &str, record: &str, shown: &str| {
             let ingress = if shown.is_empty() { json!([]) } else { json!([{"ip": shown}]) };
             snapshot.write().unwrap().insert(&json!({

@@ -143,7 +143,14 @@ impl Controller {
                 Some(Ok((id, next))) = jobs.join_next() => {
                     let again = turns.done(&id);
                     match next {
-                        Next::AsLarge if leads => self.push(&mut turns, id, Size::Large),
+                        Next::AsLarge if leads => {
+                            // Before it has that place, its move may have to go on: then it comes first.
+                            let now = Instant::now().into_std();
+                            if let Some(end) = self.reconciler.mover.unfinished.next_end(&id, now) {
+                                let _ = queue.unbounded_send(ScheduleRequest { message: id.clone(), run_at: end.into() });
+                            }
+                            self.push(&mut turns, id, Size::Large);
+                        }
                         _ if again && leads => self.push(&mut turns, id, Size::Usual),
                         Next::After(pause) => {
                             // The receiver lives as long as this loop.

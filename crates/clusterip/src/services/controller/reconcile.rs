@@ -494,11 +494,11 @@ impl Reconciler {
     }
 
     /// Whether an unfinished move of the Service goes on now, before other Services of its namespace. One that has failed
-    /// again and again has to wait like these, until its temporary Services are to be deleted.
+    /// again and again has to wait like these, unless it has temporary Services.
     pub fn goes_on_now(&self, id: &ServiceKey) -> bool {
         let (now, unfinished) = (Instant::now(), &self.mover.unfinished);
         let is_failing = || self.known.lock().get(id).is_some_and(|known| known.failures > QUICK_TRIES);
-        unfinished.of(id).is_some_and(|(_, due)| due <= now) && (!is_failing() || unfinished.is_past_deadline(id, now))
+        unfinished.of(id).is_some_and(|(_, due)| due <= now) && (!is_failing() || unfinished.has_deadline(id))
     }
 
     fn forget_failures(&self, id: &ServiceKey) {

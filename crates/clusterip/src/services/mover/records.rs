@@ -207,6 +207,10 @@ impl UnfinishedMoves {
         times.flatten().filter(|time| *time > now).min()
     }
 
+    pub fn has_deadline(&self, id: &ServiceKey) -> bool {
+        self.0.lock().of(id).any(|(_, entry)| entry.deadline.is_some())
+    }
+
     pub fn is_past_deadline(&self, id: &ServiceKey, now: Instant) -> bool {
         self.0.lock().of(id).any(|(_, entry)| entry.deadline.is_some_and(|deadline| deadline <= now))
     }
