@@ -124,19 +124,29 @@ impl StoredCluster {
         self
     }
 
-    /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none. Of several, the
-    /// one that has it recorded, and of these the one that shows it: the others claimed it while it was in no pool.
+    /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none. Others may
+    /// have claimed it while it was in no pool: of several Services, the one that has it recorded comes first, and the
+    /// subject last.
     pub(crate) fn external_holder(&self, address: IpAddr) -> Option<String> {
         // A reservation may end after its Service is seen, so the ledger comes first.
         let in_flight = self.ledger.owner(address);
         let snapshot = self.snapshot();
         let rank = |owner: &&ServiceKey| {
-            let has =
-                |has: fn(&StoredService, IpAddr) -> bool| snapshot.service(owner).is_some_and(|it| has(it, address));
-            let is_recorded = has(|service, address| recorded_addresses(service.record()).contains(&address));
-            (!is_recorded, !(is_recorded && has(|service, address| service.shown().contains(&address))))
+            let rank = match snapshot.service(owner) {
+                Some(it) if !recorded_addresses(it.record()).contains(&address) => 3,
+                // It is left out, and may have the address recorded.
+                None => 2,
+                Some(it) if !it.shown().contains(&address) => 1,
+                Some(_) => 0,
+            };
+            (rank, self.subject.owner.id() == (owner.namespace.as_str(), owner.name.as_str()))
         };
-        let stored = snapshot.external_owners(address).min_by_key(rank).map(ToString::to_string);
+        let owners: Vec<&ServiceKey> = snapshot.external_owners(address).collect();
+        let stored = match owners[..] {
+            [only] => Some(only),
+            _ => owners.into_iter().min_by_key(rank),
+        };
+        let stored = stored.map(ToString::to_string);
         drop(snapshot);
         stored.or_else(|| {
             let owner = in_flight?;
@@ -416,6 +426,10 @@ mod tests {
             }));
         };
         let holder = || addresses(&snapshot, &ledger, "web", false).external_holder(IpAddr::from([192, 0, 2, 7]));
+        insert("web", "", "");
+        assert_eq!(holder().as_deref(), Some("shop/web"));
+        insert("z-claims", "", "");
+        assert_eq!(holder().as_deref(), Some("shop/z-claims"), "the subject comes last");
         insert("a-claims", "", "");
         assert_eq!(holder().as_deref(), Some("shop/a-claims"));
         insert("c-recorded", "192.0.2.7", "");

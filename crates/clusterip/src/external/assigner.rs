@@ -117,11 +117,11 @@ impl Assigner {
         };
         // A replica that does not see the pools yet removes a new record, and one that sees other objects may change it.
         let recorded = written.map(|written| StoredService::read(&written).record().to_owned()).unwrap_or_default();
-        if recorded.is_empty() && !after.is_empty() {
-            return Err("the addresses were not recorded: a webhook removed the record".to_owned());
+        if recorded.is_empty() != after.is_empty() {
+            return Err("the record was not written: a webhook changed it".to_owned());
         }
         if recorded != after {
-            return Ok(Asked::done(Answer::Changed));
+            return Ok(Asked::done(Answer::Settled));
         }
         let ServiceKey { namespace, name } = id;
         tracing::info!(namespace, name, addresses = after, "external addresses recorded");
