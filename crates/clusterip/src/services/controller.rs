@@ -143,14 +143,7 @@ impl Controller {
                 Some(Ok((id, next))) = jobs.join_next() => {
                     let again = turns.done(&id);
                     match next {
-                        Next::AsLarge if leads => {
-                            // Before it has that place, its move may have to go on: then it comes first.
-                            let now = Instant::now().into_std();
-                            if let Some(end) = self.reconciler.mover.unfinished.next_end(&id, now) {
-                                let _ = queue.unbounded_send(ScheduleRequest { message: id.clone(), run_at: end.into() });
-                            }
-                            self.push(&mut turns, id, Size::Large);
-                        }
+                        Next::AsLarge if leads => self.push(&mut turns, id, Size::Large),
                         _ if again && leads => self.push(&mut turns, id, Size::Usual),
                         Next::After(pause) => {
                             // The receiver lives as long as this loop.
@@ -182,6 +175,10 @@ impl Controller {
                 _ = record_interval.tick(), if leads => {
                     self.show_settings().await;
                     self.record_applied_settings(&mut carried_out).await;
+                    // Those that wait for a place for large Services come first now, before others of their namespace.
+                    let mut late = self.reconciler.mover.unfinished.late(Instant::now().into_std());
+                    late.retain(|id| turns.running().all(|running| running != id));
+                    late.into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
                 }
                 _ = look_interval.tick(), if leads => {
                     left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns).await.is_ok();

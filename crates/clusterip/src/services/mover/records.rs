@@ -215,6 +215,13 @@ impl UnfinishedMoves {
         self.0.lock().of(id).any(|(_, entry)| entry.deadline.is_some_and(|deadline| deadline <= now))
     }
 
+    /// The Services whose moves have temporary Services and must go on now.
+    pub fn late(&self, now: Instant) -> Vec<ServiceKey> {
+        let moves = self.0.lock();
+        let is_late = |entry: &&Entry| entry.due <= now && entry.deadline.is_some();
+        moves.by_uid.values().filter(is_late).map(|entry| entry.id.clone()).collect()
+    }
+
     pub fn services(&self) -> Vec<ServiceKey> {
         self.0.lock().by_uid.values().map(|entry| entry.id.clone()).collect()
     }
