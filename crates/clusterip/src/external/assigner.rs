@@ -117,10 +117,11 @@ impl Assigner {
         };
         // A replica that does not see the pools yet removes a new record, and one that sees other objects may change it.
         let recorded = written.map(|written| StoredService::read(&written).record().to_owned()).unwrap_or_default();
-        if recorded.is_empty() != after.is_empty() {
+        if recorded == record && recorded != after || recorded.is_empty() != after.is_empty() {
             return Err("the record was not written: a webhook changed it".to_owned());
         }
         if recorded != after {
+            // The watch shows another record.
             return Ok(Asked::done(Answer::Settled));
         }
         let ServiceKey { namespace, name } = id;
