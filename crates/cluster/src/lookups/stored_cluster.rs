@@ -28,7 +28,7 @@ use crate::kinds::regular;
 use crate::object;
 use crate::reservations::ledger::{Ledger, NamespaceShare, RESERVATION_TIME};
 use crate::reservations::replica_claims::Claims;
-use crate::snapshot::{self, MAX_STEPS, Missing, Snapshot, StoredService};
+use crate::snapshot::{self, MAX_STEPS, Missing, Snapshot};
 use crate::watch::partial_object::PartialObject;
 
 /// What a decision looked up.
