@@ -280,7 +280,7 @@ impl Reconciler {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
         let inspect = move || misplaced::inspect(&this.evaluator, &service, &this.allowed, request.as_ref());
-        Ok(background::run(&id.namespace, inspect).await??)
+        background::run(&id.namespace, inspect).await?
     }
 
     async fn misplaced(

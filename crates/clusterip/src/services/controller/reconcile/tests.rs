@@ -233,7 +233,7 @@ async fn failing_services_of_a_namespace_do_not_delay_the_end_of_a_grace_period(
     assert_eq!(unfinished.late(Instant::now()), []);
     unfinished.set_deadline("u", Some(Instant::now() + seconds(500)));
     assert!(reconciler.goes_on_now(&own), "it has temporary Services");
-    assert_eq!(unfinished.late(Instant::now()), [own.clone()]);
+    assert_eq!(unfinished.late(Instant::now()), std::slice::from_ref(&own));
     for (due, deadline, expected) in
         [(60, Some(500), 60), (0, Some(500), 500), (700, Some(800), 600), (0, None, 600), (0, Some(0), 60)]
     {
