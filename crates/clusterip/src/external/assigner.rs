@@ -70,8 +70,7 @@ impl Assigner {
             Err(error) => return Err(error_message(&error)),
         };
         let version = service.metadata.resource_version.clone();
-        let service = service.value(&("v1".to_owned(), "Service".to_owned())).ok_or("the Service has no name")?;
-        let service = StoredService::read(&service);
+        let service = stored(service).ok_or("the Service has no name")?;
         let object = service.value();
         let families = object.pointer("/spec/ipFamilies").map(Value::to_string).unwrap_or_default();
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
@@ -109,19 +108,18 @@ impl Assigner {
         // the Service is deleted soon, they do so for a long time without an owner.
         evaluation.commit_written(self.evaluator.ledger());
         let written = match patch(&self.client, &path, &body).await {
-            Ok(written) => written.value(&("v1".to_owned(), "Service".to_owned())),
+            Ok(written) => stored(written),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 return Ok(Asked::done(Answer::Changed));
             }
             Err(error) => return Err(error_message(&error)),
         };
-        // A replica that does not see the pools yet removes a new record, and one that sees other objects may change it.
-        let recorded = written.map(|written| StoredService::read(&written).record().to_owned()).unwrap_or_default();
-        if recorded == record && recorded != after || recorded.is_empty() != after.is_empty() {
-            return Err("the record was not written: a webhook changed it".to_owned());
+        let recorded = written.map(|written| written.record().to_owned()).unwrap_or_default();
+        if is_lost(record, &after, &recorded) {
+            let reason = "the record was not written: another webhook, or a replica with other settings, changed it";
+            return Err(format!("{reason}; it is tried again"));
         }
         if recorded != after {
-            // The watch shows another record.
             return Ok(Asked::done(Answer::Settled));
         }
         let ServiceKey { namespace, name } = id;
@@ -141,6 +139,18 @@ impl Assigner {
     }
 }
 
+/// `None` if the Service has no name.
+fn stored(service: PartialObject) -> Option<StoredService> {
+    Some(StoredService::read(&service.value(&("v1".to_owned(), "Service".to_owned()))?))
+}
+
+/// Whether the change of a record `before` to `after` was lost, because a webhook made it `recorded`. A replica that does
+/// not see the pools yet removes a new record, and one with other pools puts the old one back. If a webhook made it
+/// another record, the watch shows a Service that has changed.
+fn is_lost(before: &str, after: &str, recorded: &str) -> bool {
+    recorded != after && (recorded == before || recorded.is_empty() || after.is_empty())
+}
+
 /// Sends a JSON patch, if `patch` is a list of operations, otherwise a merge patch.
 pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<PartialObject, kube::Error> {
     let kind = if patch.is_array() { "json-patch" } else { "merge-patch" };
@@ -149,4 +159,28 @@ pub(super) async fn patch(client: &Client, path: &str, patch: &Value) -> Result<
         .body(patch.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
     client.request(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_lost;
+
+    #[test]
+    fn change_that_a_webhook_undoes_is_lost() {
+        let (old, new, other) = ("192.0.2.1", "192.0.2.2", "192.0.2.3");
+        for (before, after, recorded, expected) in [
+            ("", new, new, false),
+            ("", new, "", true),
+            ("", new, other, false),
+            (old, new, new, false),
+            (old, new, old, true),
+            (old, new, "", true),
+            (old, new, other, false),
+            (old, "", "", false),
+            (old, "", old, true),
+            (old, "", other, true),
+        ] {
+            assert_eq!(is_lost(before, after, recorded), expected, "{before:?} to {after:?}: {recorded:?}");
+        }
+    }
 }
