@@ -31,7 +31,7 @@ fn cases(namespace: &str, tells_ranges: bool) -> Vec<Case> {
     let late = "spec.match: never used: pool \"judged-good\", which is tried first, matches the same or more";
     let unlabelled = "spec.serviceCIDRSelector: no ServiceCIDR object has these labels";
     let range = |cidr: &str| json!({"cidrs": [cidr]});
-    let of_nobody = json!({"serviceCIDRSelector": {"matchLabels": {"team": "nobody"}}});
+    let without_ranges = json!({"serviceCIDRSelector": {"matchLabels": {"team": "nobody"}}});
     let reserved = json!({"cidrs": ["172.21.71.0/24"], "reserved": 256});
     let last = json!({"priority": -1, "cidrs": ["172.21.72.0/24"]});
     vec![
@@ -40,7 +40,7 @@ fn cases(namespace: &str, tells_ranges: bool) -> Vec<Case> {
         case("judged-inside", "Overlaps", overlaps, range("172.21.70.128/25"), "judged-inside"),
         case("judged-outside", "OutsideServiceCIDRs", outside, range("10.99.0.0/24"), "judged-outside"),
         case("judged-late", "NeverUsed", late, last, namespace),
-        case("judged-unlabelled", "NoRanges", unlabelled, of_nobody, "judged-unlabelled"),
+        case("judged-unlabelled", "NoRanges", unlabelled, without_ranges, "judged-unlabelled"),
     ]
 }
 
