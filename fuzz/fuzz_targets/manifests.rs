@@ -5,14 +5,20 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::snapshot::{Snapshot, addresses};
-use clusterip_cluster::manifests::manifest_edit::apply;
+use clusterip_cluster::manifests::manifest_edit::{Fields, InsertionPoint, apply};
 use clusterip_cluster::manifests::{self, Manifest, ManifestText};
+use clusterip_cluster::snapshot::{Snapshot, addresses};
 use libfuzzer_sys::fuzz_target;
 
-fn parse(sources: &[ManifestText]) -> Result<Vec<Manifest>, String> {
+/// The manifests, each with the place for its addresses or blocks, if it is of a Service or a Node.
+fn parse(sources: &[ManifestText]) -> Result<Vec<(Manifest, Option<InsertionPoint>)>, String> {
     let mut manifests = Vec::new();
-    manifests::each(sources, "default", &mut |manifest, _| manifests.push(manifest)).map_err(|error| error.to_string())?;
+    let visit = &mut |manifest: Manifest, node: &_| {
+        let service = manifest.is_service().then_some(Fields::ClusterIps);
+        let fields = service.or(manifest.is_node().then_some(Fields::PodCidrs));
+        manifests.push((manifest, fields.map(|fields| InsertionPoint::of(node, fields))));
+    };
+    manifests::each(sources, "default", visit).map_err(|error| error.to_string())?;
     Ok(manifests)
 }
 
@@ -27,14 +33,14 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     let mut snapshot = Snapshot::default();
-    for (index, manifest) in manifests.iter().enumerate() {
+    for (index, (manifest, place)) in manifests.iter().enumerate() {
         snapshot.insert(&manifest.object.value());
         let address = IpAddr::from([10, 0, 0, 1]);
-        let Some(slot) = &manifest.slot else { continue };
-        for edits in [slot.edits(&[address], "\n"), slot.record_edits("10.0.9.1", "\n")].into_iter().flatten() {
+        let Some(place) = place else { continue };
+        for edits in [place.edits(&[address], "\n"), place.record_edits("10.0.9.1", "\n")].into_iter().flatten() {
             // The report checks whether the text is correct; this target only checks that there is a text.
             let filled = [ManifestText { name: "fuzz".to_owned(), text: apply(text, edits) }];
-            if let Some(written) = parse(&filled).ok().as_ref().and_then(|written| written.get(index)) {
+            if let Some((written, _)) = parse(&filled).ok().as_ref().and_then(|written| written.get(index)) {
                 addresses(&written.object.value());
             }
         }
