@@ -70,7 +70,7 @@ pub fn write(module: &[u8], folder: &Path) -> anyhow::Result<String> {
 }
 
 pub fn sha256(bytes: &[u8]) -> String {
-    format!("{:x}", Sha256::digest(bytes))
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bytes(document: &Value) -> Vec<u8> {

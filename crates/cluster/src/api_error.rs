@@ -105,9 +105,9 @@ pub(crate) fn without_secrets(error: &(dyn StdError + 'static)) -> Option<String
         };
     }
     match error.downcast_ref::<AuthError>()? {
-        AuthError::AuthExecRun { cmd, status, .. } => {
+        AuthError::AuthExecRun { cmd, out } => {
             let name = program(cmd).map(|name| format!(" \"{name}\"")).unwrap_or_default();
-            Some(format!("the exec plugin{name} of the kubeconfig failed ({status})"))
+            Some(format!("the exec plugin{name} of the kubeconfig failed ({})", out.status))
         }
         AuthError::AuthExecParse(_) => {
             Some("the output of the exec plugin of the kubeconfig is not an ExecCredential".to_owned())

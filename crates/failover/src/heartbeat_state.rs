@@ -20,8 +20,9 @@ pub fn name(node: &str) -> String {
     if name.len() <= MAX_NAME_LENGTH {
         return name;
     }
-    let digest = format!("{:x}", Sha256::digest(node.as_bytes()));
-    format!("clusterip-agent-{}", &digest[..32])
+    let digest = Sha256::digest(node.as_bytes());
+    let digits: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("clusterip-agent-{digits}")
 }
 
 /// One unbroken period in which this agent is certainly alive.

@@ -15,6 +15,8 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{AddExtension, Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum_server::accept::Accept;
+use axum_server::service::SendService;
+use hyper::body::Incoming;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -68,7 +70,8 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> anyhow::Result<()>
     where
-        A: Accept<TcpStream, Tracked, Service = Tracked> + Clone + Send + Sync + 'static,
+        A: Accept<TcpStream, Tracked> + Clone + Send + Sync + 'static,
+        A::Service: SendService<Request<Incoming>> + Send,
         A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
         A::Future: Send,
     {

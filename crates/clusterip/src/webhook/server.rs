@@ -81,8 +81,8 @@ struct Identifier(RustlsAcceptor<ConnectionLimiter>);
 
 impl<S: Send + 'static> Accept<TcpStream, S> for Identifier {
     type Stream = <RustlsAcceptor<ConnectionLimiter> as Accept<TcpStream, S>>::Stream;
-    type Service = S;
-    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, S)>> + Send>>;
+    type Service = <RustlsAcceptor<ConnectionLimiter> as Accept<TcpStream, S>>::Service;
+    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
         let accepted = self.0.accept(stream, service);
