@@ -3,7 +3,7 @@
 #![no_main]
 
 use clusterip::webhook::admission::{self, Reviewer};
-use clusterip_cluster::policy::admission_review::AdmissionResponse;
+use clusterip_cluster::admission_review::AdmissionResponse;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use clusterip_cluster::policy::admission_review::request_of_file;
+use clusterip_cluster::admission_review::request_of_file;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use clusterip_policy::list::{external_addresses, node_blocks, service_addresses,
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    for template in [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate] {
+    for template in TemplateAt::ALL {
         if let Ok(found) = workloads(bytes, template, "shop", &Labels::new()) {
             for workload in found {
                 workload.pod_spec.requires("kubernetes.io/os");

@@ -190,7 +190,7 @@ fn long_error_text_is_cut_and_empty_text_gets_a_reason() {
 
 #[test]
 fn field_masks_are_sorted() {
-    for at in [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate] {
+    for at in TemplateAt::ALL {
         assert!(workload_masks(at).is_sorted(), "{at:?}");
     }
 }

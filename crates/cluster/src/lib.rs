@@ -1,6 +1,7 @@
 //! What a program needs from a cluster. The first lines of each module say what it is for, and CONTRIBUTING.md lists the
 //! folders.
 
+pub mod admission_review;
 pub mod api_error;
 mod api_requests;
 pub mod background;

@@ -84,6 +84,8 @@ impl fmt::Display for WorkloadKind {
 }
 
 impl TemplateAt {
+    pub const ALL: [Self; 3] = [Self::Itself, Self::Template, Self::JobTemplate];
+
     /// The place of the Pod template of a kind; `spec.template` for a kind that is not known by its name alone.
     pub fn of(api_version: &str, kind: &str) -> Self {
         let known = KNOWN.iter().find(|known| (known.1, known.0) == (api_version, kind));

@@ -12,7 +12,7 @@ use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::webhook::issuer::Authority;
-use clusterip_cluster::policy::admission_review::AdmissionResponse;
+use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_core::Response;
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -1,6 +1,5 @@
-//! Admission requests and responses, and the look-ups of Kubewarden.
+//! Runs the module as Kubewarden does, with host calls, live or of a recorded session.
 
-pub mod admission_review;
 pub mod host_calls;
 pub mod recorded_session;
 pub mod wasm_module;

@@ -193,7 +193,7 @@ static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let of_services = [&SERVICE_FIELDS[..], &PORTS, &ENDPOINT_SLICE, &SERVICE_CIDR, &IP_ADDRESS];
     let of_others = [&NODE[..], &CONDITIONS, &RUNTIME_CLASS, &CALLER];
     let fields = [&of_services[..], &of_others].concat();
-    mask(&metadata, &fields, &[TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate])
+    mask(&metadata, &fields, &TemplateAt::ALL)
 });
 
 fn mask(metadata: &[&str], fields: &[&[Field]], templates: &[TemplateAt]) -> Mask {

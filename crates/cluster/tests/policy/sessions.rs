@@ -7,9 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_cluster::lookups::complete_objects::CompleteObjects;
 use clusterip_cluster::manifests;
-use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::{self, Exchange, Recorder, Replay};
 use proptest::prelude::*;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, bail};
 use axum::http::StatusCode;
+use clusterip_cluster::admission_review::{self, AdmissionResponse, cut_list};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::http::server::ErrorResponse;
 use clusterip_cluster::lookups::stored_cluster::Subject;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::panics;
-use clusterip_cluster::policy::admission_review::{self, AdmissionResponse, cut_list};
 use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::{describe, quote};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use clusterip::webhook::admission::Reviewer;
 use clusterip::webhook::server::{Backend, Limits};
-use clusterip_cluster::policy::admission_review::AdmissionResponse;
+use clusterip_cluster::admission_review::AdmissionResponse;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 

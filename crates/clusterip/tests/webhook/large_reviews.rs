@@ -1,7 +1,7 @@
 //! Of a review, only the fields that decisions use are in memory, and the answer is the same as if all of them were.
 
 use clusterip::webhook::admission::{Reviewer as _, answer};
-use clusterip_cluster::policy::admission_review;
+use clusterip_cluster::admission_review;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};

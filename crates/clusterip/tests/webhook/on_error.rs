@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use clusterip::server_metrics::ServerMetrics;
 use clusterip::webhook::admission::{Admission, OnError, Reviewer as _};
+use clusterip_cluster::admission_review::{AdmissionResponse, Status};
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::check_settings;
-use clusterip_cluster::policy::admission_review::{AdmissionResponse, Status};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::Claims;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;

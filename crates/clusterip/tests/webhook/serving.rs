@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use clusterip::webhook::server::Limits;
+use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_cluster::http::status::Scrapes;
-use clusterip_cluster::policy::admission_review::AdmissionResponse;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode, Version};
 use serde_json::{Value, json};
