@@ -101,3 +101,34 @@ resources: [clusteradmissionpolicies]
 resourceNames: [{{ . }}]
 verbs: [get, list, watch]
 {{- end }}
+
+{{/*
+A Deployment or DaemonSet of a kustomization, as the values change it. The argument is a list: the object, the values
+about its Pods, more arguments of its program, and the root context.
+*/}}
+{{- define "clusterip.workload" -}}
+{{- $object := index . 0 -}}
+{{- $values := index . 1 -}}
+{{- $root := index . 3 -}}
+{{- $template := $object.spec.template -}}
+{{- $pod := $template.spec -}}
+{{- $container := first $pod.containers -}}
+{{- $_ := set $container "image" (include "clusterip.image" (list $values.image $root.Chart)) -}}
+{{- $_ := set $container "args" (concat $container.args (index . 2) ($values.extraArgs | default list)) -}}
+{{- range list
+    (list $container "imagePullPolicy" $values.image.pullPolicy)
+    (list $container "resources" $values.resources)
+    (list $pod "imagePullSecrets" $root.Values.imagePullSecrets)
+    (list $pod "priorityClassName" $values.priorityClassName)
+    (list $pod "nodeSelector" $values.nodeSelector)
+    (list $pod "tolerations" $values.tolerations)
+    (list $pod "affinity" $values.affinity)
+    (list $template.metadata "annotations" $values.podAnnotations) -}}
+{{- if index . 2 -}}
+{{- $_ := set (index . 0) (index . 1) (index . 2) -}}
+{{- else -}}
+{{- $_ := unset (index . 0) (index . 1) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $object -}}
+{{- end }}
