@@ -36,13 +36,13 @@ pub struct Health {
 
 impl Health {
     /// Why the liveness probe fails; `None` if the agent is alive, even if it may hold no address.
-    pub fn liveness_error(&self, now: Instant) -> Option<String> {
+    pub(crate) fn liveness_error(&self, now: Instant) -> Option<String> {
         let still = now.saturating_duration_since(self.beat?);
         (still >= STALLED).then(|| format!("the loop of the agent has been stalled for {} s", still.as_secs()))
     }
 
     /// Why the agent may hold no address; `None` if it may.
-    pub fn readiness_error(&self) -> Option<String> {
+    pub(crate) fn readiness_error(&self) -> Option<String> {
         (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
     }
 }

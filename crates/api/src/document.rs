@@ -2,7 +2,8 @@
 //! document stands for.
 
 use clusterip_core::json::describe;
-use clusterip_core::settings::{Mistake, Settings, default_pools, unknown_name_message};
+use clusterip_core::json::unknown_name_message;
+use clusterip_core::settings::{Mistake, Settings, default_pools};
 use serde_json::{Map, Value, json};
 
 use crate::object_key::{ENUM_FIELDS, Kind, ObjectKey, SECTIONS};

@@ -16,8 +16,8 @@ pub fn with_jitter(pause: Duration) -> Duration {
     pause + pause.mul_f64(random)
 }
 
-pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
-pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses between attempts: they double from [`MIN_RETRY_PAUSE`] up to [`MAX_RETRY_PAUSE`].
 #[derive(Default)]

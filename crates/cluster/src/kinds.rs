@@ -106,7 +106,7 @@ pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource
 
 /// How many objects of a kind are listed at a time. The schema of a built-in kind limits how much memory the parsed
 /// objects of a page need. A custom kind may have no schema.
-pub fn page_objects(kind: &Kind) -> u32 {
+pub(crate) fn page_objects(kind: &Kind) -> u32 {
     if is_built_in(kind) { PAGE_OBJECTS } else { SMALL_PAGE_OBJECTS }
 }
 

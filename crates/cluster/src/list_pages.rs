@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use tower::BoxError;
 
 /// How many objects are requested at a time, as long as no page is too large.
-pub const PAGE_OBJECTS: u32 = 400;
+pub(crate) const PAGE_OBJECTS: u32 = 400;
 /// How many objects are requested at a time if their kind has no schema, or if the API server is slow.
-pub const SMALL_PAGE_OBJECTS: u32 = 25;
+pub(crate) const SMALL_PAGE_OBJECTS: u32 = 25;
 const MAX_PAGE_BYTES: usize = 4 << 20;
 /// A page that is too large is requested again with so many times fewer objects, and the one after a page that is not
 /// with so many times more.

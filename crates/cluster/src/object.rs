@@ -73,7 +73,7 @@ const CLUSTER_SCOPED: [&str; 20] = [
     "ValidatingWebhookConfiguration",
 ];
 
-pub fn is_namespaced(kind: &str) -> bool {
+pub(crate) fn is_namespaced(kind: &str) -> bool {
     !CLUSTER_SCOPED.contains(&kind) && Kind::parse(kind).is_none()
 }
 

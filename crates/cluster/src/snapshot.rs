@@ -27,8 +27,8 @@ use self::namespace::{Namespace, name_hash};
 use self::stored_objects::StoredKind;
 pub(crate) use self::stored_objects::namespace as namespace_of;
 pub use self::stored_objects::{ReadObject, SERVICE_NAME_LABEL, Stored, StoredEndpoints, StoredNode};
-pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_PROXY, MANY, TEXT};
-pub use self::stored_service::{MAX_PORTS, StoredService};
+pub use self::stored_service::StoredService;
+pub(crate) use self::stored_service::{FIELDS as SERVICE_FIELDS, IGNORED_BY_KUBE_PROXY, MANY, MAX_PORTS, TEXT};
 use self::workloads::Found;
 pub use self::workloads::{LabelHashes, MAX_STEPS, StoredWorkload, label_hashes};
 use crate::kinds::Kind;
@@ -202,7 +202,7 @@ impl Snapshot {
     }
 
     /// Makes look-ups of a kind fail for this reason, whether the cluster has it or not.
-    pub fn set_unlisted(&mut self, api_version: &str, kind: &str, reason: &str) {
+    pub(crate) fn set_unlisted(&mut self, api_version: &str, kind: &str, reason: &str) {
         self.set_missing(api_version, kind, Missing::Unlisted(reason.to_owned()));
     }
 
@@ -212,7 +212,7 @@ impl Snapshot {
         self.revise(stored_kind, "");
     }
 
-    pub fn add_api(&mut self, api_version: &str, kind: &str) {
+    pub(crate) fn add_api(&mut self, api_version: &str, kind: &str) {
         if self.missing.remove(&(api_version.to_owned(), kind.to_owned())).is_some() {
             let stored_kind = self.stored_kind(api_version, kind);
             self.revise(stored_kind, "");

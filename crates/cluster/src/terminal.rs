@@ -52,7 +52,7 @@ fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
 }
 
 /// Whether a character would control the terminal, the layout or the reading direction.
-pub fn steers(c: char) -> bool {
+pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

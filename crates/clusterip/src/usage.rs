@@ -33,7 +33,7 @@ pub struct Usage {
 
 impl Usage {
     /// Counts addresses that are used, or in flight if the flag is set. The `candidates` may be assigned.
-    pub fn of_addresses(candidates: &Candidates, addresses: impl IntoIterator<Item = (IpAddr, bool)>) -> Self {
+    pub(crate) fn of_addresses(candidates: &Candidates, addresses: impl IntoIterator<Item = (IpAddr, bool)>) -> Self {
         let mut usage = Self { usable: candidates.count(), ..Self::default() };
         for (address, is_in_flight) in addresses {
             match (candidates.contains(address), is_in_flight) {
@@ -46,7 +46,12 @@ impl Usage {
         usage
     }
 
-    pub fn of_blocks(settings: &Settings, pool: &NodePool, blocks: &Blocks, held: impl Iterator<Item = IpNet>) -> Self {
+    pub(crate) fn of_blocks(
+        settings: &Settings,
+        pool: &NodePool,
+        blocks: &Blocks,
+        held: impl Iterator<Item = IpNet>,
+    ) -> Self {
         let indices = |ranges: &mut dyn Iterator<Item = IpNet>| {
             let mut found = Occupancy::default();
             ranges.filter_map(|range| blocks.indices(range)).for_each(|indices| found.insert(indices));

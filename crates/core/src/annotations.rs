@@ -95,7 +95,7 @@ const fn name_of(key: &'static str) -> &'static str {
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
 /// At most this many addresses of a list count: one of each family.
-pub const MAX_ADDRESSES: usize = 2;
+pub(crate) const MAX_ADDRESSES: usize = 2;
 /// At most this many annotations of a Service are warned of.
 const MAX_WARNINGS: usize = 4;
 /// Unknown names and values are cut at this many characters before they are compared with the known ones.

@@ -49,7 +49,7 @@ impl<'v> Located<'v> {
     }
 
     /// The field at the end of a path of fields; `None` if a field on the path is absent or null.
-    pub fn descend(&self, path: &[&str]) -> Result<Option<Located<'v>>, TypeMismatch> {
+    pub(crate) fn descend(&self, path: &[&str]) -> Result<Option<Located<'v>>, TypeMismatch> {
         let mut at = self.clone();
         for key in path {
             match at.get(key)? {
@@ -60,7 +60,7 @@ impl<'v> Located<'v> {
         Ok(Some(at))
     }
 
-    pub fn key_path(&self, key: &str) -> String {
+    pub(crate) fn key_path(&self, key: &str) -> String {
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         match (plain, self.path.is_empty()) {
             (true, true) => key.to_owned(),
@@ -108,7 +108,7 @@ impl<'v> Located<'v> {
     }
 
     /// The first `most` entries, by key, of a field with a map of strings. The other entries are not read.
-    pub fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
+    pub(crate) fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => at.first(most),
             None => Ok(BTreeMap::new()),
@@ -134,7 +134,7 @@ impl<'v> Located<'v> {
 }
 
 /// The object in a field, created if the field is absent or something else.
-pub fn field_mut<'o>(object: &'o mut Map<String, Value>, key: &str) -> Option<&'o mut Map<String, Value>> {
+pub(crate) fn field_mut<'o>(object: &'o mut Map<String, Value>, key: &str) -> Option<&'o mut Map<String, Value>> {
     let field = object.entry(key).or_insert(Value::Null);
     if !field.is_object() {
         // `null` counts as absent.
@@ -166,7 +166,7 @@ pub fn quote(text: &str) -> String {
 
 /// The known name that is nearest to an unknown one; `None` if none is near. The time grows with the length of `name`.
 #[inline(never)] // The module has room for one copy.
-pub fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     const FARTHEST: usize = 3;
     let mut nearest: Option<(usize, &str)> = None;
     for known in known {

@@ -74,7 +74,7 @@ pub(crate) fn is_before(name: &str, other: &str, node: &str) -> bool {
 }
 
 /// The nodes of `live` that may hold each free address, in the order of their turns. `holders` have the other ones.
-pub fn preference_order<'a>(
+pub(crate) fn preference_order<'a>(
     assignments: &'a Assignments,
     live: &BTreeSet<&'a str>,
     holders: &BTreeMap<IpAddr, &'a str>,

@@ -191,13 +191,13 @@ pub fn holder(lease: &Lease) -> Option<&str> {
 }
 
 /// The heartbeat of this node without a holder, in place of the Lease `before`.
-pub fn given_back(node: &str, before: &Lease, clock: Timestamp) -> Lease {
+pub(crate) fn given_back(node: &str, before: &Lease, clock: Timestamp) -> Lease {
     let lease_transitions = before.spec.as_ref().and_then(|spec| spec.lease_transitions);
     lease(node, Some(before), LeaseSpec { lease_transitions, ..written_spec(String::new(), clock) })
 }
 
 /// The holder of a heartbeat that was put back: a known identity would declare the terms of all others over.
-pub fn any_agent_of(node: &str) -> Identity {
+pub(crate) fn any_agent_of(node: &str) -> Identity {
     Identity::with(node, Role::Agent, 0)
 }
 

@@ -17,25 +17,25 @@ pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time limit of a request. Several requests must fit into what is left of a term after a failed renewal.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an agent that has just started claims no free address, because other agents may be starting, too.
-pub const SETTLE: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 /// For how long a free address is left to each node that is preferred for it.
-pub const TURN: Duration = Duration::from_secs(2);
+pub(crate) const TURN: Duration = Duration::from_secs(2);
 /// The maximum number of turns that an agent waits: the preferred nodes may have failed together.
-pub const TURNS: u32 = 2;
+pub(crate) const TURNS: u32 = 2;
 /// For how long the turn of a preferred node that claims other addresses is extended: a node that can't hold addresses
 /// may go on claiming those that come up.
 pub const BUSY: Duration = Duration::from_secs(10);
 /// How long a heartbeat may be missing: its owner puts it back at its next renewal.
-pub const MISSING_GRACE: Duration = Duration::from_secs(10);
+pub(crate) const MISSING_GRACE: Duration = Duration::from_secs(10);
 /// For how long ending a silent heartbeat is left to each agent that comes before this one.
-pub const ENDING_TURN: Duration = Duration::from_millis(500);
+pub(crate) const ENDING_TURN: Duration = Duration::from_millis(500);
 /// How long after its address became unassigned a claim is removed if its holder did not give it back.
 pub const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// For how long removing a Lease is left to each agent that comes before this one.
-pub const REMOVING_TURN: Duration = Duration::from_secs(10);
+pub(crate) const REMOVING_TURN: Duration = Duration::from_secs(10);
 /// The age at which a heartbeat that was given back or ended is removed.
-pub const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
-pub const MAX_WRITES: usize = 32;
+pub(crate) const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
+pub(crate) const MAX_WRITES: usize = 32;
 /// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
 pub const WATCH_SILENCE: Duration = Duration::from_secs(12);
 /// The time limit of a step on the network: several fit between the end of a term and that of its heartbeat.
@@ -46,14 +46,14 @@ pub const ANNOUNCEMENT_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration
 /// The number of consecutive failures after which an address is left to other nodes.
 pub const MAX_FAILURES: u32 = 5;
 /// For how long the address is then left to other nodes. The time doubles with each further failure.
-pub const AWAY: Duration = Duration::from_secs(60);
+pub(crate) const AWAY: Duration = Duration::from_secs(60);
 /// The longest time that an address is left to other nodes. After it, earlier failures no longer count.
-pub const MAX_TIME_AWAY: Duration = Duration::from_secs(600);
+pub(crate) const MAX_TIME_AWAY: Duration = Duration::from_secs(600);
 /// After how long a free address has been left by all nodes that may take it: their turns are over, and a moment more.
-pub const PASSED_OVER: Duration = Duration::from_secs(5);
+pub(crate) const PASSED_OVER: Duration = Duration::from_secs(5);
 /// After how long a free address is no longer left to other nodes, because none can hold it either: all nodes may have
 /// failed together. Until then, a node that can't hold the address would only move it back and forth.
-pub const UNTAKEN: Duration = Duration::from_secs(300);
+pub(crate) const UNTAKEN: Duration = Duration::from_secs(300);
 /// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
 pub const STALLED: Duration = Duration::from_secs(60);
 /// The pause before the firewall is written again, because another program may have emptied it.

@@ -90,4 +90,4 @@ pub struct SeamlessOptions {
 }
 
 /// The annotation that the API server allows only on Services of type `LoadBalancer`.
-pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+pub(crate) const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

@@ -41,13 +41,13 @@ use crate::temporary::{MANAGED_BY, Role, Temporary, grace_end, latest_grace_end}
 
 /// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
 /// busy.
-pub const PROXY_DELAY: Duration = Duration::from_secs(4);
+pub(crate) const PROXY_DELAY: Duration = Duration::from_secs(4);
 /// How long the Service points at `new` before swap 2, so that every kube-proxy has programmed swap 1.
-pub const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
+pub(crate) const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
 /// The time between the change of `trigger` and the swap: about half of `minSyncPeriod`. A kube-proxy that receives the
 /// change late still programs it before the swap, and one that receives the swap late still programs both halves of it
 /// together.
-pub const TRIGGER_LEAD: Duration = Duration::from_millis(450);
+pub(crate) const TRIGGER_LEAD: Duration = Duration::from_millis(450);
 
 /// The stored Service, and the objects with the names of its temporary Services. What is missing is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::hash::Hasher;
 
 use clusterip_api::mistakes_of_objects;
-use clusterip_core::settings::{
-    Mistake, Settings, is_outside_service_ranges, unknown_name_message, with_ranges_of_cluster,
-};
+use clusterip_core::json::unknown_name_message;
+use clusterip_core::settings::{Mistake, Settings, is_outside_service_ranges, with_ranges_of_cluster};
 use clusterip_core::workload::OS_LABEL;
 use ipnet::IpNet;
 use serde_json::{Value, json};

@@ -144,7 +144,7 @@ impl Ledger {
     /// As [`Self::reserve`], for an external address. The caller has checked that the address is not used. An error if
     /// the namespace has too many reservations of addresses that its Services do not show (`is_shown`). The API server
     /// does not notice that an external address is given twice, so none of these reservations is released for another.
-    pub fn reserve_external(
+    pub(crate) fn reserve_external(
         &self,
         address: IpAddr,
         owner: &Owner,
@@ -175,7 +175,7 @@ impl Ledger {
     ///
     /// `is_recorded` says whether the request brings the address in its record: the API server asks again about what the
     /// answer wrote, with another UID, and a Service whose name is not generated yet is known only by its record.
-    pub fn renew_external(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
+    pub(crate) fn renew_external(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
         let now = (self.clock)();
         let mut ledger = self.reservations.lock();
         let given = ledger.get_mut(&address).filter(|it| it.is_given() && it.external && it.is_active(now));
@@ -187,12 +187,12 @@ impl Ledger {
 
     /// Notes that the controller itself writes these external addresses, as far as its evaluation has reserved them. As
     /// no request was given them, their reservations end when the Service is seen.
-    pub fn written_by_controller(&self, addresses: &[IpAddr]) {
+    pub(crate) fn written_by_controller(&self, addresses: &[IpAddr]) {
         addresses.iter().for_each(|address| self.end_external(*address, Origin::Controller));
     }
 
     /// Keeps an external address reserved from now on that an evaluation has reserved, whatever the evaluation decides.
-    pub fn keep_external(&self, address: IpAddr) {
+    pub(crate) fn keep_external(&self, address: IpAddr) {
         self.end_external(address, Origin::Policy);
     }
 
@@ -205,13 +205,13 @@ impl Ledger {
     }
 
     /// By this process rather than by another replica.
-    pub fn is_reserved_here(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_reserved_here(&self, address: IpAddr) -> bool {
         self.active(address, |it| it.origin != Origin::OtherReplica)
     }
 
     /// By this process or by another replica. As for [`Self::renew_external`], `is_recorded` says whether the request brings
     /// the address in its record.
-    pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
+    pub(crate) fn is_reserved_for(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
         self.active(address, |it| it.is_of(owner, is_recorded))
     }
 
@@ -223,7 +223,7 @@ impl Ledger {
     }
 
     /// Releases a reservation after the claim of another replica is gone.
-    pub fn release_claimed(&self, address: IpAddr) {
+    pub(crate) fn release_claimed(&self, address: IpAddr) {
         self.remove_if(address, |it| it.origin == Origin::OtherReplica);
     }
 

@@ -149,7 +149,7 @@ impl Claims {
     }
 
     /// Records the claim of another replica in the ledger again, after a reservation that had replaced it has ended.
-    pub fn reserve_again(&self, address: IpAddr) {
+    pub(crate) fn reserve_again(&self, address: IpAddr) {
         if let Some(other) = self.0.known.lock().others.get(&address)
             && let remaining = other.value.duration.saturating_sub(other.since.elapsed())
             && !remaining.is_zero()

@@ -39,7 +39,7 @@ impl ServiceRanges {
         Self::of_service_cidrs(objects.into_iter().filter_map(read))
     }
 
-    pub fn of_service_cidrs(service_cidrs: impl Iterator<Item = ServiceCidr>) -> Self {
+    pub(crate) fn of_service_cidrs(service_cidrs: impl Iterator<Item = ServiceCidr>) -> Self {
         let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
         let mut labelled = Vec::new();
         let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
@@ -66,7 +66,7 @@ impl ServiceRanges {
 
     /// Adds the ranges that were known before and are gone, as unusable: settings with pools in them stay valid, and no
     /// address of these ranges is handed out.
-    pub fn with_gone(mut self, before: &Self) -> Self {
+    pub(crate) fn with_gone(mut self, before: &Self) -> Self {
         let nets = self.nets();
         for (place, cidr) in before.all.iter().enumerate() {
             let Ok(net) = cidr.parse::<IpNet>() else { continue };
@@ -85,7 +85,7 @@ impl ServiceRanges {
         self.all.iter().filter_map(|range| range.parse().ok()).collect()
     }
 
-    pub fn unusable_document(&self) -> Value {
+    pub(crate) fn unusable_document(&self) -> Value {
         self.unusable.iter().map(|range| (range.cidr.to_string(), range.why.as_str())).collect()
     }
 }

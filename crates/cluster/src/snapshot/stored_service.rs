@@ -21,11 +21,11 @@ use crate::object::map;
 
 /// How many ports of a Service of type `LoadBalancer` are kept. Those of other types, and of Services that kube-proxy
 /// ignores, are not needed.
-pub const MAX_PORTS: usize = 1024;
+pub(crate) const MAX_PORTS: usize = 1024;
 
 /// kube-proxy ignores a Service with one of these labels. So no external address needs its ports, and no process of a node
 /// may be reached through them.
-pub const IGNORED_BY_KUBE_PROXY: [&str; 2] =
+pub(crate) const IGNORED_BY_KUBE_PROXY: [&str; 2] =
     ["service.kubernetes.io/headless", "service.kubernetes.io/service-proxy-name"];
 
 /// For a field with a text: the API server checks types only in objects of its own kinds.

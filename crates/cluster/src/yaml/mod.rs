@@ -32,7 +32,7 @@ pub fn documents(text: &str) -> impl Iterator<Item = Result<Node, YamlError>> {
 /// Splits the documents of a text into at most `count` groups, which can be parsed at the same time. A text in which
 /// JSON objects follow each other is one group. Each group has an equal share of the limit of aliases, so a group may fail
 /// although the whole text is valid.
-pub fn document_groups(text: &str, count: usize) -> Vec<DocumentGroup<'_>> {
+pub(crate) fn document_groups(text: &str, count: usize) -> Vec<DocumentGroup<'_>> {
     let parts = match parts(text) {
         whole if whole.len() == 1 => equal_parts(text, count),
         objects => return vec![DocumentGroup { parts: objects, aliased: 0 }],
@@ -56,7 +56,7 @@ impl<'t> DocumentGroup<'t> {
 
 /// As [`documents`], but calls `on_item` with each item below `items` of a document as soon as it is read: a list may
 /// be as large as the cluster that it was printed from.
-pub fn documents_with_items<'t>(
+pub(crate) fn documents_with_items<'t>(
     text: &'t str,
     on_item: Box<OnItem<'t>>,
 ) -> impl Iterator<Item = Result<Node, YamlError>> + use<'t> {

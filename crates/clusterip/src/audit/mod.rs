@@ -87,7 +87,7 @@ impl AuditInput<'_> {
     }
 
     /// The audit with only the findings about these Services, and about everything that has no namespace.
-    pub fn only_of(&self, mut audit: Audit, namespace: Option<&str>, selector: Option<&LabelSelector>) -> Audit {
+    pub(crate) fn only_of(&self, mut audit: Audit, namespace: Option<&str>, selector: Option<&LabelSelector>) -> Audit {
         if namespace.is_none() && selector.is_none() {
             return audit;
         }

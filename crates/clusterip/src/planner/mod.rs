@@ -55,7 +55,7 @@ pub struct PlannedPools {
 }
 
 impl Plan {
-    pub fn has_denied(&self) -> bool {
+    pub(crate) fn has_denied(&self) -> bool {
         self.rows.iter().chain(self.nodes.iter().flatten()).any(|row| row.decision.is_denied())
     }
 }

@@ -119,7 +119,7 @@ pub enum MoveError {
 
 impl MoveError {
     /// The record of the move of this Service can't be read or deleted.
-    pub fn of_record(service: &str, refusal: &Refusal) -> Self {
+    pub(crate) fn of_record(service: &str, refusal: &Refusal) -> Self {
         let message = format!("{service}: {refusal}");
         match refusal {
             Refusal::Trouble(_) => Self::Unfinished(message),
@@ -147,7 +147,7 @@ impl Mover {
     }
 
     #[must_use]
-    pub fn up_to(&self, size: Size) -> Self {
+    pub(crate) fn up_to(&self, size: Size) -> Self {
         Self { size, ..self.clone() }
     }
 

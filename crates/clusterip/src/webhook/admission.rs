@@ -352,7 +352,7 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ErrorResp
 /// The answer to an `AdmissionReview` of which only the first `part` was read. Without it, the `failurePolicy` would
 /// decide, and a client could bypass the policy with a request that is too large. `None` if the part does not say what
 /// the request is about: API servers write these fields first.
-pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &str) -> Option<Vec<u8>> {
+pub(crate) fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &str) -> Option<Vec<u8>> {
     let request = identity(part);
     let uid = request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty())?.to_owned();
     request.get("kind")?;

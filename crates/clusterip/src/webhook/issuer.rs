@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-pub const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
+pub(crate) const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How long before now the validity of a certificate begins, because clocks differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 

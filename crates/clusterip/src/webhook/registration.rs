@@ -85,7 +85,7 @@ impl Failure {
 }
 
 /// The host of a `--register-url`: the name or address that the server's certificate must be for.
-pub fn url_host(url: &str) -> anyhow::Result<String> {
+pub(crate) fn url_host(url: &str) -> anyhow::Result<String> {
     let wrong = || anyhow!("--register-url {}: it must be https://HOST:PORT, without a path", without_user_info(url));
     let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
     let host = parsed.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;

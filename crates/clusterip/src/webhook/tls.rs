@@ -56,7 +56,7 @@ impl Certificate {
 
     /// Asks clients for certificates, and trusts those that these authorities, in PEM, have signed. A client without a
     /// certificate can still connect; one of another authority can't. After an error, nothing changes.
-    pub fn trust_clients_of(&self, authorities: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn trust_clients_of(&self, authorities: &[u8]) -> anyhow::Result<()> {
         let none = |reason: &dyn Display| anyhow!("not a certificate authority: {reason}; it must be PEM");
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(authorities) {
@@ -85,7 +85,7 @@ impl Certificate {
         Ok(())
     }
 
-    pub fn not_after(&self) -> Timestamp {
+    pub(crate) fn not_after(&self) -> Timestamp {
         self.served.lock().not_after
     }
 

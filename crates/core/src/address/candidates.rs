@@ -130,7 +130,7 @@ impl Candidates {
     }
 
     /// The host addresses of `family` in `ranges`, without `exclude`, in one band.
-    pub fn of_spans(ranges: &[Span], exclude: &[Span], family: Family) -> Self {
+    pub(crate) fn of_spans(ranges: &[Span], exclude: &[Span], family: Family) -> Self {
         let withheld = numbers_of(exclude, family);
         let mut band = Band::default();
         for range in ranges.iter().filter(|range| range.family() == family) {

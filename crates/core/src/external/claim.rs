@@ -15,7 +15,7 @@ use crate::distinct;
 use crate::label_selector::Labels;
 use crate::service::Service;
 
-pub const EXTERNAL_IPS: &str = "spec.externalIPs";
+pub(crate) const EXTERNAL_IPS: &str = "spec.externalIPs";
 
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 
@@ -79,7 +79,7 @@ impl ClaimField<'_> {
 }
 
 /// The fields and annotations in which a Service claims addresses.
-pub fn claim_fields(service: &Service) -> Vec<ClaimField<'_>> {
+pub(crate) fn claim_fields(service: &Service) -> Vec<ClaimField<'_>> {
     let mut claim_fields = vec![ClaimField { name: EXTERNAL_IPS, texts: &service.external_ips }];
     if let Some(text) = &service.load_balancer_ip {
         claim_fields.push(ClaimField { name: LOAD_BALANCER_IP, texts: from_ref(text) });

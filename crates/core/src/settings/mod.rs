@@ -22,7 +22,6 @@ pub use self::service_ranges::{DnsAddress, UnusableRange};
 pub use self::services::{default_pools, is_outside_service_ranges, with_ranges_of_cluster};
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::json::Located;
-pub use crate::json::{nearest_name, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::service_key::ServiceKey;
 use crate::workload::WorkloadKind;
@@ -250,7 +249,7 @@ impl Pool {
         self.cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 
-    pub fn reserved_address(&self, family: Family, namespace: &str, name: &str) -> Option<IpAddr> {
+    pub(crate) fn reserved_address(&self, family: Family, namespace: &str, name: &str) -> Option<IpAddr> {
         let fits = |reservation: &&Reservation| {
             Family::of(reservation.address) == family && reservation.is_for(namespace, name)
         };

@@ -59,14 +59,14 @@ pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool
 }
 
 /// Deletes a request that was dealt with, or that no command waits for any more. Does nothing if it is gone.
-pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(), KubeError> {
+pub(crate) async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(), KubeError> {
     own_revisions::delete(&api(client, namespace), &name(uid)).await
 }
 
 /// Asks the server in `server_namespace` to move a Service away from the addresses `from`, and waits until it has
 /// done so. Returns the addresses that the Service has then, or why the server has not moved it. The server also
 /// finishes a move that has begun already.
-pub async fn hand_over(
+pub(crate) async fn hand_over(
     client: &Client,
     server_namespace: &str,
     request: &MoveRequest,
