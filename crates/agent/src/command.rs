@@ -13,7 +13,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignments::{AssignmentWatcher, matters};
 use clusterip_cluster::host_metrics::ClusterMetrics;
-use clusterip_cluster::http::status::{self, Scrapes, Status};
+use clusterip_cluster::http::probes::{self, Scrapes, Status};
 use clusterip_cluster::kinds;
 use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
@@ -131,7 +131,7 @@ impl Agent {
         let mut exposition = Exposition::new(lock);
         exposition.add(&cluster_metrics);
         exposition.add(&metrics);
-        let server = status::bind(self.listen).await?;
+        let server = probes::bind(self.listen).await?;
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
         let duties = Duties {
             namespace: namespace.clone(),
@@ -168,7 +168,7 @@ impl Agent {
         };
         let mut tasks = JoinSet::new();
         let (end, of_follower) = (until(stopped.clone()), until(stopped.clone()));
-        tasks.spawn(async move { status::run(server, report, end).await.context("the server of probes and metrics") });
+        tasks.spawn(async move { probes::run(server, report, end).await.context("the server of probes and metrics") });
         tasks.spawn(follower.run(of_follower).map(Ok));
         tasks.spawn(report_pools(settings.clone()).map(Ok));
         stores.completed().await;

@@ -18,7 +18,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::terminal::{harmless, harmless_json};
+use crate::harmless_text::{harmless, harmless_json};
 
 /// How the names of all our crates begin, and so the targets of their log lines.
 const OUR_CRATES: &str = "clusterip";
@@ -164,7 +164,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::terminal::steers;
+    use crate::harmless_text::steers;
 
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Vec<u8>>>);

@@ -1,5 +1,5 @@
 //! The HTTP servers of the programs.
 
 pub mod connection;
+pub mod probes;
 pub mod server;
-pub mod status;

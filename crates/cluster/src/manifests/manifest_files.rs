@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
+use crate::harmless_text::harmless;
 use crate::manifests::{self, Content, Manifest, ManifestText, large_texts, mistakes};
 use crate::object;
-use crate::terminal::harmless;
 use crate::yaml;
 
 #[derive(Default)]

@@ -10,7 +10,7 @@ use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 
 use super::model::{Block, BlockRange, BlockSpan, Finding, Kind, Nodes, Pool, State, WithheldBlock};
-use crate::nodes::blocks::{HeldBlocks, NodePlacement, PlacedBlock};
+use crate::nodes::held_blocks::{HeldBlocks, NodePlacement, PlacedBlock};
 use crate::text::{first_few, joined};
 use crate::usage::{self, Usage};
 

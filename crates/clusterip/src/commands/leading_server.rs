@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Error, anyhow, bail};
 use clusterip_cluster::api_error::{RequestFailure, failed};
+use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::live_settings::{self, SettingsSource};
 use clusterip_cluster::permissions::Need;
-use clusterip_cluster::terminal::harmless;
 use clusterip_failover::leases::{self, Identity, LEASE, Observed, Role, Timing};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ColorChoice};
+use clusterip_cluster::harmless_text::{harmless, harmless_lines};
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::{harmless, harmless_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::columns::paint;

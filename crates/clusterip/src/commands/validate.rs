@@ -8,6 +8,7 @@ use clap::Args;
 use clusterip_api::ReservationHolder;
 use clusterip_cluster::api_error::failed;
 use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsFile, check_settings, document_of_objects, list_if_defined,
 };
@@ -16,7 +17,6 @@ use clusterip_cluster::permissions::Need;
 use clusterip_cluster::snapshot::Snapshot;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::api_server_lists;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::settings::Mistake;

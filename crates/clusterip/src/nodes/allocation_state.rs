@@ -16,7 +16,7 @@ use clusterip_core::{Decision, Verdict};
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use crate::nodes::blocks::HeldBlocks;
+use crate::nodes::held_blocks::HeldBlocks;
 use crate::nodes::node_metrics::Misplaced;
 use crate::nodes::node_writer::{BlockWrite, WatchedNode, WriteOutcome};
 

@@ -29,7 +29,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use super::allocation_state::{AllocationState, Task};
-use super::blocks::{NodePlacement, PlacedBlock, decide_blocks};
+use super::held_blocks::{NodePlacement, PlacedBlock, decide_blocks};
 use super::node_metrics::{Assignment, NodeMetrics};
 use super::node_writer::{BlockWrite, WatchedNode, WriteOutcome, Writer};
 use crate::leader::Gate;

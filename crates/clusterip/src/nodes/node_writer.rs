@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::leader::event_recorder::CONTROLLER;
-use crate::nodes::blocks::fields_of;
+use crate::nodes::held_blocks::fields_of;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchedNode {

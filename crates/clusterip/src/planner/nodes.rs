@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Given, Planner, Row, planned_name};
-use crate::nodes::blocks::{HeldBlocks, fields_of};
+use crate::nodes::held_blocks::{HeldBlocks, fields_of};
 use crate::usage::{self, Usage};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use anstyle::Style;
 use clap::ValueEnum;
+use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::harmless;
 use clusterip_core::address::{Blocks, Occupancy};
 use clusterip_core::decision::Report;
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use clusterip_api::ReservationHolder;
+use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::harmless;
 use clusterip_core::address::Withholding;
 
 use super::audit_parts::{

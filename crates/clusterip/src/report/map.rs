@@ -7,7 +7,7 @@ use anyhow::Context;
 use askama::Template;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip_cluster::terminal::harmless_json;
+use clusterip_cluster::harmless_text::harmless_json;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 

@@ -9,7 +9,7 @@ pub(crate) mod moves;
 pub(crate) mod pipeline_reports;
 pub(crate) mod plan;
 
-use clusterip_cluster::terminal::harmless_json;
+use clusterip_cluster::harmless_text::harmless_json;
 use serde::Serialize;
 
 /// The value as indented JSON with a final line break.

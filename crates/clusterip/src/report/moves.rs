@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::harmless;
 use clusterip_core::service_key::ServiceKey;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

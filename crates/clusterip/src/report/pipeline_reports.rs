@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use askama::Template;
-use clusterip_cluster::terminal::harmless;
+use clusterip_cluster::harmless_text::harmless;
 
 use super::audit_parts::{HELD, Sort, examined, kind_help, problem, resource, value_name};
 use super::audit_table::reservation_state;

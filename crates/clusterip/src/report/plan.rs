@@ -1,7 +1,7 @@
 //! Prints a plan as a table and as JSON.
 
+use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::harmless;
 use clusterip_core::Verdict;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;

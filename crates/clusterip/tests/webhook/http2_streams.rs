@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clusterip::webhook::server::{Backend, Limits};
-use clusterip_cluster::http::status::Scrapes;
+use clusterip_cluster::http::probes::Scrapes;
 use reqwest::StatusCode;
 use rustls::version::TLS13;
 

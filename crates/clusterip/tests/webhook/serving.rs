@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 
 use clusterip::webhook::server::Limits;
 use clusterip_cluster::admission_review::AdmissionResponse;
-use clusterip_cluster::http::status::Scrapes;
+use clusterip_cluster::http::probes::Scrapes;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode, Version};
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::http::probes::Scrapes;
 use clusterip_cluster::http::server::Server;
-use clusterip_cluster::http::status::Scrapes;
 use clusterip_cluster::live_settings::{
     LiveSettings, SettingsSource, list_if_defined, report_missing_permissions, start_following,
 };
