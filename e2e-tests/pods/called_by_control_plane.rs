@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::webhook::issuer::Authority;
+use clusterip::webhook::issuer::CaCertificate;
 use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{field, install, service, uninstall};
 use e2e_tests::support::program;
@@ -78,7 +78,7 @@ pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
 
 /// Creates the Services and their Pods, and then the objects that make the API server call them.
 async fn start_servers(cluster: &WholeCluster, namespace: &str) {
-    let authority = Authority::generate(Timestamp::now()).unwrap();
+    let authority = CaCertificate::generate(Timestamp::now()).unwrap();
     let hosts = SERVERS.map(|(name, _)| format!("{name}.{namespace}.svc"));
     let leaf = authority.issue(&hosts, Timestamp::now()).unwrap();
     let secret = json!({

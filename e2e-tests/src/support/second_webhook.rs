@@ -11,7 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::webhook::issuer::Authority;
+use clusterip::webhook::issuer::CaCertificate;
 use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_core::Response;
 use jiff::Timestamp;
@@ -61,7 +61,7 @@ pub struct Endpoint {
 
 /// Starts a webhook server without registering it.
 pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) -> Endpoint {
-    let authority = Authority::generate(Timestamp::now()).unwrap();
+    let authority = CaCertificate::generate(Timestamp::now()).unwrap();
     let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
     let (certificate, key) = (leaf.certificate.as_bytes().to_vec(), leaf.key.as_bytes().to_vec());
     let tls = RustlsConfig::from_pem(certificate, key).await.unwrap();

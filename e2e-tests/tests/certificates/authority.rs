@@ -165,7 +165,7 @@ async fn deleted_secret_is_recreated() {
 async fn broken_secret_is_reported_and_left_alone() {
     let plane = ControlPlane::shared().await;
     let client = plane.client();
-    let [one, other] = [(), ()].map(|()| issuer::Authority::generate(some_day()).unwrap());
+    let [one, other] = [(), ()].map(|()| issuer::CaCertificate::generate(some_day()).unwrap());
     let leaf = one.issue(&["a".to_owned()], some_day()).unwrap();
     let (crt, key) = (&*one.certificate, &*one.key);
     let two = format!("{crt}{}", other.certificate);

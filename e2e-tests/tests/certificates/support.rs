@@ -106,7 +106,7 @@ pub fn configuration(name: &str) -> Value {
 }
 
 pub fn authority_pem() -> String {
-    issuer::Authority::generate(some_day()).unwrap().certificate
+    issuer::CaCertificate::generate(some_day()).unwrap().certificate
 }
 
 pub fn configurations(client: &Client) -> Api<MutatingWebhookConfiguration> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use clusterip::webhook::authority::SECRET;
-use clusterip::webhook::issuer::{AUTHORITY_LIFE, Authority};
+use clusterip::webhook::issuer::{AUTHORITY_LIFE, CaCertificate};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -28,13 +28,13 @@ async fn handshake(port: u16, trusted: &str) -> Result<(), String> {
 }
 
 /// An authority that has been trusted long enough to sign in this many seconds.
-fn successor(begin: Timestamp, seconds: i64) -> Authority {
-    Authority::generate(begin - SignedDuration::from_hours(24) + SignedDuration::from_secs(seconds)).unwrap()
+fn successor(begin: Timestamp, seconds: i64) -> CaCertificate {
+    CaCertificate::generate(begin - SignedDuration::from_hours(24) + SignedDuration::from_secs(seconds)).unwrap()
 }
 
 /// An authority that expires in this many seconds.
-fn mortal(begin: Timestamp, seconds: i64) -> Authority {
-    Authority::generate(begin - AUTHORITY_LIFE + SignedDuration::from_secs(seconds)).unwrap()
+fn mortal(begin: Timestamp, seconds: i64) -> CaCertificate {
+    CaCertificate::generate(begin - AUTHORITY_LIFE + SignedDuration::from_secs(seconds)).unwrap()
 }
 
 pub async fn certificates_are_renewed(plane: &ControlPlane, count: usize, full: bool) -> Row {

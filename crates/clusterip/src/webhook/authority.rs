@@ -48,15 +48,15 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
 
 #[derive(Clone, PartialEq, Eq)]
 struct StoredAuthority {
-    current: issuer::Authority,
-    next: Option<issuer::Authority>,
+    current: issuer::CaCertificate,
+    next: Option<issuer::CaCertificate>,
     /// One is enough: it expires long before its successor has a successor.
     previous: Option<(String, Timestamp)>,
 }
 
 impl StoredAuthority {
     fn new(now: Timestamp) -> anyhow::Result<Self> {
-        Ok(Self { current: issuer::Authority::generate(now)?, next: None, previous: None })
+        Ok(Self { current: issuer::CaCertificate::generate(now)?, next: None, previous: None })
     }
 
     fn read(data: &BTreeMap<String, ByteString>) -> anyhow::Result<Self> {
@@ -67,7 +67,7 @@ impl StoredAuthority {
             (None, None) => Ok(None),
             (None, Some(_)) => Err(anyhow!("{certificate}: is missing")),
             (Some(_), None) => Err(anyhow!("{key}: is missing")),
-            (Some(pem), Some(key)) => issuer::Authority::read(pem, key).map(Some).context(certificate),
+            (Some(pem), Some(key)) => issuer::CaCertificate::read(pem, key).map(Some).context(certificate),
         };
         let previous = text("previous.crt")?.map(|pem| Ok((pem.to_owned(), issuer::end(pem)?))).transpose();
         let previous = previous.map_err(|error: anyhow::Error| error.context("previous.crt"))?;
@@ -112,7 +112,7 @@ impl StoredAuthority {
             }
             _ if ended => Ok(Some((Self::new(now)?, "the certificate authority has ended; a new one was made"))),
             None if self.current.not_after - SUCCESSION <= now => {
-                let next = Some(issuer::Authority::generate(now)?);
+                let next = Some(issuer::CaCertificate::generate(now)?);
                 Ok(Some((Self { next, ..self.clone() }, "the next certificate authority was made")))
             }
             _ => Ok(None),

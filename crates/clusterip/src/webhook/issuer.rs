@@ -17,16 +17,16 @@ pub(crate) const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24)
 /// How long before now the validity of a certificate begins, because clocks differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// An authority, which is not `Debug`, so that its private key is in no log.
+/// The certificate of an authority with its key. It is not `Debug`, so that the key is in no log.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Authority {
+pub struct CaCertificate {
     pub certificate: String,
     pub key: String,
     pub(super) made: Timestamp,
     pub(super) not_after: Timestamp,
 }
 
-impl Authority {
+impl CaCertificate {
     pub fn generate(now: Timestamp) -> anyhow::Result<Self> {
         let key = KeyPair::generate().map_err(unmade)?;
         let mut params = CertificateParams::default();
@@ -76,7 +76,7 @@ impl Authority {
     }
 }
 
-/// A server certificate, which is not `Debug`, as [`Authority`].
+/// A server certificate, which is not `Debug`, as [`CaCertificate`].
 #[derive(Clone)]
 pub struct Leaf {
     pub certificate: String,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clusterip::webhook::admission::Reviewer;
-use clusterip::webhook::issuer::{Authority, Leaf};
+use clusterip::webhook::issuer::{CaCertificate, Leaf};
 use clusterip::webhook::server::{Backend, Limits, serve};
 use clusterip::webhook::tls::Certificate;
 use clusterip_cluster::admission_review::AdmissionResponse;
@@ -54,11 +54,11 @@ pub fn backend(review: impl Fn(&Value) -> AdmissionResponse + Send + Sync + 'sta
     }
 }
 
-pub fn authority() -> Authority {
-    Authority::generate(Timestamp::now()).unwrap()
+pub fn authority() -> CaCertificate {
+    CaCertificate::generate(Timestamp::now()).unwrap()
 }
 
-pub fn leaf(authority: &Authority) -> Leaf {
+pub fn leaf(authority: &CaCertificate) -> Leaf {
     authority.issue(&["localhost".to_owned(), "127.0.0.1".to_owned()], Timestamp::now()).unwrap()
 }
 
