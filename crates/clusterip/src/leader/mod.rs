@@ -43,15 +43,18 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Waits until the gate is open. `None` if a task that publishes has ended: its last value must not count for ever.
+    /// Closed also if a task that publishes has ended: its last value must not count for ever.
+    pub(crate) fn is_open(&self) -> bool {
+        let is_published = self.settings.has_changed().is_ok() && self.leadership.has_changed().is_ok();
+        is_published && self.leadership.borrow().leads() && (self.has_work)(&self.settings.borrow())
+    }
+
+    /// Waits until the gate is open. `None` if a task that publishes has ended.
     pub(crate) async fn opened(&mut self) -> Option<Arc<LiveSettings>> {
         loop {
+            self.leadership.mark_unchanged();
             let settings = Arc::clone(&self.settings.borrow_and_update());
-            let leads = self.leadership.borrow_and_update().leads();
-            if self.settings.has_changed().is_err() || self.leadership.has_changed().is_err() {
-                return None;
-            }
-            if leads && (self.has_work)(&settings) {
+            if self.is_open() {
                 return Some(settings);
             }
             let changed = tokio::select! {
@@ -77,5 +80,35 @@ impl Gate {
     /// Waits until the gate closes, whatever the settings become meanwhile.
     pub(crate) async fn closed(&mut self) {
         while self.changed().await.is_some() {}
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_core::settings::Settings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn gate_stays_closed_after_a_task_that_publishes_has_ended() {
+        let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
+        let settings = Settings::from_value(&document).unwrap();
+        let (hash, version) = (String::new(), String::new());
+        let live = LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false };
+        let live = Arc::new(live);
+        for ends in ["settings", "leadership"] {
+            let (of_settings, settings) = watch::channel(Arc::clone(&live));
+            let (of_leadership, leadership) = watch::channel(Leadership::Leading);
+            let mut gate = Gate { settings, leadership, has_work: |_| true };
+            assert!(gate.is_open() && gate.opened().await.is_some(), "{ends}");
+            match ends {
+                "settings" => drop(of_settings),
+                _ => drop(of_leadership),
+            }
+            assert!(!gate.is_open(), "{ends}");
+            assert!(gate.changed().await.is_none() && gate.opened().await.is_none(), "{ends}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use clusterip_cluster::api_error::error_message;
-use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::panics;
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::MOVING_NAME;
@@ -16,7 +15,6 @@ use clusterip_moves::outcome::{Refusal, Size};
 use futures::StreamExt;
 use futures::channel::mpsc as queue;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
@@ -35,7 +33,7 @@ use self::reconcile::{Next, Reconciler};
 use self::service_queue::ServiceQueue;
 use self::stored_settings::SettingsInUse;
 use self::survey::Survey;
-use crate::leader::Leadership;
+use crate::leader::Gate;
 
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
 const RECORD_INTERVAL: Duration = Duration::from_secs(10);
@@ -47,8 +45,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Controller {
     pub reconciler: Arc<Reconciler>,
     pub changes: Changes,
-    pub settings: watch::Receiver<Arc<LiveSettings>>,
-    pub leadership: watch::Receiver<Leadership>,
+    pub(crate) gate: Gate,
     /// The settings of this process. The version is filled in when they are stored.
     pub in_use: SettingsInUse,
     /// Whether this process deletes at the end what it has stored about its settings.
@@ -75,7 +72,7 @@ impl Controller {
         }
     }
 
-    /// Follows the cluster for ever, and spawns the reconciliations as `jobs`.
+    /// Follows the cluster until the gate stays closed, and spawns the reconciliations as `jobs`.
     async fn work(&mut self, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
@@ -98,33 +95,33 @@ impl Controller {
         stores.completed().await;
         // Until each kind of object that makes the control plane call Services was listed, or found to be unreadable.
         stores.control_plane_services().wait_until_listed().await;
-        self.leadership.mark_changed();
         loop {
             self.take_turns(&mut turns, jobs);
             tokio::select! {
                 biased;
-                Ok(()) = self.leadership.changed() => {
-                    let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
-                    if !leads {
-                        turns.clear();
-                        (surveys, searches, is_survey_due) = (JoinSet::new(), JoinSet::new(), false);
-                        self.changes.clear();
-                    } else if !before {
-                        self.reconciler.brakes.lock().examine();
-                        self.show_settings().await;
-                        left_moves_listed = self.begin_term(&mut turns).await;
-                        self.take_turns(&mut turns, jobs);
-                        carried_out = None;
-                        is_survey_due = true;
-                    }
-                }
-                Ok(()) = self.settings.changed() => {
-                    self.settings.mark_unchanged();
-                    if leads {
-                        self.reconciler.brakes.lock().examine();
-                        // It has examined the Services under other settings.
-                        (surveys, is_survey_due) = (JoinSet::new(), true);
-                        self.show_settings().await;
+                settings = async { if leads { self.gate.changed().await } else { self.gate.opened().await } } => {
+                    let before = std::mem::replace(&mut leads, settings.is_some());
+                    match (before, leads) {
+                        (true, true) => {
+                            self.reconciler.brakes.lock().examine();
+                            // It has examined the Services under other settings.
+                            (surveys, is_survey_due) = (JoinSet::new(), true);
+                            self.show_settings().await;
+                        }
+                        (true, false) => {
+                            turns.clear();
+                            (surveys, searches, is_survey_due) = (JoinSet::new(), JoinSet::new(), false);
+                            self.changes.clear();
+                        }
+                        (false, true) => {
+                            self.reconciler.brakes.lock().examine();
+                            self.show_settings().await;
+                            left_moves_listed = self.begin_term(&mut turns).await;
+                            self.take_turns(&mut turns, jobs);
+                            carried_out = None;
+                            is_survey_due = true;
+                        }
+                        (false, false) => return,
                     }
                 }
                 () = stores.completed(), if is_survey_due => {

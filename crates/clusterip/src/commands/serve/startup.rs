@@ -179,14 +179,14 @@ impl ServeArguments {
             // The reconciler moves nothing while other replicas use other settings.
             let replicas = Replicas::new(client.clone(), &namespace, me.clone(), settings.clone(), of_services);
             reconciler.agreement = Some(replicas.subscribe());
-            let (of_replicas, of_claims) = (leadership.clone(), leadership.clone());
-            election.spawn(replicas.run(move || of_replicas.borrow().leads(), election.until_stop()));
+            let (of_replicas, of_claims) = (gate(|_| true), gate(|_| true));
+            election.spawn(replicas.run(move || of_replicas.is_open(), election.until_stop()));
             let (seen, end) = (stores.clone(), tasks.until_stop());
             let is_used = move |address| {
                 let snapshot = seen.read_snapshot();
                 snapshot.is_used(address) || snapshot.external_owners(address).next().is_some()
             };
-            tasks.spawn(async move { claims.run(|| of_claims.borrow().leads(), is_used, end).await });
+            tasks.spawn(async move { claims.run(|| of_claims.is_open(), is_used, end).await });
         }
         let reconciler = Arc::new(reconciler);
 
@@ -210,8 +210,7 @@ impl ServeArguments {
         let services = services::controller::Controller {
             reconciler: Arc::clone(&reconciler),
             changes,
-            settings,
-            leadership: leadership.clone(),
+            gate: gate(|_| true),
             in_use: SettingsInUse { leader: me.to_string(), version: String::new(), source: origin, agents_namespace },
             temporary,
         };
