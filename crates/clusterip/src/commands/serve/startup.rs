@@ -1,6 +1,7 @@
 //! The startup of the server: the connection to the cluster, and each of its duties.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,7 @@ use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::leases::{Identity, Role, Timing};
+use futures::FutureExt;
 use jiff::Timestamp;
 use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
@@ -117,7 +119,7 @@ impl ServeArguments {
         tasks.spawn_until_stop(dns_address(stores.clone(), settings.clone()));
         tasks.spawn_until_stop(other_webhooks(stores.clone(), metrics.services.clone()));
         if self.settings.is_some() {
-            tasks.spawn_until_stop(unused_pools(client.clone()));
+            tasks.spawn_until_stop(unused_pools(client.clone()).then(|()| pending()));
         }
         if let Some(address) = self.ui {
             let mut ui = MapServer::bind(address, AUDIT_TIME).await?;
@@ -219,7 +221,8 @@ impl ServeArguments {
         if let Some(registration) = registration {
             if let Some(url) = self.register_url.clone() {
                 let metrics = metrics.admission.clone();
-                tasks.spawn_until_stop(registration::check_calls(client, url, registration.registered(), metrics));
+                let check = registration::check_calls(client, url, registration.registered(), metrics);
+                tasks.spawn_until_stop(check.then(|()| pending()));
             }
             let (stopped, end) = (tasks.until_stop(), tasks.until_stop());
             tasks.try_spawn(register(registration, stores.clone(), competing_server.clone(), stopped, end));

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clusterip_cluster::shutdown::until;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,6 +16,7 @@ use super::LOG_TARGET;
 const MAX_STOP: Duration = Duration::from_secs(30);
 /// How long tasks may take to end after they were aborted.
 const MAX_ABORT: Duration = Duration::from_secs(2);
+const STOPPED_EARLY: &str = "a server task stopped early";
 
 /// Tasks that end by themselves after a common stop. They are aborted if this is dropped.
 #[derive(Default)]
@@ -42,13 +43,12 @@ impl Tasks {
         self.spawned.spawn(task);
     }
 
-    /// Spawns work that is dropped at the stop. If the work ends earlier, its task waits for the stop, because a task
-    /// that ends early would end the server.
+    /// Spawns work that is dropped at the stop, and that ends the server if it ends earlier.
     pub(super) fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let (stopped, end) = (self.until_stop(), self.until_stop());
+        let stopped = self.until_stop();
         self.spawn(async move {
             tokio::select! {
-                () = work => end.await,
+                () = work => {}
                 () = stopped => {}
             }
         });
@@ -79,7 +79,7 @@ impl Tasks {
     /// The result of the next task that ends; `None` if all have ended.
     async fn next_ended(&mut self) -> Option<anyhow::Result<()>> {
         let ended = self.spawned.join_next().await?;
-        Some(ended.context("a server task stopped early").flatten())
+        Some(ended.context(STOPPED_EARLY).flatten())
     }
 }
 
@@ -95,16 +95,17 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
-    /// leadership last.
+    /// Serves until `shutdown`, or until a task ends early: a leader must not keep its Lease without it. Then the tasks
+    /// end first, the webhook after them, and the leadership last.
     pub(super) async fn until_shutdown(mut self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
         let early = tokio::select! {
             () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");
-                Ok(())
+                None
             }
-            Some(ended) = self.webhook.next_ended() => ended,
-            Some(ended) = self.tasks.next_ended() => ended,
+            Some(ended) = self.webhook.next_ended() => Some(ended),
+            Some(ended) = self.tasks.next_ended() => Some(ended),
+            Some(ended) = self.election.next_ended() => Some(ended),
         };
         self.tasks.stop();
         // A registration by URL is removed before the server stops.
@@ -115,6 +116,35 @@ impl Running {
         let webhook = self.webhook.end().await;
         let election = self.election.end().await;
         tracing::info!(target: LOG_TARGET, "stopped");
-        early.and(tasks).and(webhook).and(election)
+        let ended = tasks.and(webhook).and(election);
+        // A task that ends early without an error may have ended because of another one.
+        match early {
+            Some(early) => early.and(ended).and(Err(anyhow!(STOPPED_EARLY))),
+            None => ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn server_ends_if_any_of_its_tasks_ends_early() {
+        for early in ["tasks", "webhook", "election"] {
+            let group = |name: &str| {
+                let mut group = Tasks::default();
+                group.spawn_until_stop(pending());
+                if name == early {
+                    group.spawn_until_stop(ready(()));
+                }
+                group
+            };
+            let (tasks, webhook, election) = (group("tasks"), group("webhook"), group("election"));
+            let ended = Running { tasks, webhook, election, unregisters: false }.until_shutdown(pending()).await;
+            assert_eq!(ended.map_err(|error| error.to_string()), Err(STOPPED_EARLY.to_owned()), "{early}");
+        }
     }
 }
