@@ -117,6 +117,14 @@ pub enum MoveError {
     TooLarge(String),
 }
 
+/// A step of a run, by its name in messages: if it is refused, the move is [`MoveError::Untouched`], or has begun and is
+/// [`MoveError::Refused`].
+#[derive(Clone, Copy)]
+enum RunStep {
+    Untouched(&'static str),
+    Changing(&'static str),
+}
+
 impl MoveError {
     /// The record of the move of this Service can't be read or deleted.
     pub(crate) fn of_record(service: &str, refusal: &Refusal) -> Self {
@@ -179,7 +187,7 @@ impl Mover {
         if let Some(plan) = &journal.seamless {
             return run.finish_seamless(journal, plan).await;
         }
-        match run.read("read").await? {
+        match run.read(RunStep::Untouched("read")).await? {
             Some(service) => run.finish_plain(service, journal).await,
             None => run.discard().await.map(|()| Outcome::Unmoved(Unmoved::Gone)),
         }
@@ -272,7 +280,7 @@ impl<'m, T: Targets> Run<'m, T> {
         for address in to.iter().filter(|address| !from.contains(address)) {
             // The API server also answers 404 if there is no such API. Then it decides when the address is written.
             let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
-            if self.look_up("look up", &path).await?.is_some() {
+            if self.look_up(RunStep::Untouched("look up"), &path).await?.is_some() {
                 return Ok(Some(*address));
             }
         }
@@ -280,7 +288,7 @@ impl<'m, T: Targets> Run<'m, T> {
     }
 
     /// Reads the stored Service; `None` if it is gone, or if another Service has its name.
-    async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
+    async fn read(&mut self, step: RunStep) -> Result<Option<Value>, MoveError> {
         let found = self.look_up(step, &self.path()).await?;
         Ok(found.and_then(|service| self.same_service(service)))
     }
@@ -291,7 +299,7 @@ impl<'m, T: Targets> Run<'m, T> {
             match self.send(Method::GET, &self.path(), Vec::new()).await {
                 Ok(text) => break text,
                 Err(Refusal::Gone) => return Err(Unmoved::Gone.into()),
-                Err(refusal) => self.wait("read", &refusal).await?,
+                Err(refusal) => self.wait(RunStep::Untouched("read"), &refusal).await?,
             }
         };
         let service = parsed(&text).map_err(|refusal| MoveError::Unfinished(format!("{}: {refusal}", self.label())))?;
@@ -303,7 +311,7 @@ impl<'m, T: Targets> Run<'m, T> {
     }
 
     /// Reads an object, and tries again after errors that pass; `None` if it does not exist.
-    async fn look_up(&mut self, step: &'static str, path: &str) -> Result<Option<Value>, MoveError> {
+    async fn look_up(&mut self, step: RunStep, path: &str) -> Result<Option<Value>, MoveError> {
         loop {
             match self.get(path).await {
                 Ok(found) => return Ok(found),
@@ -319,15 +327,16 @@ impl<'m, T: Targets> Run<'m, T> {
     }
 
     /// Waits before the next try. Gives up if the request was refused, or if the time is over.
-    async fn wait(&mut self, step: &str, refusal: &Refusal) -> Result<(), MoveError> {
+    async fn wait(&mut self, step: RunStep, refusal: &Refusal) -> Result<(), MoveError> {
+        let (RunStep::Untouched(name) | RunStep::Changing(name)) = step;
         let (service, limit) = (self.label(), self.limit);
-        let not_finished = format!("{service}: the step {step:?} was not finished");
+        let not_finished = format!("{service}: the step {name:?} was not finished");
         match refusal {
             Refusal::Refused(_) | Refusal::Address { .. } | Refusal::Port { .. } => {
-                let refused = format!("{service} can't be moved: the step {step:?} was refused: {refusal}");
+                let refused = format!("{service} can't be moved: the step {name:?} was refused: {refusal}");
                 return Err(match step {
-                    "read" | "look up" | "release" => MoveError::Untouched(format!("{refused}; nothing was changed")),
-                    _ => MoveError::Refused(format!("{refused}; it is tried again")),
+                    RunStep::Untouched(_) => MoveError::Untouched(format!("{refused}; nothing was changed")),
+                    RunStep::Changing(_) => MoveError::Refused(format!("{refused}; it is tried again")),
                 });
             }
             Refusal::TooLarge(_) => return Err(MoveError::TooLarge(format!("{not_finished}: {refusal}"))),
@@ -337,7 +346,7 @@ impl<'m, T: Targets> Run<'m, T> {
             }
             _ => {}
         }
-        tracing::debug!(service, step, reason = %refusal, "trying again");
+        tracing::debug!(service, step = name, reason = %refusal, "trying again");
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         Ok(())
@@ -524,7 +533,7 @@ impl<T: Targets> Run<'_, T> {
         if matches!(refusal, Refusal::Refused(_)) && self.requests_ended() && self.recorded.take().is_some() {
             let _ = self.discard().await;
         }
-        self.wait("release", refusal).await?;
+        self.wait(RunStep::Untouched("release"), refusal).await?;
         Ok(None)
     }
 
@@ -688,8 +697,8 @@ impl<T: Targets> Run<'_, T> {
                 Ok(Some(written))
             }
             Err(refusal) => {
-                self.wait(name, &refusal).await?;
-                self.read(name).await
+                self.wait(RunStep::Changing(name), &refusal).await?;
+                self.read(RunStep::Changing(name)).await
             }
         }
     }

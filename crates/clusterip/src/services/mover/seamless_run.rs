@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::records::text_of;
 use super::targets::Targets;
-use super::{FIRST_PAUSE, MoveError, MoveOrder, Run, Stop};
+use super::{FIRST_PAUSE, MoveError, MoveOrder, Run, RunStep, Stop};
 
 /// How long the preparation may take. After that, the move is undone.
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
@@ -131,7 +131,7 @@ impl<T: Targets> Run<'_, T> {
                 SeamlessStep::End => {
                     // Its record stays: the move goes on when the Service can be read again.
                     if let Some(reason) = self.unreadable.take() {
-                        self.wait("read", &reason).await?;
+                        self.wait(RunStep::Untouched("read"), &reason).await?;
                     }
                     self.discard().await?;
                     return Ok(self.outcome(&seen));
@@ -168,7 +168,7 @@ impl<T: Targets> Run<'_, T> {
                     steps += 1;
                     if steps > MAX_STEPS {
                         self.pause = self.since.elapsed() / 8;
-                        self.wait("restore", &Refusal::Conflict).await?;
+                        self.wait(RunStep::Changing("restore"), &Refusal::Conflict).await?;
                     }
                     self.carry_out_step(*step, service, journal).await?;
                     self.observe(&mut seen, journal, plan).await?;
@@ -237,12 +237,12 @@ impl<T: Targets> Run<'_, T> {
             // ends with an error after its time limit.
             Ok(written) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
                 let remains = "a finalizer keeps the temporary Service: remove the finalizer".to_owned();
-                return self.wait(step.name(), &Refusal::Trouble(remains)).await.map(|()| false);
+                return self.wait(RunStep::Changing(step.name()), &Refusal::Trouble(remains)).await.map(|()| false);
             }
             Ok(written) => written,
             // A client that changes an object again and again must not keep the mover busy.
             Err(refusal) if waits || refusal == Refusal::Conflict => {
-                return self.wait(step.name(), &refusal).await.map(|()| false);
+                return self.wait(RunStep::Changing(step.name()), &refusal).await.map(|()| false);
             }
             Err(_) => return Ok(false),
         };
@@ -290,7 +290,7 @@ impl<T: Targets> Run<'_, T> {
                     return Ok(());
                 }
                 (Err(refusal), ..) | (_, Err(refusal), ..) | (_, _, Err(refusal), _) | (_, _, _, Err(refusal)) => {
-                    self.wait("read", &refusal).await?;
+                    self.wait(RunStep::Untouched("read"), &refusal).await?;
                 }
             }
         }
@@ -382,7 +382,7 @@ impl<T: Targets> Run<'_, T> {
                     let token = text(&page, &["metadata", "continue"]).to_owned();
                     return Ok((token, items.unwrap_or_default()));
                 }
-                Err(refusal) => self.wait("look up", &refusal).await?,
+                Err(refusal) => self.wait(RunStep::Untouched("look up"), &refusal).await?,
             }
         }
     }
