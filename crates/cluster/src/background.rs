@@ -11,21 +11,15 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Instant;
 
+use anyhow::{Context, anyhow};
 use parking_lot::{Condvar, Mutex};
-use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::fair_queue::{FairQueue, Places, Requester};
 use crate::panics;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BackgroundError {
-    #[error("the background work panicked")]
-    Panicked,
-    #[error("the thread for background work can't be started")]
-    NoThread,
-}
+const PANICKED: &str = "the background work panicked";
 
 /// One namespace has at most one of the two threads.
 static SHORT: LazyLock<Threads> = LazyLock::new(|| {
@@ -42,14 +36,14 @@ static LONG: LazyLock<Threads> = LazyLock::new(|| {
 pub fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
     namespace: &str,
     work: W,
-) -> impl Future<Output = Result<T, BackgroundError>> + Send + use<T, W> {
+) -> impl Future<Output = anyhow::Result<T>> + Send + use<T, W> {
     SHORT.run(Requester::own(namespace), work)
 }
 
 /// As [`run`], on the thread for long work, such as a survey or an audit.
 pub fn run_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> impl Future<Output = Result<T, BackgroundError>> + Send {
+) -> impl Future<Output = anyhow::Result<T>> + Send {
     LONG.run(Requester::default(), work)
 }
 
@@ -89,7 +83,7 @@ impl Threads {
         &self,
         requester: Requester,
         work: W,
-    ) -> impl Future<Output = Result<T, BackgroundError>> + Send + use<T, W> {
+    ) -> impl Future<Output = anyhow::Result<T>> + Send + use<T, W> {
         let (done, result) = oneshot::channel();
         let runtime = Handle::try_current().ok();
         let job = move || {
@@ -100,8 +94,8 @@ impl Threads {
         let place = self.0.push(&requester, Box::new(job));
         let place = place.map(|number| Place { shared: Arc::clone(&self.0), requester, number });
         async move {
-            let _place = place.ok_or(BackgroundError::NoThread)?;
-            result.await.map_err(|_| BackgroundError::Panicked)
+            let _place = place.context("the thread for background work can't be started")?;
+            result.await.map_err(|_| anyhow!(PANICKED))
         }
     }
 }
@@ -182,8 +176,8 @@ mod tests {
     #[tokio::test]
     async fn work_runs_on_a_thread_of_its_own() {
         let name = || thread::current().name().map(str::to_owned);
-        assert_eq!(run("shop", name).await, Ok(Some("background".to_owned())));
-        assert_eq!(run_long(name).await, Ok(Some("background-long".to_owned())));
+        assert_eq!(run("shop", name).await.unwrap(), Some("background".to_owned()));
+        assert_eq!(run_long(name).await.unwrap(), Some("background-long".to_owned()));
     }
 
     #[test]
@@ -193,8 +187,8 @@ mod tests {
         runtime.block_on(async {
             let (free, wait) = mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || wait.recv());
-            assert_eq!(run_long(|| 7).await, Ok(7));
-            assert_eq!(run("shop", || 8).await, Ok(8));
+            assert_eq!(run_long(|| 7).await.unwrap(), 7);
+            assert_eq!(run("shop", || 8).await.unwrap(), 8);
             // Work that runs here takes no blocking thread from other work.
             let (end, ended) = mpsc::channel::<()>();
             let work = tokio::spawn(run_long(move || ended.recv().is_ok()));
@@ -202,7 +196,7 @@ mod tests {
             busy.await.unwrap().unwrap();
             assert_eq!(tokio::task::spawn_blocking(|| 9).await.unwrap(), 9);
             end.send(()).unwrap();
-            assert_eq!(work.await.unwrap(), Ok(true));
+            assert!(work.await.unwrap().unwrap());
         });
     }
 
@@ -221,11 +215,11 @@ mod tests {
         let hangs = tokio::spawn(run("mallory", move || ended.recv().is_ok()));
         let waits = tokio::spawn(run("mallory", || 1));
         for nth in 0..10 {
-            assert_eq!(run("shop", move || nth).await, Ok(nth));
+            assert_eq!(run("shop", move || nth).await.unwrap(), nth);
         }
         assert!(!waits.is_finished(), "each namespace has one thread at most");
         end.send(()).unwrap();
-        assert_eq!((hangs.await.unwrap(), waits.await.unwrap()), (Ok(true), Ok(1)));
+        assert_eq!((hangs.await.unwrap().unwrap(), waits.await.unwrap().unwrap()), (true, 1));
     }
 
     #[tokio::test]
@@ -271,15 +265,16 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
         drop(threads);
         end.send(()).unwrap();
-        assert_eq!(first.await.unwrap(), Ok(true));
-        assert_eq!(second.await.unwrap(), Err(BackgroundError::Panicked), "it waited when the threads were dropped");
+        assert!(first.await.unwrap().unwrap());
+        let second = second.await.unwrap().unwrap_err();
+        assert_eq!(second.to_string(), PANICKED, "it waited when the threads were dropped");
     }
 
     #[tokio::test]
     async fn work_may_use_the_runtime_of_the_caller() {
         let work = || Handle::current().block_on(async { 5 });
-        assert_eq!(run("shop", work).await, Ok(5));
-        assert_eq!(run("shop", || tokio::task::block_in_place(|| 6)).await, Ok(6));
+        assert_eq!(run("shop", work).await.unwrap(), 5);
+        assert_eq!(run("shop", || tokio::task::block_in_place(|| 6)).await.unwrap(), 6);
     }
 
     #[cfg(target_os = "linux")]
@@ -287,16 +282,16 @@ mod tests {
     async fn long_work_gives_way_to_other_work() {
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let own = niceness();
-        assert_eq!(run("shop", niceness).await, Ok(own));
-        assert_eq!(run_long(niceness).await, Ok((own + NICENESS_OF_LONG_WORK).min(19)));
+        assert_eq!(run("shop", niceness).await.unwrap(), own);
+        assert_eq!(run_long(niceness).await.unwrap(), (own + NICENESS_OF_LONG_WORK).min(19));
     }
 
     #[tokio::test]
     async fn a_panic_ends_only_its_own_work() {
         #[allow(clippy::panic)]
         let failed: Result<(), _> = run_long(|| panic!("on purpose")).await;
-        assert_eq!(failed, Err(BackgroundError::Panicked));
-        assert_eq!(run_long(|| 1).await, Ok(1));
+        assert_eq!(failed.unwrap_err().to_string(), PANICKED);
+        assert_eq!(run_long(|| 1).await.unwrap(), 1);
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_cluster::background::{self, BackgroundError};
+use clusterip_cluster::background;
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
 use clusterip_cluster::object::namespace;
 use clusterip_cluster::snapshot::StoredEndpoints;
@@ -68,7 +68,7 @@ impl Alternatives {
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Evaluator, &Value) -> T + Send + 'static,
-    ) -> Result<T, BackgroundError> {
+    ) -> anyhow::Result<T> {
         let (evaluator, service) = (self.evaluator.clone(), Arc::clone(&self.service));
         background::run(namespace(&self.service), move || question(&evaluator, &service)).await
     }
