@@ -81,7 +81,7 @@ impl Controller {
         // The hash of the settings that were carried out last, as far as it is known.
         let (mut leads, mut carried_out) = (false, None::<String>);
         // Whether the moves that other leaders left unfinished were listed in this term.
-        let mut left_moves_listed = false;
+        let mut unfinished_listed = false;
         // At most one, which runs beside this loop.
         let mut surveys = JoinSet::new();
         // Whether one is to begin as soon as the kinds that it reads are listed.
@@ -116,7 +116,7 @@ impl Controller {
                         (false, true) => {
                             self.reconciler.brakes.lock().examine();
                             self.show_settings().await;
-                            left_moves_listed = self.begin_term(&mut turns).await;
+                            unfinished_listed = self.begin_term(&mut turns).await;
                             self.take_turns(&mut turns, jobs);
                             carried_out = None;
                             is_survey_due = true;
@@ -178,7 +178,7 @@ impl Controller {
                     late.into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
                 }
                 _ = look_interval.tick(), if leads => {
-                    left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns).await.is_ok();
+                    unfinished_listed = unfinished_listed || self.queue_unfinished_moves(&mut turns).await.is_ok();
                     self.reconciler.free_of_callers().into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
                     if self.changes.take_freed() {
                         self.reconciler.waiting_for_addresses().into_iter().for_each(|id| self.push(&mut turns, id, Size::Usual));
@@ -199,7 +199,7 @@ impl Controller {
         tracing::info!("leading: misplaced Services are {what}");
         // Another leader may have finished the moves that this process knows, except those that it carries out.
         self.reconciler.mover.unfinished.retain(&turns.running().cloned().collect());
-        let listed = self.queue_left_moves(turns).await;
+        let listed = self.queue_unfinished_moves(turns).await;
         listed.inspect_err(|error| tracing::warn!(%error, "unfinished moves can't be listed, trying again")).is_ok()
     }
 
@@ -221,8 +221,9 @@ impl Controller {
     }
 
     /// Queues the Services whose moves other leaders left unfinished. They may have no address.
-    async fn queue_left_moves(&self, turns: &mut ServiceQueue) -> Result<(), Refusal> {
-        self.reconciler.find_left_moves().await?.into_iter().for_each(|(id, _)| self.push(turns, id, Size::Usual));
+    async fn queue_unfinished_moves(&self, turns: &mut ServiceQueue) -> Result<(), Refusal> {
+        let found = self.reconciler.find_unfinished_moves().await?;
+        found.into_iter().for_each(|(id, _)| self.push(turns, id, Size::Usual));
         Ok(())
     }
 

@@ -95,7 +95,7 @@ impl Run<'_> {
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let (command, reconciler) = (self.command, &self.reconciler);
         // Without the permission to list them, no unfinished move is known.
-        let unfinished = reconciler.find_left_moves().await.unwrap_or_default();
+        let unfinished = reconciler.find_unfinished_moves().await.unwrap_or_default();
         let stores = reconciler.evaluator.stores();
         let ids = {
             let snapshot = stores.read_snapshot();

@@ -162,7 +162,7 @@ impl Reconciler {
 
     /// Lists the recorded moves, and returns their Services, each with its UID. Other leaders left these moves
     /// unfinished, or this process knows them already. Each move is finished when its Service is reconciled.
-    pub async fn find_left_moves(&self) -> Result<Vec<(ServiceKey, String)>, Refusal> {
+    pub async fn find_unfinished_moves(&self) -> Result<Vec<(ServiceKey, String)>, Refusal> {
         let recorded = self.mover.records.list().await?;
         recorded.iter().for_each(|(id, uid)| self.mover.unfinished.add(uid, id, false));
         Ok(recorded)
