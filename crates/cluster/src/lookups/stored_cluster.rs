@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clusterip_core::address::{Span, overlap};
 use clusterip_core::annotations::recorded_addresses;
+use clusterip_core::external::Holder;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
@@ -124,10 +125,9 @@ impl StoredCluster {
         self
     }
 
-    /// The Service that has this external address or gets it, as `namespace/name`; `None` if there is none. Others may
-    /// have claimed it while it was in no pool: of several Services, the one that has it recorded comes first, and the
-    /// subject last.
-    pub(crate) fn external_holder(&self, address: IpAddr) -> Option<String> {
+    /// The Service that has this external address or gets it; `None` if there is none. Others may have claimed it while
+    /// it was in no pool: of several Services, the one that has it recorded comes first, and the subject last.
+    pub(crate) fn external_holder(&self, address: IpAddr) -> Option<Holder> {
         // A reservation may end after its Service is seen, so the ledger comes first.
         let in_flight = self.ledger.owner(address);
         let snapshot = self.snapshot();
@@ -146,14 +146,11 @@ impl StoredCluster {
             [only] => Some(only),
             _ => owners.into_iter().min_by_key(rank),
         };
-        let stored = stored.map(ToString::to_string);
-        drop(snapshot);
-        stored.or_else(|| {
-            let owner = in_flight?;
-            let (namespace, name) = owner.id();
-            let seconds = RESERVATION_TIME.as_secs();
-            Some(format!("{namespace}/{name} (its request may still be in progress, for up to {seconds} s)"))
-        })
+        if let Some(service) = stored {
+            return Some(Holder { service: service.clone(), in_flight: None });
+        }
+        let (namespace, name) = in_flight.as_ref()?.id();
+        Some(Holder { service: ServiceKey::new(namespace, name), in_flight: Some(RESERVATION_TIME) })
     }
 
     pub(crate) fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
@@ -425,7 +422,10 @@ mod tests {
                 "status": {"loadBalancer": {"ingress": ingress}},
             }));
         };
-        let holder = || addresses(&snapshot, &ledger, "web", false).external_holder(IpAddr::from([192, 0, 2, 7]));
+        let holder = || {
+            let holder = addresses(&snapshot, &ledger, "web", false).external_holder(IpAddr::from([192, 0, 2, 7]));
+            holder.map(|holder| holder.to_string())
+        };
         insert("web", "", "");
         assert_eq!(holder().as_deref(), Some("shop/web"));
         insert("z-claims", "", "");
@@ -522,11 +522,12 @@ mod tests {
         let other = of("db");
         assert_eq!(other.reserve_external(address, false, &settings), Ok(false));
         let in_progress = "shop/web (its request may still be in progress, for up to 65 s)";
-        assert_eq!(other.external_holder(address).as_deref(), Some(in_progress));
+        let holder = || other.external_holder(address).map(|holder| holder.to_string());
+        assert_eq!(holder().as_deref(), Some(in_progress));
         snapshot.write().unwrap().insert(&json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},
             "spec": {"externalIPs": [address]},
         }));
-        assert_eq!(other.external_holder(address).as_deref(), Some("shop/web"));
+        assert_eq!(holder().as_deref(), Some("shop/web"));
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use clusterip_core::external::Holder;
 use clusterip_core::external::claim::{claimed, in_use, read_stored, requested, shown};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
@@ -13,11 +15,11 @@ use serde_json::Value;
 pub struct PlanState {
     settings: ExternalSettings,
     /// The Services that have each address: first those of the cluster, then those that were planned.
-    has: BTreeMap<IpAddr, Vec<String>>,
+    has: BTreeMap<IpAddr, Vec<ServiceKey>>,
     /// The addresses in `has` by Service: the search for them would take as long as all addresses for each manifest.
-    had_by: BTreeMap<String, BTreeSet<IpAddr>>,
+    had_by: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     /// The manifests that name an address and are yet to be planned, by index, with their Services.
-    wants: BTreeMap<IpAddr, BTreeMap<usize, String>>,
+    wants: BTreeMap<IpAddr, BTreeMap<usize, ServiceKey>>,
     wanted_by: BTreeMap<usize, Vec<IpAddr>>,
 }
 
@@ -26,29 +28,30 @@ impl PlanState {
         Self { settings: settings.clone(), ..Self::default() }
     }
 
-    pub fn add_existing(&mut self, owner: &str, service: &Value) {
+    pub fn add_existing(&mut self, owner: &ServiceKey, service: &Value) {
         self.add(owner, in_use(service));
     }
 
-    pub fn add_pending(&mut self, index: usize, owner: &str, manifest: &Value) {
+    pub fn add_pending(&mut self, index: usize, owner: &ServiceKey, manifest: &Value) {
         let named = self.named(manifest);
         for address in &named {
-            self.wants.entry(*address).or_default().insert(index, owner.to_owned());
+            self.wants.entry(*address).or_default().insert(index, owner.clone());
         }
         self.wanted_by.insert(index, named);
     }
 
     /// The holder of each address as the policy gets it, for a manifest that becomes `object`.
-    pub fn holder_of(&self, object: &Value) -> impl Fn(IpAddr) -> Option<String> + '_ {
+    pub fn holder_of(&self, object: &Value) -> impl Fn(IpAddr) -> Option<Holder> + '_ {
         let own = self.named(object);
         move |address| {
             let wanted = || self.wants.get(&address).filter(|_| !own.contains(&address))?.values().next();
-            self.has.get(&address).and_then(|owners| owners.first()).or_else(wanted).cloned()
+            let service = self.has.get(&address).and_then(|owners| owners.first()).or_else(wanted)?.clone();
+            Some(Holder { service, in_flight: None })
         }
     }
 
     /// Records the result of a manifest: its Service as it is `placed`, unless the policy denied it, and was `before`.
-    pub fn set_planned(&mut self, index: usize, owner: &str, placed: Option<&Value>, before: Option<&Value>) {
+    pub fn set_planned(&mut self, index: usize, owner: &ServiceKey, placed: Option<&Value>, before: Option<&Value>) {
         for address in self.wanted_by.remove(&index).into_iter().flatten() {
             self.wants.entry(address).or_default().remove(&index);
         }
@@ -65,10 +68,10 @@ impl PlanState {
         self.has.iter().filter(|(_, owners)| !owners.is_empty()).map(|(address, _)| *address).collect()
     }
 
-    fn add(&mut self, owner: &str, addresses: impl IntoIterator<Item = IpAddr>) {
+    fn add(&mut self, owner: &ServiceKey, addresses: impl IntoIterator<Item = IpAddr>) {
         for address in addresses.into_iter().filter(|address| self.settings.pool_of(*address).is_some()) {
-            if self.had_by.entry(owner.to_owned()).or_default().insert(address) {
-                self.has.entry(address).or_default().push(owner.to_owned());
+            if self.had_by.entry(owner.clone()).or_default().insert(address) {
+                self.has.entry(address).or_default().push(owner.clone());
             }
         }
     }
@@ -108,6 +111,7 @@ mod tests {
             "metadata": {"name": "asks", "namespace": "shop", "annotations": asks},
             "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"},
         });
+        let key = |text: &str| text.parse::<ServiceKey>().unwrap();
         let plain = json!({"spec": {}});
         let held = |planned: &PlanState, object: &Value| -> Vec<String> {
             let holder_of = planned.holder_of(object);
@@ -115,11 +119,11 @@ mod tests {
             let holder = |address: &str| Some(format!("{address} {}", holder_of(address.parse().unwrap())?));
             addresses.into_iter().filter_map(holder).collect()
         };
-        planned.add_existing("shop/old", &claiming("10.0.9.1"));
-        planned.add_existing("shop/far", &claiming("10.1.0.1"));
-        planned.add_pending(0, "shop/a", &claiming("10.0.9.2"));
-        planned.add_pending(1, "shop/b", &claiming("10.0.9.2"));
-        planned.add_pending(2, "shop/asks", &asking);
+        planned.add_existing(&key("shop/old"), &claiming("10.0.9.1"));
+        planned.add_existing(&key("shop/far"), &claiming("10.1.0.1"));
+        planned.add_pending(0, &key("shop/a"), &claiming("10.0.9.2"));
+        planned.add_pending(1, &key("shop/b"), &claiming("10.0.9.2"));
+        planned.add_pending(2, &key("shop/asks"), &asking);
         assert_eq!(
             held(&planned, &plain),
             ["10.0.9.1 shop/old", "10.0.9.2 shop/a", "10.0.9.3 shop/asks"],
@@ -131,12 +135,12 @@ mod tests {
             "except for manifests that name it too"
         );
         assert_eq!(planned.used(), ["10.0.9.1".parse::<IpAddr>().unwrap()]);
-        planned.set_planned(0, "shop/a", None, None);
-        planned.set_planned(1, "shop/b", Some(&claiming("10.0.9.2")), None);
+        planned.set_planned(0, &key("shop/a"), None, None);
+        planned.set_planned(1, &key("shop/b"), Some(&claiming("10.0.9.2")), None);
         let expected = ["10.0.9.1 shop/old", "10.0.9.2 shop/b", "10.0.9.3 shop/asks"];
         assert_eq!(held(&planned, &claiming("10.0.9.2")), expected, "a denied manifest keeps no address");
         let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.4"}]}}});
-        planned.set_planned(3, "shop/old", Some(&plain), Some(&shown));
+        planned.set_planned(3, &key("shop/old"), Some(&plain), Some(&shown));
         let expected = ["10.0.9.2 shop/b", "10.0.9.3 shop/asks", "10.0.9.4 shop/old"];
         assert_eq!(held(&planned, &plain), expected, "the old address is free, and the status counts");
     }

@@ -83,7 +83,7 @@ impl Planner {
             Snapshot::insert_in(&planner.snapshot, &object);
             if object::is_service(&object) {
                 let key = ServiceKey::of(&object);
-                planner.external.add_existing(&key.to_string(), &object);
+                planner.external.add_existing(&key, &object);
                 planner.existing.insert(key, None);
             } else if object::is_node(&object) {
                 planner.existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
@@ -122,7 +122,7 @@ impl Planner {
         let has_external = !self.settings.external.pools.is_empty();
         for (index, manifest) in services().filter(|_| has_external) {
             let object = manifest.object.value();
-            self.external.add_pending(index, &planned_key(&object, index).to_string(), &object);
+            self.external.add_pending(index, &planned_key(&object, index), &object);
         }
         let selected: Vec<_> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
         let mut rows = Vec::with_capacity(selected.len());
@@ -185,7 +185,7 @@ impl Planner {
             placed = None;
         }
         if !self.settings.external.pools.is_empty() {
-            self.external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
+            self.external.set_planned(index, &key, placed.as_ref(), old.as_ref());
         }
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &origin.to_string());

@@ -228,8 +228,8 @@ impl Reviewer for Admission {
 /// Kubernetes has no longer names.
 const MAX_NAME: usize = 253;
 
-/// What is wrong with a name. The API server checks names after its webhooks, and the ledger and the log keep them. In an
-/// answer to [`HolderOf`](clusterip_core::external::HolderOf), a blank ends the name.
+/// What is wrong with a name. The API server checks names after its webhooks, and the ledger and the log keep them.
+/// Messages name a Service without quotes, so a blank would make a part of its name read as a part of the message.
 fn wrong_name(request: &Value) -> Option<String> {
     const NAMES: [&[&str]; 6] = [
         &["uid"],

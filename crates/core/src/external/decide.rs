@@ -2,7 +2,9 @@
 //! ClusterIP is decided separately.
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields, claims, recorded};
 use crate::address::{Family, Order, parse_address};
@@ -12,10 +14,10 @@ use crate::annotations::{
 };
 use crate::decision::{Decision, Denial, External, RecordChange};
 use crate::json::quote;
-use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Request};
 use crate::service::{FamilyPolicy, Service};
+use crate::service_key::ServiceKey;
 use crate::services::{first_mismatch, second};
 use crate::settings::{ExternalPool, ExternalSettings, Settings};
 
@@ -377,13 +379,28 @@ fn refused(claimant: &Claimant<'_>, address: IpAddr, families: &[Family]) -> Res
     })
 }
 
-/// The answer of a host that assigns external addresses: the holder of an address of a pool, as `namespace/name`, which a
-/// blank and a remark for messages may follow; `None` if the address is free. If an address has several holders, the
-/// first one counts.
+/// The Service that has an external address, or gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub service: ServiceKey,
+    /// How long the address is in flight at most; `None` if the Service was seen with it.
+    pub in_flight: Option<Duration>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.service)?;
+        let Some(time) = self.in_flight else { return Ok(()) };
+        write!(f, " (its request may still be in progress, for up to {} s)", time.as_secs())
+    }
+}
+
+/// The answer of a host that assigns external addresses: the holder of an address of a pool; `None` if the address is
+/// free. If an address has several holders, the first one counts.
 ///
 /// The host must know each address of the external pools that a Service has or claims, see [`in_use`](super::claim::in_use),
 /// and each address in flight. It remembers the addresses that it gets back.
-pub type HolderOf<'a> = dyn Fn(IpAddr) -> Option<String> + 'a;
+pub type HolderOf<'a> = dyn Fn(IpAddr) -> Option<Holder> + 'a;
 
 /// A Service, and the information that decides which addresses it may have.
 struct Claimant<'a> {
@@ -395,8 +412,8 @@ struct Claimant<'a> {
     cluster: &'a dyn Cluster,
     /// The holders of addresses, if the host knows them.
     host: Option<&'a HolderOf<'a>>,
-    /// The holders of addresses in canonical form, otherwise: the Services are listed once, and only if needed.
-    listed: OnceCell<Labels>,
+    /// The addresses that other Services have, otherwise: the Services are listed once, and only if needed.
+    listed: OnceCell<Vec<(IpAddr, ServiceKey)>>,
 }
 
 /// The reason for refusing an address of [`Right::Outside`] that the Service requests from this policy.
@@ -443,36 +460,35 @@ impl<'a> Claimant<'a> {
     }
 
     /// The other Service that has `address`; `None` if there is none.
-    fn other_holder(&self, address: IpAddr) -> Result<Option<String>, LookupError> {
+    fn other_holder(&self, address: IpAddr) -> Result<Option<Holder>, LookupError> {
         let (namespace, name) = self.subject;
-        let is_other = |by: &String| {
-            let service = by.split(' ').next().and_then(|service| service.split_once('/'));
+        let is_other = |holder: &Holder| {
+            let service = (holder.service.namespace.as_str(), holder.service.name.as_str());
             // Services whose names are not generated yet differ only by the record that an earlier review wrote.
-            service != Some((namespace, name)) || name.is_empty() && !recorded(self.service).contains(&address)
+            service != (namespace, name) || name.is_empty() && !recorded(self.service).contains(&address)
         };
-        let holder = match (self.host, self.listed.get()) {
-            (Some(holder_of), _) => holder_of(address),
-            (None, Some(listed)) => listed.get(&address.to_string()).cloned(),
-            (None, None) => {
+        if let Some(holder_of) = self.host {
+            return Ok(holder_of(address).filter(is_other));
+        }
+        let listed = match self.listed.get() {
+            Some(listed) => listed,
+            None => {
                 let listed = self.list()?;
-                self.listed.get_or_init(|| listed).get(&address.to_string()).cloned()
+                self.listed.get_or_init(|| listed)
             }
         };
-        Ok(holder.filter(is_other))
+        let holders = listed.iter().filter(|(held, _)| *held == address).map(|(_, service)| service);
+        // The first holder as it is displayed counts, so that the order of the list does not matter.
+        let first = holders.min_by_key(ToString::to_string);
+        Ok(first.map(|service| Holder { service: service.clone(), in_flight: None }).filter(is_other))
     }
 
     /// The addresses of the pools that other Services have.
-    fn list(&self) -> Result<Labels, LookupError> {
-        let mut listed = Labels::new();
+    fn list(&self) -> Result<Vec<(IpAddr, ServiceKey)>, LookupError> {
+        let mut listed = Vec::new();
         self.cluster.external_addresses(&mut |namespace, name, address| {
-            if (namespace, name) == self.subject || self.external.pool_of(address).is_none() {
-                return;
-            }
-            let by = format!("{namespace}/{name}");
-            let holder = listed.entry(address.to_string()).or_default();
-            // The first holder by name counts, so that the order of the list does not matter.
-            if holder.is_empty() || by < *holder {
-                *holder = by;
+            if (namespace, name) != self.subject && self.external.pool_of(address).is_some() {
+                listed.push((address, ServiceKey::new(namespace, name)));
             }
         })?;
         Ok(listed)

@@ -11,4 +11,4 @@ pub mod claim;
 mod decide;
 
 pub(crate) use decide::decide;
-pub use decide::{HolderOf, without_pools};
+pub use decide::{Holder, HolderOf, without_pools};

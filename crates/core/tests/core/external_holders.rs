@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 
+use clusterip_core::external::Holder;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
 use serde_json::{Value, json};
@@ -31,7 +33,7 @@ fn host_is_asked_only_about_the_addresses_that_are_tried() {
     let asked = RefCell::new(Vec::new());
     let holder_of = |address: IpAddr| {
         asked.borrow_mut().push(address.to_string());
-        (asked.borrow().len() < 3).then(|| "other/db".to_owned())
+        (asked.borrow().len() < 3).then(|| Holder { service: ServiceKey::new("other", "db"), in_flight: None })
     };
     let in_use = InUse { blocks: None, external: Some(&holder_of) };
     let request = created(balancer_of(json!({"ipFamilies": ["IPv4"]}), &[]));

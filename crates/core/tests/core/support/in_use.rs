@@ -1,9 +1,11 @@
 //! Requests as a host decides them that knows what is in use.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use clusterip_core::external::HolderOf;
+use clusterip_core::external::{Holder, HolderOf};
 use clusterip_core::nodes::Allocation;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, Response, decide_value, validate};
 use serde_json::Value;
@@ -12,7 +14,8 @@ use super::FakeCluster;
 
 /// The answer to `{"request": …, "settings": …}`. The host knows the blocks of Nodes in
 /// `"allocation": {"held": [CIDR, …], "last": [CIDR, …]}`, and the holders of external addresses in
-/// `"external": {"held": [{"address": …, "by": "NAMESPACE/NAME"}, …]}`, if the payload has these fields.
+/// `"external": {"held": [{"address": …, "by": "NAMESPACE/NAME"}, …]}`, if the payload has these fields. With
+/// ` (in progress)` behind the name, the address is in flight.
 pub fn answer_in_use(payload: &Value, cluster: &FakeCluster) -> Response {
     let Ok(settings) = Settings::from_value(&payload["settings"]) else {
         return validate(payload.to_string().as_bytes(), cluster);
@@ -23,8 +26,16 @@ pub fn answer_in_use(payload: &Value, cluster: &FakeCluster) -> Response {
     let state = |state: &Value| Allocation { held: blocks(list(&state["held"])), last: blocks(list(&state["last"])) };
     let allocation = allocation.map(state);
     let held = payload["external"]["held"].as_array().map(|held| {
-        let holder = |item: &Value| Some((item["address"].as_str()?.parse().ok()?, item["by"].as_str()?.to_owned()));
-        held.iter().filter_map(holder).collect::<Vec<(IpAddr, String)>>()
+        let holder = |item: &Value| {
+            let (namespace, name) = item["by"].as_str()?.split_once('/')?;
+            let (name, in_flight) = match name.strip_suffix(" (in progress)") {
+                Some(name) => (name, Some(Duration::from_secs(65))),
+                None => (name, None),
+            };
+            let holder = Holder { service: ServiceKey::new(namespace, name), in_flight };
+            Some((item["address"].as_str()?.parse().ok()?, holder))
+        };
+        held.iter().filter_map(holder).collect::<Vec<(IpAddr, Holder)>>()
     });
     let holder_of = held
         .as_ref()
