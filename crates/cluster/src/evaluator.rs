@@ -19,6 +19,7 @@ use clusterip_failover::claims::Owner;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::external::ExternalPolicy;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::{StoredCluster, Subject};
@@ -83,6 +84,11 @@ impl Evaluator {
 
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The policy for external addresses alone. Its panics count as those of evaluations.
+    pub fn external_policy(&self, settings: &ExternalSettings) -> ExternalPolicy {
+        ExternalPolicy::counting(settings, &self.metrics.errors)
     }
 
     /// Reserves an address that the author of a request chose for the Service `owner`, unless the address is reserved
@@ -172,14 +178,12 @@ fn guarded<T>(
     owner: &Owner,
     evaluate: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let begin = Instant::now();
-    let evaluation = panics::catch(evaluate);
+    let (begin, (namespace, name)) = (Instant::now(), owner.id());
+    let evaluation = panics::catch_about(namespace, name, evaluate);
     metrics.duration.observe(begin.elapsed().as_secs_f64());
-    evaluation.unwrap_or_else(|cause| {
+    evaluation.unwrap_or_else(|failure| {
         metrics.errors.inc();
-        let (namespace, name) = owner.id();
-        tracing::error!(namespace, name, cause, "the decision about an object failed");
-        Err(anyhow!("the decision failed: {cause}; see the log of clusterip"))
+        Err(anyhow!("{failure}; see the log of clusterip"))
     })
 }
 

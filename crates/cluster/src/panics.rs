@@ -46,6 +46,15 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|cause| text(cause.as_ref()).to_owned())
 }
 
+/// Decides about an object. A panic of the core is logged, and must not end the decisions about others. The error says
+/// that the decision failed, and why.
+pub fn catch_about<T>(namespace: &str, name: &str, decide: impl FnOnce() -> T) -> Result<T, String> {
+    catch(decide).map_err(|cause| {
+        tracing::error!(namespace, name, cause, "the decision about an object failed");
+        format!("the decision failed: {cause}")
+    })
+}
+
 /// The error is the text of its panic, or why it was not done.
 pub async fn catch_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     spawn_blocking(|| catch(work)).await.unwrap_or_else(|error| Err(error.to_string()))

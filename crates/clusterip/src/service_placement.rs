@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use clusterip_cluster::object::{map, name, namespace};
+use clusterip_cluster::panics;
 use clusterip_cluster::snapshot::addresses;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
@@ -145,6 +146,21 @@ impl Placement {
         }
     }
 
+    /// Places a Service. After a panic of the core, it is in place and would be denied, and others are placed all the same.
+    pub fn guarded(service: &Value, place: impl FnOnce() -> Self) -> Self {
+        panics::catch_about(namespace(service), name(service), place).unwrap_or_else(|failure| Self {
+            fit: Fit::InPlace,
+            lies_in: Vec::new(),
+            is_admitted: true,
+            addresses: addresses(service),
+            by_hand: is_set_by_hand(service),
+            pool: None,
+            evidence: None,
+            mixed: Vec::new(),
+            verdict: Decision::denied(500, failure).verdict,
+        })
+    }
+
     pub fn why(&self, id: &ServiceKey) -> &str {
         let denial = || self.denial().map(|message| without_subject(id, message));
         self.evidence.as_deref().or_else(denial).unwrap_or("nothing is known of its nodes")
@@ -196,7 +212,7 @@ fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use clusterip_cluster::lookups::selectors;
     use serde_json::json;
@@ -221,6 +237,14 @@ mod tests {
         bare["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"});
         bare["spec"] = json!({"selector": {"app": "web"}});
         assert_eq!(as_if_created(&service), bare);
+    }
+
+    #[test]
+    fn service_whose_decision_panics_stays_and_says_why() {
+        let service = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.96.0.7"}});
+        let placement = Placement::guarded(&service, || panic!("on purpose"));
+        assert_eq!((placement.fit, placement.denial()), (Fit::InPlace, Some("the decision failed: on purpose")));
+        assert_eq!(placement.addresses, ["10.96.0.7".parse::<IpAddr>().unwrap()]);
     }
 
     #[test]

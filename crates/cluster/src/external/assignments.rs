@@ -15,7 +15,7 @@ use clusterip_failover::assignments::{Assignment, Assignments};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{ExternalPolicy, recorded};
+use super::{ExternalPolicy, Refusal, recorded};
 use crate::kinds::own_name;
 use crate::live_settings::LiveSettings;
 use crate::panics;
@@ -33,14 +33,15 @@ pub struct RefusedRecord {
 }
 
 /// The Services that have the recorded addresses of the pools, and the recorded addresses that Services do not get.
-/// `admits` returns why a Service may not have its recorded addresses, and `None` if it may.
+/// `refusal` says why a Service may not have its recorded addresses. If that is unknown, the Service keeps those that its
+/// status shows, and gets no others: so all agents and the controller agree about them, also after a restart.
 ///
 /// Several Services have the same address only if they bypassed the policy. Then a Service whose status contains the
 /// address has precedence; among several of them, or if there is none, the first by namespace and name.
 pub fn owners(
     settings: &ExternalSettings,
     services: impl IntoIterator<Item = Arc<StoredService>>,
-    admits: &mut dyn FnMut(&StoredService) -> Option<String>,
+    refusal: &mut dyn FnMut(&StoredService) -> Refusal,
 ) -> (Owners, Vec<RefusedRecord>) {
     let mut claimants: BTreeMap<IpAddr, Vec<Arc<StoredService>>> = BTreeMap::new();
     let mut refused = Vec::new();
@@ -50,12 +51,16 @@ pub fn owners(
         if inside.is_empty() || service.is_deleting() || service.key().name.is_empty() {
             continue;
         }
-        if let Some(reason) = admits(&service) {
+        let refusal = refusal(&service);
+        let (has, lacks): (Vec<IpAddr>, Vec<IpAddr>) = inside.into_iter().partition(|address| match &refusal {
+            Ok(reason) => reason.is_none(),
+            Err(_) => service.shown().contains(address),
+        });
+        if let Ok(Some(reason)) | Err(reason) = refusal {
             let refusal = |address| RefusedRecord { service: service.key().clone(), address, reason: reason.clone() };
-            refused.extend(inside.into_iter().map(refusal));
-            continue;
+            refused.extend(lacks.into_iter().map(refusal));
         }
-        for address in inside {
+        for address in has {
             claimants.entry(address).or_default().push(Arc::clone(&service));
         }
     }
@@ -124,8 +129,8 @@ impl AssignmentWatcher {
                 (snapshot.external_services(), snapshot.nodes().cloned().collect())
             };
             let policy = ExternalPolicy::new(external);
-            let admits = &mut |service: &StoredService| policy.refusal(stores.snapshot(), service);
-            let (owners, refused) = owners(external, services, admits);
+            let refusal = &mut |service: &StoredService| policy.refusal(stores.snapshot(), service);
+            let (owners, refused) = owners(external, services, refusal);
             (assignments(external, &owners, &nodes), refused)
         });
         let (assigned, refused) = match computed.await {
@@ -179,6 +184,7 @@ pub fn matters(change: &Change<'_>) -> bool {
 mod tests {
     use clusterip_core::settings::Settings;
     use clusterip_failover::assignments::{Port, Protocol};
+    use prometheus_client::metrics::counter::Counter;
     use serde_json::{Value, json};
 
     use super::*;
@@ -295,7 +301,7 @@ mod tests {
         for Case { name, services, assigned, refused } in cases {
             let services = services.iter().map(|service| Arc::new(StoredService::read(service)));
             let (owners, found_refused) = owners(&settings(), services, &mut |service| {
-                (service.key().name == "bad").then(|| "not for you".to_owned())
+                Ok((service.key().name == "bad").then(|| "not for you".to_owned()))
             });
             let found = (assignments(&settings(), &owners, &nodes), found_refused);
             let owned = |name: &str| ServiceKey::new("shop", name);
@@ -320,10 +326,34 @@ mod tests {
     }
 
     #[test]
+    fn service_whose_decision_panics_keeps_what_it_has_and_leaves_the_others_decided() {
+        let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}]}}});
+        let services = [
+            service("api", "10.0.9.10", json!({})),
+            service("hostile", "10.0.9.10", shown),
+            service("hostile-new", "10.0.9.11", json!({})),
+            service("web", "10.0.9.11", json!({})),
+        ];
+        let services = services.iter().map(|service| Arc::new(StoredService::read(service)));
+        let panics = Counter::default();
+        let policy = ExternalPolicy::counting(&settings(), &panics);
+        let (owners, refused) = owners(&settings(), services, &mut |service| {
+            let decide = || assert!(!service.key().name.starts_with("hostile"), "on purpose");
+            policy.guarded(service, decide).map(|()| None)
+        });
+        let owners: Vec<_> = owners.iter().map(|(address, owner)| format!("{address} {}", owner.key())).collect();
+        assert_eq!(owners, ["10.0.9.10 shop/hostile", "10.0.9.11 shop/web"]);
+        let refused: Vec<_> = refused.iter().map(|one| format!("{} {}", one.service, one.reason)).collect();
+        let expected =
+            ["shop/api Service shop/hostile has recorded it, too", "shop/hostile-new the decision failed: on purpose"];
+        assert_eq!((refused.as_slice(), panics.get()), (&expected.map(str::to_owned)[..], 2));
+    }
+
+    #[test]
     fn nodes_of_a_pool_are_kept_once_for_all_its_addresses() {
         let services = ["10.0.9.1", "10.0.9.2"].map(|address| service(address, address, json!({})));
         let services = services.iter().map(|service| Arc::new(StoredService::read(service)));
-        let (owners, _) = owners(&settings(), services, &mut |_| None);
+        let (owners, _) = owners(&settings(), services, &mut |_| Ok(None));
         let assigned = assignments(&settings(), &owners, &[node("a", "True", json!({}))]);
         let nodes: Vec<&Arc<BTreeSet<String>>> = assigned.values().map(|assigned| &assigned.nodes).collect();
         assert!(matches!(nodes[..], [one, other] if one.len() == 1 && Arc::ptr_eq(one, other)));
@@ -333,7 +363,7 @@ mod tests {
     fn ports_of_an_assignment_take_no_memory_beside_those_of_the_service() {
         let ports: Vec<Value> = (1..=MAX_PORTS).map(|port| json!({"port": port})).collect();
         let web = service("web", "10.0.9.1", json!({"spec": {"ports": ports}}));
-        let (owners, _) = owners(&settings(), [Arc::new(StoredService::read(&web))], &mut |_| None);
+        let (owners, _) = owners(&settings(), [Arc::new(StoredService::read(&web))], &mut |_| Ok(None));
         let assigned = assignments(&settings(), &owners, &[]);
         let ports: Vec<&Arc<[Port]>> = assigned.values().map(|assigned| &assigned.ports).collect();
         assert!(matches!(ports[..], [ports] if ports.len() == MAX_PORTS && Arc::strong_count(ports) == 2));

@@ -10,11 +10,14 @@ use std::sync::{Arc, RwLock};
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, in_record, recorded_addresses};
 use clusterip_core::external::claim::{self, LOAD_BALANCER_IP, claims};
 use clusterip_core::service::Service;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_service};
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Map, Value, json};
 
 use crate::lookups::stored_cluster::StoredCluster;
+use crate::panics;
 use crate::snapshot::{Snapshot, StoredService};
 
 /// The field of an address that only the status of a Service contains.
@@ -49,43 +52,67 @@ pub fn claimed(
 /// an address was recorded by hand, while no webhook was registered, the policy has not checked the addresses yet.
 ///
 /// These are the settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
-pub struct ExternalPolicy(Settings);
+pub struct ExternalPolicy {
+    settings: Settings,
+    panics: Counter,
+}
+
+/// Why a Service may not have addresses; `None` if it may. The error says that the core panicked: nothing is known then.
+pub type Refusal = Result<Option<String>, String>;
 
 impl ExternalPolicy {
     pub fn new(settings: &ExternalSettings) -> Self {
-        Self(Settings { pools: Vec::new(), external: settings.clone(), ..Settings::default() })
+        Self::counting(settings, &Counter::default())
     }
 
-    /// Why a Service may not have the addresses of pools that it has recorded; `None` if it may. The addresses of other
-    /// Services are not taken into account.
-    pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
+    /// The policy that counts its panics.
+    pub fn counting(settings: &ExternalSettings, panics: &Counter) -> Self {
+        let settings = Settings { pools: Vec::new(), external: settings.clone(), ..Settings::default() };
+        Self { settings, panics: panics.clone() }
+    }
+
+    /// Why a Service may not have the addresses of pools that it has recorded. The addresses of other Services are not
+    /// taken into account.
+    pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Refusal {
         let mut recorded = recorded_addresses(service.record());
         let mut object = bare(&service.value(), &[], &[RECORD_ANNOTATION]);
         // If one of two lies in no pool any more, the Service keeps the other one.
         if recorded.len() > 1 {
-            recorded.retain(|address| self.0.external.pool_of(*address).is_some());
+            recorded.retain(|address| self.settings.external.pool_of(*address).is_some());
             object["metadata"]["annotations"][RECORD_ANNOTATION] = in_record(&recorded).into();
         }
-        let decision = self.decide(snapshot, &object);
+        let decision = self.decide(snapshot, service, &object)?;
         if let Some(denial) = decision.denial() {
-            return Some(denial.message.clone());
+            return Ok(Some(denial.message.clone()));
         }
         // A Service of two families may have an address of one, because the pool was full for the other.
         let takes = |given: &[IpAddr]| recorded.iter().any(|address| !given.contains(address));
         let takes_any = decision.external.is_some_and(|external| external.changes() && takes(&external.addresses));
-        takes_any.then(|| "the policy would give it other addresses".to_owned())
+        Ok(takes_any.then(|| "the policy would give it other addresses".to_owned()))
     }
 
-    /// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
-    /// other Services are not taken into account.
-    pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Option<String> {
+    /// Why a Service may not claim the addresses that it claims besides its record. The addresses of other Services are
+    /// not taken into account.
+    pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Refusal {
         let object = bare(&service.value(), &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
-        self.decide(snapshot, &object).denial().map(|denial| denial.message.clone())
+        Ok(self.decide(snapshot, service, &object)?.denial().map(|denial| denial.message.clone()))
     }
 
-    fn decide(&self, snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Decision {
+    fn decide(
+        &self,
+        snapshot: &Arc<RwLock<Snapshot>>,
+        service: &StoredService,
+        object: &Value,
+    ) -> Result<Decision, String> {
         let in_use = InUse { blocks: None, external: Some(&|_| None) };
-        decide_service("external", object, None, &self.0, in_use, &StoredCluster::new(snapshot, object))
+        let cluster = StoredCluster::new(snapshot, object);
+        self.guarded(service, || decide_service("external", object, None, &self.settings, in_use, &cluster))
+    }
+
+    /// A panic about one Service must not keep others from getting and holding their addresses.
+    fn guarded<T>(&self, service: &StoredService, decide: impl FnOnce() -> T) -> Result<T, String> {
+        let ServiceKey { namespace, name } = service.key();
+        panics::catch_about(namespace, name, decide).inspect_err(|_| _ = self.panics.inc())
     }
 }
 
@@ -200,7 +227,7 @@ mod tests {
                     "annotations": {RECORD_ANNOTATION: record}},
                 "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "ipFamilies": families},
             });
-            policy.refusal(&snapshot, &StoredService::read(&service))
+            policy.refusal(&snapshot, &StoredService::read(&service)).unwrap()
         };
         let both = ["IPv4", "IPv6"];
         for (families, record) in [

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::external::assignments::{assignments, owners};
-use clusterip_cluster::external::{ExternalPolicy, claimed};
+use clusterip_cluster::external::{ExternalPolicy, Refusal, claimed};
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_core::address::{Family, Span, Withholding};
 use clusterip_core::annotations::RECORD_ANNOTATION;
@@ -32,7 +32,7 @@ pub(super) struct ExternalPlacement {
     /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     claims: Vec<(&'static str, IpAddr)>,
     shown: BTreeSet<IpAddr>,
-    refused_record: Option<String>,
+    refused_record: Refusal,
     refused_claims: Option<String>,
 }
 
@@ -48,14 +48,15 @@ fn place_all(external: &ExternalSettings, snapshot: &Arc<RwLock<Snapshot>>) -> V
             return None;
         }
         let refused_record = match served {
-            _ if recorded.is_empty() => None,
+            _ if recorded.is_empty() => Ok(None),
             true => policy.refusal(snapshot, &service),
-            false => Some(format!(
+            false => Ok(Some(format!(
                 "it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass {}",
                 external.load_balancer_class
-            )),
+            ))),
         };
-        let refused_claims = if claims.is_empty() { None } else { policy.claim_refusal(snapshot, &service) };
+        let refused_claims =
+            if claims.is_empty() { None } else { policy.claim_refusal(snapshot, &service).unwrap_or_else(Some) };
         Some(ExternalPlacement { service, served, recorded, claims, shown, refused_record, refused_claims })
     });
     placed.collect()
@@ -70,7 +71,8 @@ pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: 
     let (placed, others) = (place_all(settings, &input.cluster.snapshot), findings.len());
     let nodes = Snapshot::read(&input.cluster.snapshot).nodes().cloned().collect::<Vec<_>>();
     let by_key: BTreeMap<&ServiceKey, _> = placed.iter().map(|one| (one.service.key(), &one.refused_record)).collect();
-    let refusal = &mut |service: &StoredService| by_key.get(service.key()).and_then(|refused| (*refused).clone());
+    let refusal =
+        &mut |service: &StoredService| by_key.get(service.key()).map_or(Ok(None), |refused| (*refused).clone());
     let (owners, _) = owners(settings, placed.iter().map(|one| Arc::clone(&one.service)), refusal);
     let assigned = assignments(settings, &owners, &nodes);
     let used = used(input, &placed);
@@ -111,7 +113,8 @@ fn used(input: &AuditInput<'_>, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr
     let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
     for one in placed {
         let ServiceKey { namespace, name } = one.service.key();
-        let recorded = one.recorded.iter().map(|address| ("record", *address, one.refused_record.is_some()));
+        let recorded =
+            one.recorded.iter().map(|address| ("record", *address, matches!(one.refused_record, Ok(Some(_)))));
         let claims = one.claims.iter().map(|(by, address)| (*by, *address, true));
         let inside = recorded.chain(claims).filter(|(_, address, _)| settings.pool_of(*address).is_some());
         for (by, address, is_wrong) in inside {
@@ -172,7 +175,12 @@ fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &m
     let refused = |how, addresses: &[IpAddr], reason| {
         format!("{} is {how}, and the policy refuses it: {}", joined(addresses, ","), without_subject(key, reason))
     };
-    if let Some(reason) = &one.refused_record {
+    if let Err(failure) = &one.refused_record {
+        let message = format!("{} is recorded, and {failure}", joined(&one.recorded, ","));
+        let remedy = "report this defect: the Service keeps the addresses that its status shows, and gets no others";
+        found(Kind::RefusedExternal, one.recorded.clone(), message, remedy);
+    }
+    if let Ok(Some(reason)) = &one.refused_record {
         let remedy = format!(
             "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
              another address, if it should have one"

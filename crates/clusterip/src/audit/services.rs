@@ -63,7 +63,6 @@ pub(super) fn place_all(
         cached.map_or_else(now, |(_, cached)| Arc::clone(&cached.placement))
     };
     let mut all = Vec::with_capacity(services.len());
-    // A panic of the core ends the audit.
     in_order(&services, place_one, |(service, revision), placement| {
         let placed = PlacedService { service: Arc::clone(service), placement };
         cache.services.insert(placed.service.key().clone(), (*revision, placed.clone()));
@@ -83,8 +82,11 @@ pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, servi
     }
     let mut cluster = StoredCluster::new(snapshot, service);
     cluster.all_are_free = true;
-    let decision = decide_service("", &as_if_created(service), None, settings, InUse::default(), &cluster);
-    Ok(Placement::of(settings, service, &decision, &cluster))
+    let place = || {
+        let decision = decide_service("", &as_if_created(service), None, settings, InUse::default(), &cluster);
+        Placement::of(settings, service, &decision, &cluster)
+    };
+    Ok(Placement::guarded(service, place))
 }
 
 pub(super) fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {

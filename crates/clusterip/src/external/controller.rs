@@ -257,7 +257,8 @@ impl Controller {
         let external = &settings.settings.external;
         let snapshot = Arc::clone(self.assigner.evaluator.stores().snapshot());
         let (of_look, holders) = (Arc::clone(settings), Arc::clone(&term.holders));
-        let look = panics::catch_blocking(move || Look::at(&snapshot, &of_look, &holders)).await;
+        let policy = self.assigner.evaluator.external_policy(external);
+        let look = panics::catch_blocking(move || Look::at(&snapshot, &of_look, &holders, &policy)).await;
         let Ok(Look { owners, in_use, statuses, served, mut lacking }) =
             look.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"))
         else {
@@ -321,7 +322,12 @@ impl Controller {
 }
 
 impl Look {
-    fn at(shared: &Arc<RwLock<Snapshot>>, settings: &Arc<LiveSettings>, holders: &BTreeMap<IpAddr, String>) -> Self {
+    fn at(
+        shared: &Arc<RwLock<Snapshot>>,
+        settings: &Arc<LiveSettings>,
+        holders: &BTreeMap<IpAddr, String>,
+        policy: &ExternalPolicy,
+    ) -> Self {
         let external = &settings.settings.external;
         let mut look = Self::default();
         let (services, left_out) = {
@@ -329,9 +335,8 @@ impl Look {
             look.in_use = snapshot.external_of_pools(external).collect();
             (snapshot.external_services(), snapshot.shown_left_out())
         };
-        let policy = ExternalPolicy::new(external);
-        let admits = &mut |service: &StoredService| policy.refusal(shared, service);
-        (look.owners, _) = owners(external, services.iter().cloned(), admits);
+        let refusal = &mut |service: &StoredService| policy.refusal(shared, service);
+        (look.owners, _) = owners(external, services.iter().cloned(), refusal);
         let mut lacking = Vec::new();
         for service in services {
             let has = recorded(&service, external);

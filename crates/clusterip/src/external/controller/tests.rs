@@ -40,7 +40,12 @@ fn look(service: &Value, class: &str, holders: &[(&str, &str)]) -> Look {
     let mut snapshot = Snapshot::default();
     snapshot.insert(service);
     let holders = holders.iter().map(|(address, node)| (address.parse().unwrap(), (*node).to_owned())).collect();
-    Look::at(&Arc::new(RwLock::new(snapshot)), &live(class), &holders)
+    look_at(snapshot, class, &holders)
+}
+
+fn look_at(snapshot: Snapshot, class: &str, holders: &BTreeMap<IpAddr, String>) -> Look {
+    let live = live(class);
+    Look::at(&Arc::new(RwLock::new(snapshot)), &live, holders, &ExternalPolicy::new(&live.settings.external))
 }
 
 /// The ingress in the status of the Service after the patch; `None` if the API server refuses it.
@@ -89,7 +94,7 @@ fn service_that_is_left_out_shows_only_addresses_of_pools() {
             "status": {"loadBalancer": {"ingress": ingress(shown)}}}));
         let mut snapshot = Snapshot::limited_to(1);
         snapshot.insert(&service);
-        let look = Look::at(&Arc::new(RwLock::new(snapshot)), &live(class), &BTreeMap::new());
+        let look = look_at(snapshot, class, &BTreeMap::new());
         let written = look.statuses.first().map(|status| patched(service, &status.patch()).unwrap());
         assert_eq!(written, left.map(|left| ingress(left).into()), "{name}");
         assert!(look.lacking.is_empty() && look.served.contains_key("1"), "{name}");

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use clusterip_cluster::background;
+use clusterip_cluster::panics;
 use clusterip_core::annotations::Move;
 use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
@@ -101,7 +103,9 @@ impl Survey {
                 continue;
             }
             let is_managed = is_managed(&settings.settings, &service);
-            let inspection = misplaced::inspect(evaluator, &service, &reconciler.allowed, None);
+            let inspect = || misplaced::inspect(evaluator, &service, &reconciler.allowed, None);
+            let inspection =
+                panics::catch_about(&id.namespace, &id.name, inspect).unwrap_or_else(|it| Err(anyhow!(it)));
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
             let waits = |impact| match impact {
                 Impact::Unnoticed => false,
