@@ -158,7 +158,7 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
         let name = address.to_string();
         match self.get(&Resource::IP_ADDRESS, &name, true, &METADATA_MASKS) {
             Ok(Some(_)) => Ok(Reserve::Taken),
-            Ok(None) => Ok(Reserve::Reserved),
+            Ok(None) => Ok(Reserve::Free),
             Err(LookupError::NoSuchApi { .. }) => Ok(Reserve::NoSuchApi),
             Err(error) => Err(error),
         }

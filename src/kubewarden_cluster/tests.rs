@@ -16,7 +16,7 @@ const FAILED: &str = "looking up networking.k8s.io/v1/IPAddress 10.0.0.9 failed:
 
 fn words(text: &str) -> String {
     match classify(text) {
-        Ok(Some(Reserve::Reserved)) => FREE.to_owned(),
+        Ok(Some(Reserve::Free)) => FREE.to_owned(),
         Ok(Some(Reserve::NoSuchApi)) => ABSENT.to_owned(),
         Ok(other) => format!("{other:?}"),
         Err(error) => error.to_string(),

@@ -57,8 +57,8 @@ pub trait Cluster {
 
     /// Reserves an address for the Service of the request, if it is free: by a consistent read, no `IPAddress` object
     /// of it exists. A host with a ledger keeps the address for this Service from then on, and answers
-    /// [`Reserve::Taken`] for an address that is in flight or part of a move in progress. A host without memory only
-    /// reads.
+    /// [`Reserve::Taken`] for an address that is in flight or part of a move in progress. A host without memory, and a
+    /// dry run, only read.
     fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError>;
 }
 
@@ -96,7 +96,7 @@ impl Cluster for EmptyCluster {
     }
 
     fn reserve(&self, _: IpAddr) -> Result<Reserve, LookupError> {
-        Ok(Reserve::Reserved)
+        Ok(Reserve::Free)
     }
 }
 
@@ -127,8 +127,10 @@ pub struct NamespaceMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
     Taken,
-    /// The address is free, and the Service of the request may have it.
+    /// The Service of the request may have the address, which the host keeps for it.
     Reserved,
+    /// The Service of the request may have the address, which the host keeps for nobody.
+    Free,
     /// The cluster does not have this API (before Kubernetes 1.33), so only the Services tell which addresses are used.
     NoSuchApi,
 }

@@ -241,22 +241,22 @@ impl StoredCluster {
         })
     }
 
-    fn is_free(&self, address: IpAddr) -> Result<bool, String> {
+    /// Reserves and claims an address if it is free, unless it is the Service's own or the request is a dry run.
+    fn try_reserve(&self, address: IpAddr) -> Result<Reserve, String> {
         if self.all_are_free || self.subject.own.contains(&address) {
-            return Ok(true);
+            return Ok(Reserve::Free);
         }
         let is_used = || self.snapshot().is_used(address);
         let is_kept = self.kept.contains(&address);
-        if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner, false) {
-            return Ok(!is_used());
-        }
-        if self.subject.dry_run {
-            return Ok(self.ledger.is_free(address, is_used));
-        }
-        if !self.ledger.reserve(address, &self.subject.owner, is_used) {
-            return Ok(false);
-        }
-        self.claim(address, is_kept)
+        let (is_free, free) = if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner, false) {
+            (!is_used(), Reserve::Reserved)
+        } else if self.subject.dry_run {
+            (self.ledger.is_free(address, is_used), Reserve::Free)
+        } else {
+            let reserved = self.ledger.reserve(address, &self.subject.owner, is_used);
+            (reserved && self.claim(address, is_kept)?, Reserve::Reserved)
+        };
+        Ok(if is_free { free } else { Reserve::Taken })
     }
 
     /// A copy of what `find` finds by this name, unless it can't be read.
@@ -369,8 +369,7 @@ impl Cluster for StoredCluster {
 
     fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
         let resource = || format!("networking.k8s.io/v1/IPAddress {address}");
-        let free = self.is_free(address).map_err(|detail| LookupError::Failed { resource: resource(), detail })?;
-        Ok(if free { Reserve::Reserved } else { Reserve::Taken })
+        self.try_reserve(address).map_err(|detail| LookupError::Failed { resource: resource(), detail })
     }
 }
 
@@ -483,7 +482,7 @@ mod tests {
                 let (snapshot, ledger) = (Arc::default(), Ledger::default());
                 let address: IpAddr = address.parse().unwrap();
                 let failed = addresses(&snapshot, &ledger, before, false);
-                assert!(failed.is_free(address).unwrap(), "{name}");
+                assert_eq!(failed.try_reserve(address), Ok(Reserve::Reserved), "{name}");
                 failed.commit(&[address], &Settings::default());
                 drop(failed);
                 if is_used {
@@ -493,7 +492,12 @@ mod tests {
                     }));
                 }
                 let again = addresses(&snapshot, &ledger, after, dry_run);
-                assert_eq!(again.is_free(address).unwrap(), expected, "{name}, dry run: {dry_run}");
+                if dry_run {
+                    let other = "10.0.0.3".parse().unwrap();
+                    assert_eq!(again.try_reserve(other), Ok(Reserve::Free), "{name}: a dry run reserves nothing");
+                }
+                let expected = if expected { Reserve::Reserved } else { Reserve::Taken };
+                assert_eq!(again.try_reserve(address), Ok(expected), "{name}, dry run: {dry_run}");
                 drop(again);
                 assert_eq!(ledger.reservations().len(), 1, "{name}: the reservation stays");
             }

@@ -113,7 +113,7 @@ impl Cluster for State {
     }
 
     fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
-        Ok(if self.0.contains(&address) { Reserve::Taken } else { Reserve::Reserved })
+        Ok(if self.0.contains(&address) { Reserve::Taken } else { Reserve::Free })
     }
 }
 

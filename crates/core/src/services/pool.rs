@@ -203,7 +203,7 @@ impl<'a> Picker<'a> {
             }
             if self.has_ip_address_api {
                 match self.cluster.reserve(address)? {
-                    Reserve::Reserved => return Ok(Some(address)),
+                    Reserve::Reserved | Reserve::Free => return Ok(Some(address)),
                     Reserve::Taken => {
                         self.taken_seen += 1;
                         continue;

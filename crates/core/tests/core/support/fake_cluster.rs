@@ -219,7 +219,7 @@ impl Cluster for FakeCluster {
         Ok(match self.ip_addresses.contains(&address) {
             _ if self.lacks_ip_address_api => Reserve::NoSuchApi,
             true => Reserve::Taken,
-            false => Reserve::Reserved,
+            false => Reserve::Free,
         })
     }
 }
