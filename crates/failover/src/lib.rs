@@ -1,5 +1,6 @@
 //! Which node holds which external address: the decisions of the agents, so that exactly one node holds each address.
-//! Everything here is computed without a clock, without randomness and without requests.
+//! Everything here is computed without a clock and without requests. Only a new identity needs more: the name of the host
+//! and a random number ([`leases::Identity::new`]).
 //!
 //! # How agents agree
 //! - Every agent has a Lease, its heartbeat ([`heartbeat_state`]), and renews it. Every address has another Lease, its
