@@ -13,7 +13,7 @@ use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD
 use clusterip_core::decision::Report;
 use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
 use clusterip_core::lookups::{Cluster, LazyNamespace};
-use clusterip_core::service::{Service, is_set_by_hand};
+use clusterip_core::service::Service;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::first_mismatch;
 use clusterip_core::settings::{Pool, Settings, Unmatched};
@@ -46,8 +46,6 @@ pub struct Placement {
     pub fit: Fit,
     /// The addresses of the Service, primary first.
     pub addresses: Vec<IpAddr>,
-    /// Whether the addresses were set by hand; `None` if that is unknown.
-    pub by_hand: Option<bool>,
     /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
     /// Whether the addresses lie in pools, and all these pools admit the Service, by its namespace and its labels.
@@ -132,7 +130,6 @@ impl Placement {
             lies_in: lies_in.into_iter().map(|pool| pool.name.clone()).collect(),
             is_admitted,
             addresses,
-            by_hand: is_set_by_hand(service),
             pool: pool.map(|pool| pool.name.clone()),
             evidence: match &evidence {
                 Report { labels, .. } if pool.is_none() && labels.is_empty() => None,

@@ -120,6 +120,13 @@ impl ReadObject {
             stored: Stored::read(object),
         }
     }
+
+    /// As [`Self::new`], for the Service `before` after its manifest has been applied: its addresses keep their owners.
+    pub fn updated(service: &Value, before: &StoredService) -> Self {
+        let mut after = StoredService::read(service);
+        after.by_hand = before.by_hand;
+        Self { stored: Stored::Service(Arc::new(after)), ..Self::new(service) }
+    }
 }
 
 /// The label of an EndpointSlice that names its Service.

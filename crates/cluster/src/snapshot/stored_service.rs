@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::address::parse_address;
-use clusterip_core::annotations::{RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
 use clusterip_core::external::claim::{MAX_EXTERNAL_IPS, in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
 use clusterip_core::label_selector::MAX_LABELS;
-use clusterip_core::service::addresses;
-use clusterip_core::service::{ADDRESS_FIELDS, is_set_by_hand};
+use clusterip_core::service::{addresses, is_set_by_hand};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Port, Protocol};
@@ -71,8 +70,7 @@ pub struct StoredService {
     external: Box<[IpAddr]>,
     /// Which fields of [`PLAIN`] are not kept.
     is_plain: [bool; 3],
-    /// `None` if that is unknown.
-    by_hand: Option<bool>,
+    pub(super) by_hand: Option<bool>,
     /// The labels of the Pods that the Service selects; empty if it selects none.
     selected: LabelHashes,
     ports: Option<Arc<[Port]>>,
@@ -143,18 +141,27 @@ impl StoredService {
         self.text("metadata.uid")
     }
 
+    /// See [`is_set_by_hand`].
+    pub fn by_hand(&self) -> Option<bool> {
+        self.by_hand
+    }
+
     pub fn is_deleting(&self) -> bool {
         self.field("metadata.deletionTimestamp").is_some_and(|time| *time != Compact::Other(Box::new(Value::Null)))
+    }
+
+    pub fn is_load_balancer(&self) -> bool {
+        self.text("spec.type") == "LoadBalancer"
     }
 
     /// Whether the Service gets external addresses, see [`ExternalSettings::is_ours`].
     pub fn is_served(&self, settings: &ExternalSettings) -> bool {
         let class = self.text("spec.loadBalancerClass");
-        self.text("spec.type") == "LoadBalancer" && settings.is_our_class((!class.is_empty()).then_some(class))
+        self.is_load_balancer() && settings.is_our_class((!class.is_empty()).then_some(class))
     }
 
     pub fn record(&self) -> &str {
-        self.written_record().unwrap_or_default()
+        self.annotation(RECORD_ANNOTATION).unwrap_or_default()
     }
 
     pub fn ingress(&self) -> Option<Value> {
@@ -186,7 +193,7 @@ impl StoredService {
     /// Whether the Service is of type `LoadBalancer`, has a record of external addresses, or claims or shows some. Most
     /// clusters have few such Services among many.
     pub fn may_have_external(&self) -> bool {
-        !self.external.is_empty() || self.text("spec.type") == "LoadBalancer" || self.written_record().is_some()
+        !self.external.is_empty() || self.is_load_balancer() || self.annotation(RECORD_ANNOTATION).is_some()
     }
 
     /// A copy with only what [`Self::ingress`] and a write of it need; `None` if the status shows nothing.
@@ -226,10 +233,6 @@ impl StoredService {
         if !namespace.is_empty() {
             metadata.insert("namespace".to_owned(), namespace.as_str().into());
         }
-        if let Some(by_hand) = self.by_hand {
-            let owner = if by_hand { json!({"fieldsV1": {"f:spec": {(ADDRESS_FIELDS[0]): {}}}}) } else { json!({}) };
-            metadata.insert("managedFields".to_owned(), json!([owner]));
-        }
         service.insert("metadata".to_owned(), metadata.into());
         let plain = plain(&self.addresses).into_iter().flatten().zip(self.is_plain);
         let plain = plain.filter_map(|(field, is_plain)| is_plain.then_some(field));
@@ -266,9 +269,14 @@ impl StoredService {
         !self.selected.is_empty() && self.selected.iter().all(|label| labels.binary_search(label).is_ok())
     }
 
-    fn written_record(&self) -> Option<&str> {
+    /// What the author wrote into [`MOVE_ANNOTATION`].
+    pub fn asked_move(&self) -> Option<Move> {
+        Move::parse(self.annotation(MOVE_ANNOTATION)?)
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
         let Some(Compact::Map(annotations)) = self.field("metadata.annotations") else { return None };
-        annotations.iter().find(|(key, _)| **key == *RECORD_ANNOTATION).map(|(_, record)| record.text())
+        annotations.iter().find(|(other, _)| **other == *key).map(|(_, text)| text.text())
     }
 
     fn text(&self, path: &str) -> &str {

@@ -4,22 +4,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
-use clusterip_cluster::object::{name, namespace, text};
+use clusterip_cluster::object::{name, namespace};
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
-use clusterip_cluster::snapshot::{Snapshot, addresses};
+use clusterip_cluster::snapshot::{Snapshot, StoredService, addresses};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::Withholding;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
-use clusterip_core::service::is_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, Verdict, decide_service};
 use clusterip_failover::claims::Owner;
-use clusterip_moves::temporary::is_being_deleted;
 use ipnet::IpNet;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::model::{self, ExternalAddress, ExternalUse, Finding};
 use super::services::{self, PlacedService};
@@ -63,7 +60,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     let settings = &input.settings.settings;
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
-    let by_hand = is_set_by_hand(service).filter(|_| !own.is_empty());
+    let by_hand = stored.by_hand().filter(|_| !own.is_empty());
     let skip = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
     let created = if skip == Some(Skip::Unmanaged) { service.clone() } else { as_if_created(service) };
@@ -80,7 +77,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
     let placement = Placement::of(settings, service, &decision, &cluster);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
     let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
-    let placed = PlacedService { service: stored, placement: as_if_free };
+    let placed = PlacedService { service: Arc::clone(&stored), placement: as_if_free };
     let mut findings = services::of_service(settings, &placed, &input.cluster.called, input.refused);
     for finding in &mut findings {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
@@ -97,7 +94,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
         .retain(|finding| finding.namespace.as_ref() == Some(&namespace) && finding.name.as_ref() == Some(&name));
     findings.extend(of_external);
     findings.sort_by_key(|finding| finding.kind);
-    let said = placement.verdict.reason().is_some().then(|| reason(service, &placement, "").to_owned());
+    let said = placement.verdict.reason().is_some().then(|| reason(key, &placement, "").to_owned());
     let callers = input.cluster.called.known_callers(&namespace, &name);
     let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
@@ -105,7 +102,7 @@ pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation
         Some(Skip::Unmanaged) => {
             format!("does not move it: {}", said.as_deref().unwrap_or("clusterip does not manage it"))
         }
-        None => moves(input, service, &decision, &placement, &callers)
+        None => moves(input, &stored, &decision, &placement, &callers)
             .unwrap_or_else(|stays| format!("does not move it: {stays}")),
     };
     Some(Explanation {
@@ -136,7 +133,7 @@ fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
 
 fn moves(
     input: &AuditInput<'_>,
-    service: &Value,
+    stored: &StoredService,
     decision: &Decision,
     placement: &Placement,
     callers: &[Caller],
@@ -146,23 +143,25 @@ fn moves(
     let stays = match (placement.fit, pool) {
         (Fit::InPlace, Some(_)) => "its address lies in its pool",
         (Fit::NotWhereAssumed, _) => "the setting assumeOS decides its pool, and its address lies in another pool",
-        (Fit::InPlace, _) => reason(service, placement, "no pool matches it"),
-        (Fit::Unmatched, _) if !placement.verdict.is_allocated() => reason(service, placement, "no pool matches it"),
-        _ if placement.by_hand == Some(true) => "its address was set by hand",
-        _ if Move::of(service) == Some(Move::Never) => return Err(format!("annotation {MOVE_ANNOTATION}: never")),
-        _ if is_being_deleted(service) => "it is being deleted",
+        (Fit::InPlace, _) => reason(stored.key(), placement, "no pool matches it"),
+        (Fit::Unmatched, _) if !placement.verdict.is_allocated() => {
+            reason(stored.key(), placement, "no pool matches it")
+        }
+        _ if stored.by_hand() == Some(true) => "its address was set by hand",
+        _ if stored.asked_move() == Some(Move::Never) => return Err(format!("annotation {MOVE_ANNOTATION}: never")),
+        _ if stored.is_deleting() => "it is being deleted",
         (Fit::Misplaced | Fit::Unmatched, pool) => {
             let Some(new) = decision.allocated() else {
-                return Err(reason(service, placement, "its pool has no address for it").to_owned());
+                return Err(reason(stored.key(), placement, "its pool has no address for it").to_owned());
             };
             let to = joined(merge(settings, pool, &placement.addresses, new), " and ");
-            let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
+            let load_balancer = stored.is_load_balancer();
             let mut options: Vec<&str> = Vec::new();
             options.extend(load_balancer.then_some("--load-balancers"));
             options.extend((!callers.is_empty()).then_some(MOVE_OPTION));
             let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
             let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
-            let unless = if placement.by_hand.is_none() { ", unless its address was set by hand" } else { "" };
+            let unless = if stored.by_hand().is_none() { ", unless its address was set by hand" } else { "" };
             return Ok(match input.refused {
                 true => format!("would move it to {to}{with}{unless}, {REFUSES}"),
                 false => format!("moves it to {to}{with}{unless}"),
@@ -172,6 +171,6 @@ fn moves(
     Err(stays.to_owned())
 }
 
-fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
-    without_subject(&ServiceKey::of(service), placement.verdict.reason().unwrap_or(otherwise))
+fn reason<'p>(key: &ServiceKey, placement: &'p Placement, otherwise: &'p str) -> &'p str {
+    without_subject(key, placement.verdict.reason().unwrap_or(otherwise))
 }

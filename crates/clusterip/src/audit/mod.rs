@@ -19,7 +19,6 @@ use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::label_selector::LabelSelector;
-use clusterip_core::service::is_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{self, Settings};
 use clusterip_failover::holders::{HolderSnapshot, Observer};
@@ -202,12 +201,12 @@ fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
 
 fn of_service(placed: &PlacedService) -> Vec<Address> {
     let (state, pool, evidence, by_hand) = match placed.placement.as_ref() {
-        Err(Skip::Unmanaged) => (State::Used, None, None, is_set_by_hand(&placed.service.value())),
+        Err(Skip::Unmanaged) => (State::Used, None, None, placed.service.by_hand()),
         Err(Skip::HalfMoved) => (State::InFlight, None, Some(HALF_MOVED.to_owned()), None),
         Ok(placement) => {
             let is_misplaced = matches!(placement.fit, Fit::Unmatched | Fit::Misplaced);
             let state = if is_misplaced { State::Misplaced } else { State::Used };
-            (state, placement.pool.clone(), placement.evidence.clone(), placement.by_hand)
+            (state, placement.pool.clone(), placement.evidence.clone(), placed.service.by_hand())
         }
     };
     let ServiceKey { namespace, name } = placed.service.key();
@@ -253,8 +252,7 @@ fn unknown_callers<'f>(
 }
 
 fn unknown_owners(placed: &[PlacedService]) -> Option<String> {
-    let is_unknown =
-        |placed: &&PlacedService| placed.placement.as_ref().as_ref().is_ok_and(|placement| placement.by_hand.is_none());
+    let is_unknown = |placed: &&PlacedService| placed.placement.is_ok() && placed.service.by_hand().is_none();
     let count = placed.iter().filter(is_unknown).count();
     (count > 0).then(|| {
         let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };

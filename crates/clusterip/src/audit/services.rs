@@ -7,8 +7,7 @@ use std::sync::{Arc, RwLock};
 use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
-use clusterip_cluster::object::text;
-use clusterip_cluster::snapshot::{Snapshot, StoredService, addresses};
+use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Family, Order, WithheldSpan, Withholding, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
@@ -16,7 +15,7 @@ use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_core::{InUse, decide_service};
-use clusterip_moves::temporary::{is_being_deleted, looks_temporary};
+use clusterip_moves::temporary::looks_temporary;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -128,7 +127,7 @@ pub(super) fn of_service(
     if findings.is_empty() && placement.denial().is_none() && placement.mixed.is_empty() {
         return findings;
     }
-    if is_being_deleted(&placed.service.value()) {
+    if placed.service.is_deleting() {
         let remedy = "nothing moves it, because it is being deleted: find out why its finalizers stay";
         findings.iter_mut().for_each(|found| found.remedy = remedy.to_owned());
         return findings;
@@ -208,7 +207,7 @@ fn misplaced(
     (called, refused): (&ControlPlaneServices, bool),
     placement: &Placement,
 ) -> Option<Finding> {
-    let (id, by_hand) = (placed.service.key(), placement.by_hand);
+    let (id, by_hand) = (placed.service.key(), placed.service.by_hand());
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     let (kind, wrong, pool, message, remedy) = match (placement.fit, pool) {
         (Fit::InPlace | Fit::NotWhereAssumed, _) | (Fit::Misplaced, None) => return None,
@@ -250,7 +249,7 @@ fn misplaced(
                 ranges(pool, &wrong),
                 placement.evidence.as_deref().unwrap_or_default()
             );
-            let remedy = remedy(&placed.service.value(), by_hand, !callers.is_empty(), refused);
+            let remedy = remedy(&placed.service, !callers.is_empty(), refused);
             (kind, wrong, Some(pool), message, remedy)
         }
     };
@@ -266,19 +265,19 @@ const REFUSED: &str = "correct the settings, which `clusterip serve` and `cluste
                        Service ranges of the cluster";
 
 /// `called` is whether the control plane calls the Service.
-fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: bool) -> String {
-    if by_hand == Some(true) {
+fn remedy(service: &StoredService, called: bool, refused: bool) -> String {
+    if service.by_hand() == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"
             .into();
     }
-    if Move::of(service) == Some(Move::Never) {
+    if service.asked_move() == Some(Move::Never) {
         return format!("nothing moves it as long as its annotation {MOVE_ANNOTATION} says never");
     }
     if refused {
         return REFUSED.to_owned();
     }
-    let is_load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
+    let is_load_balancer = service.is_load_balancer();
     let of_command = if is_load_balancer { " --load-balancers" } else { "" };
     if called {
         // A server never moves such a Service.
@@ -307,7 +306,7 @@ fn half_moved(placed: &PlacedService, refused: bool) -> Finding {
          {MOVING_ANNOTATION}, and set spec.type back if it is ExternalName"
     );
     let found = Finding::of_service(Kind::HalfMoved, placed.service.key(), HALF_MOVED, &remedy);
-    Finding { addresses: addresses(&placed.service.value()), ..found }
+    Finding { addresses: placed.service.addresses().to_vec(), ..found }
 }
 
 fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
@@ -421,9 +420,9 @@ impl MisplacedService {
         let found = of_service(&settings.settings, placed, called, false);
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
-        let service = placed.service.value();
+        let service = &placed.service;
         let moves =
-            placement.by_hand != Some(true) && Move::of(&service) != Some(Move::Never) && !is_being_deleted(&service);
+            service.by_hand() != Some(true) && service.asked_move() != Some(Move::Never) && !service.is_deleting();
         Some(Self { finding, lies_in: placement.lies_in.clone(), moves })
     }
 }

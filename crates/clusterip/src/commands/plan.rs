@@ -15,7 +15,7 @@ use clusterip_cluster::lookups::selectors;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::manifests::manifest_files::Input;
 use clusterip_cluster::object;
-use clusterip_cluster::snapshot::{Snapshot, addresses};
+use clusterip_cluster::snapshot::{ReadObject, Snapshot, addresses};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::field_mask::Mask;
 use clusterip_core::label_selector::LabelSelector;
@@ -243,8 +243,8 @@ fn misplaced_services(
             snapshot.insert(&object);
             continue;
         }
-        match snapshot.service(&ServiceKey::of(&object)).map(|existing| existing.value()) {
-            Some(existing) => drop(snapshot.insert(&updated(existing, object))),
+        match snapshot.service(&ServiceKey::of(&object)).cloned() {
+            Some(existing) => drop(snapshot.add(ReadObject::updated(&updated(existing.value(), object), &existing))),
             None if is_of_cluster(&object) => drop(snapshot.insert(&object)),
             None => {}
         }
@@ -268,7 +268,7 @@ fn is_of_cluster(service: &Value) -> bool {
     !object::text(service, &["metadata", "uid"]).is_empty() && !addresses(service).is_empty()
 }
 
-/// A Service of the cluster after its manifest has been applied: it keeps its addresses, and their owners.
+/// A Service of the cluster after its manifest has been applied: it keeps its addresses.
 fn updated(mut service: Value, mut manifest: Value) -> Value {
     Mask::new(FIELDS).prune(&mut manifest);
     if let (Some(selector), Some(_)) = (service.pointer_mut("/spec/selector"), manifest.pointer("/spec/selector")) {

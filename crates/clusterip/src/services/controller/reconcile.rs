@@ -12,7 +12,6 @@ use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::object::{service_path, text};
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::journal::SeamlessOptions;
 use clusterip_moves::outcome::{Outcome, Size, Unmoved};
@@ -239,7 +238,7 @@ impl Reconciler {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
                 // The annotation that asks for the move could not be removed.
-                if let Some(rest) = self.remaining_pause(id).filter(|_| Move::of(&service) == Some(Move::Now)) {
+                if let Some(rest) = self.remaining_pause(id).filter(|_| record.asked_move() == Some(Move::Now)) {
                     return Next::After(rest);
                 }
                 if self.requests.considered(id).is_some() {
@@ -309,7 +308,7 @@ impl Reconciler {
         }
         // An address set by hand is reported before any other reason, because only a change of the Service ends it.
         let stays = match &misplaced.stays {
-            _ if may_be_set_by_hand(service) => Some((StayReason::ByHand, BY_HAND.to_owned())),
+            _ if record.by_hand() != Some(false) => Some((StayReason::ByHand, BY_HAND.to_owned())),
             Some(stays) => Some(stays.clone()),
             None => (shown == Some(Shown::TooLarge)).then(too_large),
         };
@@ -387,7 +386,7 @@ impl Reconciler {
     async fn remove_request_and_annotation(&self, id: &ServiceKey, record: &Arc<StoredService>) -> Next {
         self.answer_request(id).await;
         let is_needless = self.shown(id, record).is_some_and(|shown| shown != Shown::Large);
-        if is_needless || Move::of(&record.value()) != Some(Move::Now) {
+        if is_needless || record.asked_move() != Some(Move::Now) {
             return Next::Change;
         }
         let Some(shown) = self.remove_annotation(id).await else { return self.after_failure(id) };

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use clusterip_cluster::background;
 use clusterip_cluster::panics;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::Move;
-use clusterip_core::service::may_be_set_by_hand;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use serde_json::Value;
@@ -112,7 +112,7 @@ impl Survey {
                 Impact::Seamless => is_first,
                 Impact::Plain => is_first || !reconciler.allowed.ready,
             };
-            survey.add(id, &service, is_managed, inspection, waits);
+            survey.add(id, &record, is_managed, inspection, waits);
             // A Service that is known not to be able to move must not make others wait.
             if reconciler.is_stuck(id, &record) && survey.would_move.get(id) == Some(&false) {
                 survey.would_move.remove(id);
@@ -124,13 +124,13 @@ impl Survey {
     fn add(
         &mut self,
         id: &ServiceKey,
-        service: &Value,
+        record: &StoredService,
         is_managed: bool,
         inspection: anyhow::Result<Inspection>,
         waits: impl Fn(Impact) -> bool,
     ) {
         // A Service in place may still have the annotation that asks for a move. The reconciler removes it.
-        if !matches!(inspection, Ok(Inspection::InPlace)) || Move::of(service) == Some(Move::Now) {
+        if !matches!(inspection, Ok(Inspection::InPlace)) || record.asked_move() == Some(Move::Now) {
             self.open.push(id.clone());
         }
         let Ok(inspection) = inspection else { return };
@@ -145,7 +145,7 @@ impl Survey {
         };
         // A Service whose address was set by hand never moves. If it counted, a tenant could make its whole namespace
         // wait with some of them.
-        if would_move && !may_be_set_by_hand(service) {
+        if would_move && record.by_hand() == Some(false) {
             self.would_move.insert(id.clone(), waits(found.impact));
         }
     }

@@ -104,7 +104,8 @@ fn services_in_place_are_not_reconciled() {
     ];
     for Case { name, annotations, managers, is_managed, inspection, is_open, would_move, counts } in cases {
         let id = ServiceKey::new("shop", "web");
-        let service = json!({"metadata": {"annotations": annotations, "managedFields": managers}});
+        let service =
+            StoredService::read(&json!({"metadata": {"annotations": annotations, "managedFields": managers}}));
         let mut survey = Survey::default();
         survey.add(&id, &service, is_managed, inspection, |impact| impact == Impact::Plain);
         let expected = Survey {
