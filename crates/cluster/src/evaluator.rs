@@ -23,7 +23,6 @@ use crate::external::ExternalPolicy;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::lookups::stored_cluster::{StoredCluster, Subject};
-use crate::object::text;
 use crate::panics;
 use crate::reservations::ledger::{Ledger, NamespaceShare};
 use crate::reservations::replica_claims::Claims;
@@ -112,15 +111,13 @@ impl Evaluator {
         guarded(&self.metrics, &subject.owner, evaluate)
     }
 
-    /// As [`Self::evaluate`], for a request to create a Service, or to update the `old` one.
-    pub fn evaluate_service(
+    /// As [`Self::evaluate`], for a request that is read already.
+    pub fn evaluate_read(
         &self,
-        object: &Value,
-        old: Option<&Value>,
+        request: Result<Request, TypeMismatch>,
         subject: &Subject,
     ) -> anyhow::Result<Evaluation> {
-        let uid = text(object, &["metadata", "uid"]);
-        let evaluate = || self.evaluate_unguarded(Request::of_service(uid, object, old), subject.dry_run, subject);
+        let evaluate = || self.evaluate_unguarded(request, subject.dry_run, subject);
         guarded(&self.metrics, &subject.owner, evaluate)
     }
 
@@ -415,7 +412,7 @@ mod tests {
                 "metadata": {"namespace": "shop", "name": "web"}, "spec": {"externalIPs": external_ips},
             });
             let subject = Subject { owner: Owner::new("shop", "web", ""), own: Vec::new(), dry_run: false };
-            let evaluated = evaluator.evaluate_service(&service, None, &subject).map(drop);
+            let evaluated = evaluator.evaluate_read(Request::of_service("", &service, None), &subject).map(drop);
             assert_eq!(evaluated.is_ok(), is_given, "{name}: {evaluated:?}");
             assert_eq!(ledger.reservations(), [], "{name}: released");
         }

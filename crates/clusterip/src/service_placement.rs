@@ -5,12 +5,14 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::object::{map, name, namespace};
+use clusterip_cluster::object::map;
 use clusterip_cluster::panics;
-use clusterip_cluster::snapshot::addresses;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::address::Family;
-use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION};
 use clusterip_core::decision::Report;
+use clusterip_core::external::claim::{EXTERNAL_IPS, LOAD_BALANCER_IP};
+use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
 use clusterip_core::lookups::{Cluster, LazyNamespace};
 use clusterip_core::service::Service;
@@ -61,35 +63,22 @@ pub struct Placement {
 }
 
 /// Why the policy is not asked where a Service belongs; `None` if it must be asked.
-pub fn skip_reason(settings: &Settings, service: &Value) -> Option<Skip> {
-    if looks_half_moved(service) {
+pub fn skip_reason(settings: &Settings, service: &StoredService) -> Option<Skip> {
+    if service.looks_half_moved() {
         return Some(Skip::HalfMoved);
     }
-    let (namespace, name) = (namespace(service), name(service));
-    let unmanaged = addresses(service).is_empty() || settings.exemption(namespace, name).is_some();
+    let ServiceKey { namespace, name } = service.key();
+    let unmanaged = service.addresses().is_empty() || settings.exemption(namespace, name).is_some();
     unmanaged.then_some(Skip::Unmanaged)
 }
 
 /// The Service as it would be created now, without an address.
-pub fn as_if_created(service: &Value) -> Value {
-    let mut object = service.clone();
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        // The request must not name an address. Without managedFields, the policy takes the field from its owners.
-        metadata.remove("managedFields");
-    }
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        // Without the type, too: a Service that is being moved is an `ExternalName` and is not meant to be one, and
-        // the policy is not asked about external addresses.
-        for field in ["clusterIP", "clusterIPs", "externalName", "type", "externalIPs", "loadBalancerIP"] {
-            spec.remove(field);
-        }
-    }
-    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        // Without the reason of the present address, too: the policy would remove it if it gave no address.
-        let informs = |key: &str| key == RECORD_ANNOTATION || key == REASON_ANNOTATION;
-        annotations.retain(|key, _| !informs(key) && !FOREIGN_ANNOTATIONS.contains(&key.as_str()));
-    }
-    object
+pub fn as_if_created(service: &StoredService) -> Result<Service, TypeMismatch> {
+    // Without the type, too: a Service that is being moved is an `ExternalName` and is not meant to be one, and the policy
+    // is not asked about external addresses.
+    const LEFT_OUT: [&str; 6] =
+        ["spec.clusterIP", "spec.clusterIPs", "spec.type", EXTERNAL_IPS, LOAD_BALANCER_IP, RECORD_ANNOTATION];
+    service.in_request(|field| !LEFT_OUT.contains(&field) && !FOREIGN_ANNOTATIONS.contains(&field))
 }
 
 /// A message of the policy about a Service, without the name of the Service at its beginning.
@@ -110,8 +99,8 @@ pub fn noted_reason(service: &Value) -> Option<&str> {
 
 impl Placement {
     /// Compares the decision about [`as_if_created`] with where the Service lies.
-    pub fn of(settings: &Settings, service: &Value, decision: &Decision, cluster: &dyn Cluster) -> Self {
-        let addresses = addresses(service);
+    pub fn of(settings: &Settings, service: &StoredService, decision: &Decision, cluster: &dyn Cluster) -> Self {
+        let addresses = service.addresses().to_vec();
         let lies_in = pools_of(settings, &addresses);
         let is_excluded = || excludes_any(&lies_in, service, cluster);
         let is_admitted = !lies_in.is_empty() && !is_excluded();
@@ -144,13 +133,13 @@ impl Placement {
     }
 
     /// Places a Service. After a panic of the core, it is in place and would be denied, and others are placed all the same.
-    pub fn guarded(service: &Value, place: impl FnOnce() -> Self) -> Self {
-        panics::catch_about(namespace(service), name(service), place).unwrap_or_else(|failure| Self {
+    pub fn guarded(service: &StoredService, place: impl FnOnce() -> Self) -> Self {
+        let ServiceKey { namespace, name } = service.key();
+        panics::catch_about(namespace, name, place).unwrap_or_else(|failure| Self {
             fit: Fit::InPlace,
             lies_in: Vec::new(),
             is_admitted: true,
-            addresses: addresses(service),
-            by_hand: is_set_by_hand(service),
+            addresses: service.addresses().to_vec(),
             pool: None,
             evidence: None,
             mixed: Vec::new(),
@@ -189,9 +178,9 @@ pub fn merge(settings: &Settings, pool: Option<&Pool>, from: &[IpAddr], new: &[I
 }
 
 /// Whether one of the pools does not admit the Service. What can't be looked up excludes nothing.
-fn excludes_any(pools: &[&Pool], service: &Value, cluster: &dyn Cluster) -> bool {
-    let read = Service::read(service, "").unwrap_or_default();
-    let namespace = LazyNamespace::new(namespace(service), cluster);
+fn excludes_any(pools: &[&Pool], service: &StoredService, cluster: &dyn Cluster) -> bool {
+    let read = service.in_request(|_| true).unwrap_or_default();
+    let namespace = LazyNamespace::new(&service.key().namespace, cluster);
     pools.iter().any(|pool| matches!(first_mismatch(&pool.matches.scope, &read, &namespace), Ok(Some(_))))
 }
 
@@ -233,13 +222,14 @@ mod tests {
         let mut bare = service.clone();
         bare["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"});
         bare["spec"] = json!({"selector": {"app": "web"}});
-        assert_eq!(as_if_created(&service), bare);
+        let created = as_if_created(&StoredService::read(&service));
+        assert_eq!(created, Service::read(&bare, "request.object"));
     }
 
     #[test]
     fn service_whose_decision_panics_stays_and_says_why() {
         let service = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.96.0.7"}});
-        let placement = Placement::guarded(&service, || panic!("on purpose"));
+        let placement = Placement::guarded(&StoredService::read(&service), || panic!("on purpose"));
         assert_eq!((placement.fit, placement.denial()), (Fit::InPlace, Some("the decision failed: on purpose")));
         assert_eq!(placement.addresses, ["10.96.0.7".parse::<IpAddr>().unwrap()]);
     }

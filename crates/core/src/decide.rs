@@ -9,10 +9,11 @@ use serde_json::Value;
 use crate::decision::{Decision, Denial, External, RecordChange, Verdict};
 use crate::external::{self, HolderOf};
 use crate::field_mask::Mask;
-use crate::json::describe;
+use crate::json::{TypeMismatch, describe};
 use crate::lookups::{Cluster, LazyNamespace};
 use crate::nodes::{self, Allocation};
-use crate::request::{About, Request};
+use crate::request::{About, Change, Request};
+use crate::service::Service;
 use crate::services;
 use crate::settings::Settings;
 
@@ -56,17 +57,19 @@ pub fn decide_value(request: &Value, settings: &Settings, in_use: InUse<'_>, clu
     }
 }
 
-/// As [`decide`], for a request to create a Service, or to update the `old` one.
-pub fn decide_service(
+/// As [`decide`], for a request to create a Service.
+pub fn decide_create(
     uid: &str,
-    object: &Value,
-    old: Option<&Value>,
+    namespace: &str,
+    service: Result<Service, TypeMismatch>,
     settings: &Settings,
     in_use: InUse<'_>,
     cluster: &dyn Cluster,
 ) -> Decision {
-    match Request::of_service(uid, object, old) {
-        Ok(request) => decide(&request, settings, in_use, cluster),
+    match service {
+        Ok(object) => {
+            decide(&Request::of_change(uid, namespace, Change { object, old: None }), settings, in_use, cluster)
+        }
         Err(mismatch) => Decision::unreadable(&mismatch),
     }
 }

@@ -27,9 +27,7 @@ pub mod services;
 pub mod settings;
 pub mod workload;
 
-pub use decide::{
-    InUse, Response, SettingsResponse, decide, decide_service, decide_value, validate, validate_settings,
-};
+pub use decide::{InUse, Response, SettingsResponse, decide, decide_create, decide_value, validate, validate_settings};
 pub use decision::{Decision, Denial, Verdict};
 
 /// The items in their order, each of them once.

@@ -93,19 +93,21 @@ impl Request {
 
     /// A request to create a Service or, with the `old` one, to update it. The error names the field as [`Self::read`] does.
     pub fn of_service(uid: &str, object: &Value, old: Option<&Value>) -> Result<Self, TypeMismatch> {
-        let mut object_read = Service::read(object, "request.object")?;
+        let object_read = Service::read(object, "request.object")?;
         let old = old.map(|old| Service::read(old, "request.oldObject")).transpose()?;
-        if let Some(stored) = &old {
-            object_read.complete(stored);
-        }
         let namespace = Located::new(object, "request.object").at("metadata")?.text_of("namespace")?;
-        Ok(Self {
-            uid: uid.to_owned(),
-            operation: if old.is_some() { Operation::Update } else { Operation::Create },
-            namespace: namespace.unwrap_or_default().to_owned(),
-            name: object_read.name.clone(),
-            about: About::Service(Box::new(Change { object: object_read, old })),
-        })
+        Ok(Self::of_change(uid, namespace.unwrap_or_default(), Change { object: object_read, old }))
+    }
+
+    /// As [`Self::of_service`], of Services that are read already.
+    pub fn of_change(uid: &str, namespace: &str, mut change: Change<Service>) -> Self {
+        let mut operation = Operation::Create;
+        if let Some(stored) = &change.old {
+            operation = Operation::Update;
+            change.object.complete(stored);
+        }
+        let (uid, namespace, name) = (uid.to_owned(), namespace.to_owned(), change.object.name.clone());
+        Self { uid, operation, namespace, name, about: About::Service(Box::new(change)) }
     }
 
     pub fn of_node(change: Change<Node>) -> Self {

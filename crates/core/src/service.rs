@@ -25,6 +25,17 @@ pub enum FamilyPolicy {
     RequireDualStack,
 }
 
+impl FamilyPolicy {
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "SingleStack" => Some(Self::SingleStack),
+            "PreferDualStack" => Some(Self::PreferDualStack),
+            "RequireDualStack" => Some(Self::RequireDualStack),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// `metadata.name`; empty if the API server has yet to generate it.
@@ -73,10 +84,10 @@ impl Service {
             None => None,
             Some(policy) => match policy.text()? {
                 "" => None,
-                "SingleStack" => Some(FamilyPolicy::SingleStack),
-                "PreferDualStack" => Some(FamilyPolicy::PreferDualStack),
-                "RequireDualStack" => Some(FamilyPolicy::RequireDualStack),
-                _ => return Err(policy.mismatch("SingleStack, PreferDualStack or RequireDualStack")),
+                name => Some(
+                    FamilyPolicy::parse(name)
+                        .ok_or_else(|| policy.mismatch("SingleStack, PreferDualStack or RequireDualStack"))?,
+                ),
             },
         };
         let kind = spec.text_of("type")?;

@@ -115,24 +115,22 @@ fn is_of_move(object: &Value, role: Role, journal: &Journal) -> bool {
     // An owner must be in the same namespace, so `trigger` has none. Its name contains the hash of the UID.
     let is_owned = role == Role::Trigger
         || owners.any(|owner| owner.get("uid").and_then(Value::as_str) == Some(journal.uid.as_str()));
-    has_labels_of(object, role) && is_owned
+    has_labels_of(|key| object.get("metadata")?.get("labels")?.get(key)?.as_str(), role) && is_owned
 }
 
 /// Whether a Service looks like a temporary one of any move. Reports leave such Services out. The policy
 /// temporary-services.clusterip-policy.io keeps the label from tenants; without it, they can keep a Service out of
 /// reports, but not from being moved.
-pub fn looks_temporary(service: &Value) -> bool {
-    let name = service.get("metadata").and_then(|metadata| metadata.get("name")?.as_str()).unwrap_or_default();
+pub fn looks_temporary<'s>(name: &str, label: impl Fn(&str) -> Option<&'s str>) -> bool {
     let has_name_of = |role: Role| {
         let hash = name.strip_prefix("clusterip-").and_then(|rest| rest.strip_prefix(role.as_str())?.strip_prefix('-'));
         hash.is_some_and(|hash| hash.len() == 10 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
     let mut roles = [Role::New, Role::Old, Role::Trigger].into_iter();
-    roles.any(|role| has_labels_of(service, role) && has_name_of(role))
+    roles.any(|role| has_labels_of(&label, role) && has_name_of(role))
 }
 
-fn has_labels_of(service: &Value, role: Role) -> bool {
-    let label = |key: &str| service.get("metadata")?.get("labels")?.get(key)?.as_str();
+fn has_labels_of<'s>(label: impl Fn(&str) -> Option<&'s str>, role: Role) -> bool {
     label(TEMPORARY_LABEL) == Some(role.as_str()) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
 }
 

@@ -8,13 +8,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, in_record, recorded_addresses};
-use clusterip_core::external::claim::{self, LOAD_BALANCER_IP, claims};
+use clusterip_core::external::claim::{self, EXTERNAL_IPS, LOAD_BALANCER_IP, claims};
+use clusterip_core::json::TypeMismatch;
+use clusterip_core::label_selector::Labels;
 use clusterip_core::service::Service;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{ExternalSettings, Settings};
-use clusterip_core::{Decision, InUse, decide_service};
+use clusterip_core::{Decision, InUse, decide_create};
 use prometheus_client::metrics::counter::Counter;
-use serde_json::{Map, Value, json};
 
 use crate::lookups::stored_cluster::StoredCluster;
 use crate::panics;
@@ -75,13 +76,14 @@ impl ExternalPolicy {
     /// taken into account.
     pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Refusal {
         let mut recorded = recorded_addresses(service.record());
-        let mut object = bare(&service.value(), &[], &[RECORD_ANNOTATION]);
+        let mut object = bare(service, &[RECORD_ANNOTATION]);
         // If one of two lies in no pool any more, the Service keeps the other one.
         if recorded.len() > 1 {
             recorded.retain(|address| self.settings.external.pool_of(*address).is_some());
-            object["metadata"]["annotations"][RECORD_ANNOTATION] = in_record(&recorded).into();
+            let record = Labels::from([(RECORD_ANNOTATION.to_owned(), in_record(&recorded))]);
+            object = object.map(|object| Service { annotations: record.into(), ..object });
         }
-        let decision = self.decide(snapshot, service, &object)?;
+        let decision = self.decide(snapshot, service, object)?;
         if let Some(denial) = decision.denial() {
             return Ok(Some(denial.message.clone()));
         }
@@ -94,19 +96,19 @@ impl ExternalPolicy {
     /// Why a Service may not claim the addresses that it claims besides its record. The addresses of other Services are
     /// not taken into account.
     pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Refusal {
-        let object = bare(&service.value(), &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
-        Ok(self.decide(snapshot, service, &object)?.denial().map(|denial| denial.message.clone()))
+        let object = bare(service, &[&[EXTERNAL_IPS, LOAD_BALANCER_IP][..], &FOREIGN_ANNOTATIONS].concat());
+        Ok(self.decide(snapshot, service, object)?.denial().map(|denial| denial.message.clone()))
     }
 
     fn decide(
         &self,
         snapshot: &Arc<RwLock<Snapshot>>,
         service: &StoredService,
-        object: &Value,
+        object: Result<Service, TypeMismatch>,
     ) -> Result<Decision, String> {
-        let in_use = InUse { blocks: None, external: Some(&|_| None) };
-        let cluster = StoredCluster::new(snapshot, object);
-        self.guarded(service, || decide_service("external", object, None, &self.settings, in_use, &cluster))
+        let (key, in_use) = (service.key(), InUse { blocks: None, external: Some(&|_| None) });
+        let cluster = StoredCluster::of(snapshot, key);
+        self.guarded(service, || decide_create("external", &key.namespace, object, &self.settings, in_use, &cluster))
     }
 
     /// A panic about one Service must not keep others from getting and holding their addresses.
@@ -116,24 +118,26 @@ impl ExternalPolicy {
     }
 }
 
-/// Reduces a Service to the fields on which the policy's decision depends, plus these fields of its `spec` and these
-/// annotations.
-fn bare(service: &Value, fields: &[&str], annotations: &[&str]) -> Value {
-    let of = |path: &str, keys: &[&str]| -> Map<String, Value> {
-        let fields = service.pointer(path).and_then(Value::as_object).into_iter().flatten();
-        let kept = fields.filter(|(key, _)| keys.contains(&key.as_str()));
-        kept.map(|(key, value)| (key.clone(), value.clone())).collect()
-    };
-    let mut metadata = of("/metadata", &["namespace", "name", "labels"]);
-    metadata.insert("annotations".to_owned(), of("/metadata/annotations", annotations).into());
-    const SPEC: [&str; 6] = ["type", "loadBalancerClass", "ipFamilies", "ipFamilyPolicy", "clusterIP", "clusterIPs"];
-    let spec = of("/spec", &[&SPEC, fields].concat());
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+/// Reduces a Service to the fields on which the policy's decision depends, plus these fields and annotations.
+fn bare(service: &StoredService, more: &[&str]) -> Result<Service, TypeMismatch> {
+    const ALWAYS: [&str; 8] = [
+        "metadata.labels",
+        "metadata.annotations",
+        "spec.type",
+        "spec.loadBalancerClass",
+        "spec.ipFamilies",
+        "spec.ipFamilyPolicy",
+        "spec.clusterIP",
+        "spec.clusterIPs",
+    ];
+    service.in_request(|field| ALWAYS.contains(&field) || more.contains(&field))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]

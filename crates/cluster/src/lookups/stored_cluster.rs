@@ -73,7 +73,12 @@ pub struct StoredCluster {
 impl StoredCluster {
     /// The cluster for a decision about `object`, a Service or a Node. No address is in flight, and none is reserved.
     pub fn new(snapshot: &Arc<RwLock<Snapshot>>, object: &Value) -> Self {
-        let owner = Owner::new(object::namespace(object), object::name(object), "");
+        Self::of(snapshot, &ServiceKey::of(object))
+    }
+
+    /// As [`Self::new`], for the object with this namespace and name.
+    pub fn of(snapshot: &Arc<RwLock<Snapshot>>, ServiceKey { namespace, name }: &ServiceKey) -> Self {
+        let owner = Owner::new(namespace, name, "");
         let subject = Subject { owner, own: Vec::new(), dry_run: true };
         Self::with(snapshot, subject, Vec::new(), Ledger::default(), None)
     }

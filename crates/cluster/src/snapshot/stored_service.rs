@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_core::address::parse_address;
-use clusterip_core::annotations::{MOVE_ANNOTATION, Move, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened};
+use clusterip_core::address::{Family, parse_address};
+use clusterip_core::annotations::{
+    MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, Move, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened,
+};
 use clusterip_core::external::claim::{MAX_EXTERNAL_IPS, in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
-use clusterip_core::label_selector::MAX_LABELS;
-use clusterip_core::service::{addresses, is_set_by_hand};
+use clusterip_core::json::TypeMismatch;
+use clusterip_core::label_selector::{Labels, MAX_LABELS};
+use clusterip_core::service::{FamilyPolicy, MAX_FAMILIES, Service, addresses, is_set_by_hand};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Port, Protocol};
@@ -147,7 +150,7 @@ impl StoredService {
     }
 
     pub fn is_deleting(&self) -> bool {
-        self.field("metadata.deletionTimestamp").is_some_and(|time| *time != Compact::Other(Box::new(Value::Null)))
+        self.field("metadata.deletionTimestamp").is_some_and(|time| !time.is_null())
     }
 
     pub fn is_load_balancer(&self) -> bool {
@@ -225,6 +228,10 @@ impl StoredService {
     /// The Service as a JSON object with the fields that are kept, except for its ports: no decision reads them, and as
     /// JSON they take a hundred times as much memory.
     pub fn value(&self) -> Value {
+        self.with_fields(&|_| true)
+    }
+
+    fn with_fields(&self, has: &dyn Fn(&str) -> bool) -> Value {
         let mut service = Map::new();
         service.insert("apiVersion".to_owned(), "v1".into());
         service.insert("kind".to_owned(), "Service".into());
@@ -237,7 +244,7 @@ impl StoredService {
         let plain = plain(&self.addresses).into_iter().flatten().zip(self.is_plain);
         let plain = plain.filter_map(|(field, is_plain)| is_plain.then_some(field));
         let fields = self.fields.iter().map(|(index, field)| (FIELDS[usize::from(*index)].0, field.value()));
-        for (path, value) in fields.chain(plain) {
+        for (path, value) in fields.chain(plain).filter(|(path, _)| has(path)) {
             let Some((outer, last)) = path.rsplit_once('.') else { continue };
             let within = outer.split('.').try_fold(&mut service, |object, key| {
                 object.entry(key).or_insert_with(|| Map::new().into()).as_object_mut()
@@ -247,6 +254,60 @@ impl StoredService {
             }
         }
         service.into()
+    }
+
+    /// The Service as a request with only these fields would bring it: paths in [`FIELDS`], and annotations.
+    pub fn in_request(&self, brings: impl Fn(&str) -> bool) -> Result<Service, TypeMismatch> {
+        // A value of a wrong type is rare, so its message may cost more.
+        self.typed(&brings).map_or_else(|| Service::read(&self.with_fields(&brings), "request.object"), Ok)
+    }
+
+    /// `None` if a field has a wrong type.
+    fn typed(&self, brings: &dyn Fn(&str) -> bool) -> Option<Service> {
+        let field = |path: &str| self.field(path).filter(|value| brings(path) && !value.is_null());
+        let text = |path: &str| field(path).map_or(Some(""), Compact::as_text);
+        let filled = |path: &str| Some(Some(text(path)?.to_owned()).filter(|text| !text.is_empty()));
+        let texts = |path: &str, most| field(path).map_or(Some(Vec::new()), |texts| texts.texts(most));
+        let labels = |path: &str| field(path).map_or(Some(Labels::new()), Compact::labels);
+        // These are not kept if they are what the API server writes for the addresses.
+        let plain = |at: usize| self.is_plain[at] && brings(PLAIN[at]);
+        let first = self.addresses.first().filter(|_| plain(0)).map(ToString::to_string);
+        let cluster_ip = if plain(0) { first } else { filled(PLAIN[0])? };
+        let all = || self.addresses.iter().take(MAX_FAMILIES + 1);
+        let mut cluster_ips =
+            if plain(1) { all().map(ToString::to_string).collect() } else { texts(PLAIN[1], MAX_FAMILIES + 1)? };
+        cluster_ips.retain(|text| !text.is_empty());
+        let families = if plain(2) {
+            all().map(|address| Family::of(*address)).collect()
+        } else {
+            texts(PLAIN[2], MAX_FAMILIES + 1)?.iter().map(|text| Family::parse(text)).collect::<Option<_>>()?
+        };
+        let family_policy = match text("spec.ipFamilyPolicy")? {
+            "" => None,
+            name => Some(FamilyPolicy::parse(name)?),
+        };
+        let mut annotations = labels("metadata.annotations")?;
+        annotations.retain(|key, _| brings(key));
+        let kind = text("spec.type")?;
+        Some(Service {
+            name: self.key.name.clone(),
+            labels: labels("metadata.labels")?,
+            annotations: annotations.into(),
+            external_name: kind == "ExternalName",
+            node_port: kind == "NodePort",
+            load_balancer: kind == "LoadBalancer",
+            load_balancer_class: filled("spec.loadBalancerClass")?,
+            load_balancer_ip: filled("spec.loadBalancerIP")?,
+            external_ips: texts("spec.externalIPs", usize::MAX)?,
+            deleting: field("metadata.deletionTimestamp").is_some(),
+            selector: labels("spec.selector")?,
+            names_cluster_ip: cluster_ip.is_some(),
+            cluster_ip,
+            cluster_ips,
+            families,
+            family_policy: family_policy.unwrap_or_default(),
+            names_family_policy: family_policy.is_some(),
+        })
     }
 
     /// With its entries in the indexes.
@@ -274,9 +335,23 @@ impl StoredService {
         Move::parse(self.annotation(MOVE_ANNOTATION)?)
     }
 
+    /// As [`looks_half_moved`](clusterip_core::annotations::looks_half_moved).
+    pub fn looks_half_moved(&self) -> bool {
+        let is_alias = self.text("spec.type") == "ExternalName" && self.external_name() == MOVING_NAME;
+        self.annotation(MOVING_ANNOTATION).is_some() || is_alias
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.entry("metadata.labels", key)
+    }
+
     fn annotation(&self, key: &str) -> Option<&str> {
-        let Some(Compact::Map(annotations)) = self.field("metadata.annotations") else { return None };
-        annotations.iter().find(|(other, _)| **other == *key).map(|(_, text)| text.text())
+        self.entry("metadata.annotations", key)
+    }
+
+    fn entry(&self, path: &str, key: &str) -> Option<&str> {
+        let Some(Compact::Map(entries)) = self.field(path) else { return None };
+        entries.iter().find(|(other, _)| **other == *key)?.1.as_text()
     }
 
     fn text(&self, path: &str) -> &str {
@@ -319,11 +394,25 @@ impl Compact {
     }
 
     fn text(&self) -> &str {
+        self.as_text().unwrap_or_default()
+    }
+
+    fn as_text(&self) -> Option<&str> {
         match self {
-            Self::Frequent(text) => text,
-            Self::Text(text) => text,
-            _ => "",
+            Self::Frequent(text) => Some(text),
+            Self::Text(text) => Some(text),
+            _ => None,
         }
+    }
+
+    fn texts(&self, most: usize) -> Option<Vec<String>> {
+        let Self::List(items) = self else { return None };
+        items.iter().take(most).map(|item| item.as_text().map(str::to_owned)).collect()
+    }
+
+    fn labels(&self) -> Option<Labels> {
+        let Self::Map(fields) = self else { return None };
+        fields.iter().map(|(key, value)| Some((key.to_string(), value.as_text()?.to_owned()))).collect()
     }
 
     fn value(&self) -> Value {
@@ -333,6 +422,10 @@ impl Compact {
             Self::Map(fields) => fields.iter().map(|(key, value)| (key.to_string(), value.value())).collect(),
             Self::Other(value) => value.as_ref().clone(),
         }
+    }
+
+    fn is_null(&self) -> bool {
+        matches!(self, Self::Other(value) if value.is_null())
     }
 
     /// About how many bytes of memory the value takes besides `size_of::<Self>()`.
@@ -387,5 +480,60 @@ mod tests {
         assert_eq!(*ports_of("LoadBalancer"), expected);
         assert_eq!(*ports_of("ClusterIP"), []);
         assert_eq!(size_of::<Port>(), 4);
+    }
+
+    #[test]
+    fn a_request_with_a_stored_service_is_read_as_its_json() {
+        let whole = json!({
+            "metadata": {
+                "name": "web", "namespace": "shop", "labels": {"a": "b", "c": "d"}, "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"clusterip-policy/os": "linux", RECORD_ANNOTATION: "10.0.9.9", "metallb.io/loadBalancerIPs": "x"},
+            },
+            "spec": {
+                "type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"],
+                "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack", "selector": {"app": "web"},
+                "loadBalancerClass": "a/b", "loadBalancerIP": "10.0.9.9", "externalIPs": ["10.0.9.8"],
+            },
+        });
+        let others = [
+            Value::Null,
+            json!(""),
+            json!("x"),
+            json!("None"),
+            json!("NodePort"),
+            json!("ExternalName"),
+            json!(7),
+            json!([]),
+            json!(["", "10.0.0.1"]),
+            json!(["IPv6"]),
+            json!(["1", "2", "3", 4]),
+            json!([1]),
+            json!({}),
+            json!({"a": 1}),
+            json!({"a": "b"}),
+            json!({"a": null}),
+        ];
+        let mut services = vec![whole.clone(), json!({})];
+        for path in FIELDS.iter().map(|(path, _)| format!("/{}", path.replace('.', "/"))) {
+            for other in &others {
+                let mut service = whole.clone();
+                if let Some(field) = service.pointer_mut(&path) {
+                    *field = other.clone();
+                    services.push(service);
+                }
+            }
+        }
+        let sets: [&dyn Fn(&str) -> bool; 4] =
+            [&|_| true, &|_| false, &|field| !field.starts_with("spec.cluster"), &|field| {
+                !matches!(field, "spec.type" | "spec.ipFamilies" | RECORD_ANNOTATION)
+            }];
+        for (service, brings) in services.iter().flat_map(|service| sets.map(|brings| (service, brings))) {
+            let stored = StoredService::read(service);
+            let mut json = stored.with_fields(brings);
+            if let Some(annotations) = json.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.retain(|key, _| brings(key));
+            }
+            assert_eq!(stored.in_request(brings), Service::read(&json, "request.object"), "{service}");
+        }
     }
 }

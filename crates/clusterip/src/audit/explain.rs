@@ -4,16 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_cluster::lookups::stored_cluster::{Asked, StoredCluster, Subject};
-use clusterip_cluster::object::{name, namespace};
 use clusterip_cluster::reservations::ledger::{Ledger, RESERVATION_TIME};
-use clusterip_cluster::snapshot::{Snapshot, StoredService, addresses};
+use clusterip_cluster::snapshot::{Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_core::address::Withholding;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::decision::Report;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_core::{Decision, InUse, Verdict, decide_service};
+use clusterip_core::{Decision, InUse, Verdict, decide_create};
 use clusterip_failover::claims::Owner;
 use ipnet::IpNet;
 use serde::Serialize;
@@ -56,27 +55,27 @@ const REFUSES: &str = "but refuses the settings: they don't fit the Service rang
 
 pub(crate) fn of(input: &AuditInput<'_>, key: &ServiceKey) -> Option<Explanation> {
     let stored = Snapshot::read(&input.cluster.snapshot).service(key)?.clone();
-    let service = &stored.value();
     let settings = &input.settings.settings;
-    let own = addresses(service);
+    let own = stored.addresses().to_vec();
     // The owner of `clusterIP: None` has chosen no address.
     let by_hand = stored.by_hand().filter(|_| !own.is_empty());
-    let skip = skip_reason(settings, service);
+    let skip = skip_reason(settings, &stored);
     // For a Service that is left alone, the policy gives the reason.
-    let created = if skip == Some(Skip::Unmanaged) { service.clone() } else { as_if_created(service) };
+    let created = if skip == Some(Skip::Unmanaged) { stored.in_request(|_| true) } else { as_if_created(&stored) };
     let ledger = Ledger::default();
     for (address, owner) in &input.cluster.in_flight {
         ledger.reserve_claimed(*address, owner, RESERVATION_TIME);
     }
-    let owner = Owner::new(namespace(service), name(service), "");
+    let owner = Owner::new(&key.namespace, &key.name, "");
     let subject = Subject { owner, own: own.clone(), dry_run: true };
     let cluster = StoredCluster::reserving(&input.cluster.snapshot, subject, settings, &ledger, None);
     cluster.asked.replace(Some(Vec::new()));
-    let decision = input.settings.worded(decide_service("", &created, None, settings, InUse::default(), &cluster));
+    let decision = decide_create("", &key.namespace, created, settings, InUse::default(), &cluster);
+    let decision = input.settings.worded(decision);
     let asked = cluster.asked.take().unwrap_or_default();
-    let placement = Placement::of(settings, service, &decision, &cluster);
+    let placement = Placement::of(settings, &stored, &decision, &cluster);
     // For the findings, all addresses count as free: a full pool is not a problem of the Service.
-    let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
+    let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, &stored));
     let placed = PlacedService { service: Arc::clone(&stored), placement: as_if_free };
     let mut findings = services::of_service(settings, &placed, &input.cluster.called, input.refused);
     for finding in &mut findings {

@@ -14,11 +14,10 @@ use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_A
 use clusterip_core::label_selector::LabelSelector;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
-use clusterip_core::{InUse, decide_service};
+use clusterip_core::{InUse, decide_create};
 use clusterip_moves::temporary::looks_temporary;
 use ipnet::IpNet;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::model::{self, Address, Finding, Kind, Range, Span, State};
 use super::{AuditInput, unknown_callers, unknown_owners};
@@ -58,7 +57,7 @@ pub(super) fn place_all(
     let place_one = |(service, revision): &(Arc<StoredService>, (u64, u64))| {
         let cached = before.get(service.key());
         let cached = cached.filter(|(at, cached)| at == revision && cached.service == *service);
-        let now = || Arc::new(place(&settings.settings, snapshot, &service.value()));
+        let now = || Arc::new(place(&settings.settings, snapshot, service));
         cached.map_or_else(now, |(_, cached)| Arc::clone(&cached.placement))
     };
     let mut all = Vec::with_capacity(services.len());
@@ -71,18 +70,24 @@ pub(super) fn place_all(
 }
 
 /// Finds out where a Service belongs, even if its pool is full.
-pub(super) fn place(settings: &Settings, snapshot: &Arc<RwLock<Snapshot>>, service: &Value) -> Result<Placement, Skip> {
+pub(super) fn place(
+    settings: &Settings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    service: &StoredService,
+) -> Result<Placement, Skip> {
     // A temporary Service ends with its move, and one of them has an address of another pool until then.
-    if looks_temporary(service) {
+    let key = service.key();
+    if looks_temporary(&key.name, |key| service.label(key)) {
         return Err(Skip::Unmanaged);
     }
     if let Some(skip) = skip_reason(settings, service) {
         return Err(skip);
     }
-    let mut cluster = StoredCluster::new(snapshot, service);
+    let mut cluster = StoredCluster::of(snapshot, key);
     cluster.all_are_free = true;
     let place = || {
-        let decision = decide_service("", &as_if_created(service), None, settings, InUse::default(), &cluster);
+        let created = as_if_created(service);
+        let decision = decide_create("", &key.namespace, created, settings, InUse::default(), &cluster);
         Placement::of(settings, service, &decision, &cluster)
     };
     Ok(Placement::guarded(service, place))

@@ -8,6 +8,7 @@ use clusterip_cluster::object::service_path;
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
+use clusterip_core::request::{Change, Request as CoreRequest};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::claims::Owner;
 use http::Request;
@@ -71,12 +72,16 @@ impl Assigner {
         };
         let version = service.metadata.resource_version.clone();
         let service = stored(service).ok_or("the Service has no name")?;
-        let object = service.value();
-        let families = object.pointer("/spec/ipFamilies").map(Value::to_string).unwrap_or_default();
+        let asked = service.in_request(|_| true);
+        let families = asked.as_ref().map(|asked| format!("{:?}", asked.families)).unwrap_or_default();
+        let request = asked.map(|object| {
+            let old = Some(object.clone());
+            CoreRequest::of_change(service.uid(), &id.namespace, Change { object, old })
+        });
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
         let evaluated = background::run(&id.namespace, move || {
             let subject = Subject { owner, own: Vec::new(), dry_run: false };
-            evaluator.evaluate_service(&object, Some(&object), &subject)
+            evaluator.evaluate_read(request, &subject)
         });
         let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let (uid, record) = (service.uid().to_owned(), service.record());

@@ -6,21 +6,21 @@ use std::net::IpAddr;
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
 use clusterip_cluster::kinds::State;
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Subject};
-use clusterip_cluster::object::{name, namespace, text};
-use clusterip_cluster::snapshot::{StoredEndpoints, addresses};
+use clusterip_cluster::object::text;
+use clusterip_cluster::snapshot::{StoredEndpoints, StoredService, addresses};
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move, OS_ANNOTATION};
 use clusterip_core::decision::Report;
 use clusterip_core::label_selector::Labels;
+use clusterip_core::request::{Change, Request};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Explicit, Pool, Settings, Unmatched};
 use clusterip_core::workload::OS_LABEL;
 use clusterip_failover::claims::Owner;
 use clusterip_moves::journal::{Journal, SeamlessOptions};
 use clusterip_moves::method::{Method, method};
-use clusterip_moves::temporary::is_being_deleted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -101,7 +101,7 @@ pub enum Impact {
 /// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Reserves no address.
 pub fn inspect(
     evaluator: &Evaluator,
-    service: &Value,
+    service: &StoredService,
     allowed: &Allowed,
     request: Option<&MoveRequest>,
 ) -> anyhow::Result<Inspection> {
@@ -113,13 +113,12 @@ pub fn inspect(
         None => {}
     }
     let decision = ask(evaluator, service, true)?.decision;
-    let cluster = StoredCluster::new(evaluator.stores().snapshot(), service);
+    let cluster = StoredCluster::of(evaluator.stores().snapshot(), service.key());
     let placement = Placement::of(settings, service, &decision, &cluster);
     if matches!(placement.fit, Fit::InPlace | Fit::NotWhereAssumed) {
         return Ok(Inspection::InPlace);
     }
-    let id = ServiceKey::of(service);
-    let annotation = Move::of(service);
+    let (id, annotation) = (service.key(), service.asked_move());
     let asked_by = match (request, annotation) {
         (Some(_), _) => AskedBy::Administrator,
         (None, Some(Move::Now)) => AskedBy::Author,
@@ -131,20 +130,20 @@ pub fn inspect(
     let to = merge(settings, pool, &placement.addresses, decision.allocated().unwrap_or_default());
     let impact = match endpoints.ready {
         0 => Impact::Unnoticed,
-        _ if allowed.seamless.is_some() && method(service, &to, true) == Method::Seamless => Impact::Seamless,
+        _ if allowed.seamless.is_some() && method(&service.value(), &to, true) == Method::Seamless => Impact::Seamless,
         _ => Impact::Plain,
     };
     let interrupts = impact == Impact::Plain && endpoints.reachable > 0;
-    let stays = if is_being_deleted(service) {
+    let stays = if service.is_deleting() {
         Some((StayReason::BeingDeleted, "it is being deleted, and a finalizer keeps it".to_owned()))
     } else if !allowed.any && asked_by != AskedBy::Administrator {
         Some((StayReason::Never, "this server does not move Services (`--move never`)".to_owned()))
     } else if annotation == Some(Move::Never) {
         Some((StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never")))
-    } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
+    } else if service.is_load_balancer() && !allowed.load_balancers {
         let detail = "type LoadBalancer: a cloud provider might remove its load balancer";
         Some((StayReason::LoadBalancer, detail.to_owned()))
-    } else if let Some(detail) = control_plane(evaluator, &id, request) {
+    } else if let Some(detail) = control_plane(evaluator, id, request) {
         Some((StayReason::ControlPlane, detail))
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         Some((StayReason::ReadyEndpoints, reachable(endpoints.reachable)))
@@ -170,8 +169,8 @@ pub fn inspect(
     };
     let belongs = placement.pool.as_ref().map_or("no pool matches it".to_owned(), |it| format!("belongs to pool {it}"));
     Ok(Inspection::Misplaced(Box::new(Misplaced {
-        uid: text(service, &["metadata", "uid"]).to_owned(),
-        why: format!("it lies in {lies_in}, and {belongs}: {}", placement.why(&id)),
+        uid: service.uid().to_owned(),
+        why: format!("it lies in {lies_in}, and {belongs}: {}", placement.why(id)),
         unmatched: if pool.is_none() { placement.lies_in } else { Vec::new() },
         from: placement.addresses,
         asked_by,
@@ -188,8 +187,8 @@ pub struct Endpoints {
     pub reachable: usize,
 }
 
-pub fn stored_endpoints(stores: &Stores, settings: &Settings, service: &Value) -> Endpoints {
-    let slices = stores.read_snapshot().endpoints_of(&ServiceKey::of(service));
+pub fn stored_endpoints(stores: &Stores, settings: &Settings, service: &StoredService) -> Endpoints {
+    let slices = stores.read_snapshot().endpoints_of(service.key());
     endpoints_of(&slices, stores, settings, service)
 }
 
@@ -202,9 +201,9 @@ pub fn endpoints_of(
     slices: &[impl Borrow<StoredEndpoints>],
     stores: &Stores,
     settings: &Settings,
-    service: &Value,
+    service: &StoredService,
 ) -> Endpoints {
-    let pools: Option<Vec<&Pool>> = addresses(service).into_iter().map(|address| settings.pool_of(address)).collect();
+    let pools: Option<Vec<&Pool>> = service.addresses().iter().map(|address| settings.pool_of(*address)).collect();
     // Only a pool with labels of nodes can be a wrong one, so the nodes are looked up for no other.
     let pools = pools.filter(|pools| pools.iter().all(|pool| !pool.matches.node_labels.is_empty()));
     let are_nodes_known = stores.states().get(&("v1".to_owned(), "Node".to_owned())) == Some(&State::Synced);
@@ -257,10 +256,10 @@ fn control_plane(evaluator: &Evaluator, id: &ServiceKey, request: Option<&MoveRe
 }
 
 /// Reserves addresses for a Service that moves. Returns all its addresses after the move, and the evaluation.
-pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
+pub fn reserve_targets(evaluator: &Evaluator, service: &StoredService) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(|error| NoTarget::Unknown(error.to_string()))?;
     match (place(&evaluation), evaluation.decision.allocated()) {
-        (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), new), evaluation)),
+        (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, service.addresses(), new), evaluation)),
         _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::Unknown(reason)),
         _ => Err(NoTarget::Full(evaluation.decision.verdict.reason().unwrap_or_default().to_owned())),
     }
@@ -277,9 +276,9 @@ pub enum NoTarget {
 }
 
 /// Whether the policy would give these addresses to a Service, given as before its move. `false` without an answer.
-pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
+pub fn may_have(evaluator: &Evaluator, service: &StoredService, addresses: &[IpAddr]) -> bool {
     let Ok(evaluation) = ask(evaluator, service, true) else { return false };
-    let (namespace, name) = (namespace(service), name(service));
+    let ServiceKey { namespace, name } = service.key();
     let is_open = |pool: &Pool, address: &IpAddr| match pool.reservation(*address) {
         Some(reservation) => reservation.is_for(namespace, name),
         None => !pool.exclude.iter().any(|excluded| excluded.contains(address)),
@@ -290,32 +289,35 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 }
 
 pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Result<(), String> {
-    let subject = subject(after, addresses(after), true);
-    let evaluation = evaluator.evaluate_service(after, Some(before), &subject).map_err(|error| error.to_string())?;
+    let subject = subject(&ServiceKey::of(after), addresses(after), true);
+    let request = Request::of_service(text(after, &["metadata", "uid"]), after, Some(before));
+    let evaluation = evaluator.evaluate_read(request, &subject).map_err(|error| error.to_string())?;
     evaluation.decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
 }
 
 /// Reserves addresses of these families for a Service that can have neither addresses of its pool nor its old ones:
 /// addresses that no pool contains. If there are none, the API server may pick, which an empty list says, but only where
 /// the settings isolate no Services: it may pick an address of any pool.
-pub fn last_resort(evaluator: &Evaluator, service: &Value, families: &[Family]) -> Option<Vec<IpAddr>> {
+pub fn last_resort(evaluator: &Evaluator, service: &ServiceKey, families: &[Family]) -> Option<Vec<IpAddr>> {
     if let Some(outside) = evaluator.reserve_outside(families, &subject(service, Vec::new(), false)) {
         return Some(outside);
     }
     let live = evaluator.settings();
     let settings = &live.settings;
     let isolates = settings.unmatched != Unmatched::Unmanaged || settings.explicit == Explicit::Deny;
-    let is_exempt = settings.exemption(namespace(service), name(service)).is_some();
+    let is_exempt = settings.exemption(&service.namespace, &service.name).is_some();
     (!isolates || is_exempt).then(Vec::new)
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
-fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> anyhow::Result<Evaluation> {
-    evaluator.evaluate_service(&as_if_created(service), None, &subject(service, addresses(service), dry_run))
+fn ask(evaluator: &Evaluator, service: &StoredService, dry_run: bool) -> anyhow::Result<Evaluation> {
+    let create = |object| Request::of_change(service.uid(), &service.key().namespace, Change { object, old: None });
+    let subject = subject(service.key(), service.addresses().to_vec(), dry_run);
+    evaluator.evaluate_read(as_if_created(service).map(create), &subject)
 }
 
-fn subject(service: &Value, own: Vec<IpAddr>, dry_run: bool) -> Subject {
-    Subject { owner: Owner::new(namespace(service), name(service), ""), own, dry_run }
+fn subject(ServiceKey { namespace, name }: &ServiceKey, own: Vec<IpAddr>, dry_run: bool) -> Subject {
+    Subject { owner: Owner::new(namespace, name, ""), own, dry_run }
 }
 
 /// The settings of an evaluation, and the pool that the Service belongs to, without a pool if it belongs outside of all
@@ -440,7 +442,7 @@ mod tests {
             seamless: None,
         };
         for Case { name, service, expected } in cases {
-            let found = match inspect(&evaluator, &service, &allowed, Some(&request)).unwrap() {
+            let found = match inspect(&evaluator, &StoredService::read(&service), &allowed, Some(&request)).unwrap() {
                 Inspection::Misplaced(found) => Some(found.stays.map_or("moves", |(reason, _)| reason.as_str())),
                 _ => None,
             };
@@ -491,7 +493,7 @@ mod tests {
         ];
         for Case { name, services, ranges, families, expected } in cases {
             let evaluator = evaluator(services, ranges);
-            let found = last_resort(&evaluator, &service("10.0.0.1", json!({})), families);
+            let found = last_resort(&evaluator, &ServiceKey::new("shop", "web"), families);
             let found = found.map(|found| match found.as_slice() {
                 [] => "any".to_owned(),
                 addresses => {
@@ -528,7 +530,7 @@ mod tests {
             ("10.3.0.7", json!({"clusterip-policy/pool": "blue"}), false),
         ];
         for (address, annotations, expected) in rows {
-            let was = service("10.3.0.1", annotations.clone());
+            let was = StoredService::read(&service("10.3.0.1", annotations.clone()));
             let fits = may_have(&evaluator, &was, &[address.parse().unwrap()]);
             assert_eq!(fits, expected, "{address} {annotations}");
         }

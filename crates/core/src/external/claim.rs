@@ -15,7 +15,7 @@ use crate::distinct;
 use crate::label_selector::Labels;
 use crate::service::Service;
 
-pub(crate) const EXTERNAL_IPS: &str = "spec.externalIPs";
+pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 

@@ -12,16 +12,14 @@ use clusterip_cluster::connect::counted_bytes;
 use clusterip_cluster::evaluator::Evaluation;
 use clusterip_cluster::harmless_text::harmless;
 use clusterip_cluster::live_settings::{Follower, SettingsSource};
-use clusterip_cluster::object::text;
 use clusterip_cluster::shutdown::until;
-use clusterip_cluster::snapshot::addresses;
+use clusterip_cluster::snapshot::StoredService;
 use clusterip_cluster::style;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::leases::{Identity, Role, Timing};
 use futures::StreamExt;
 use futures::future::{self, Either};
 use kube::Client;
-use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 
@@ -107,24 +105,24 @@ impl Run<'_> {
         if let (true, Some(named)) = (wanted.is_empty(), named) {
             bail!("there is no Service {named}");
         }
-        if let Some(unknown) = command.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+        if let Some(unknown) = command.called_by_control_plane.iter().find(|id| stores.stored_service(id).is_none()) {
             bail!("there is no Service {unknown}: check --called-by-control-plane");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
-            let Some(service) = stores.service(&id) else { continue };
-            if command.scope.selector.as_ref().is_some_and(|selector| !selects(selector, &service))
+            let Some(service) = stores.stored_service(&id) else { continue };
+            if command.scope.selector.as_ref().is_some_and(|selector| !selects(selector, &service.value()))
                 || reconciler.is_temporary(&service)
             {
                 continue;
             }
             let this = Arc::clone(reconciler);
-            let (evaluator, at) = (this.evaluator.clone(), service.clone());
-            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let (evaluator, at) = (this.evaluator.clone(), Arc::clone(&service));
+            let request = self.request(&id, service.uid());
             let inspect = move || misplaced::inspect(&evaluator, &at, &this.allowed, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
-            let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
+            let Some((mut row, job)) = row(reconciler, &id, &service, inspection).await? else { continue };
             if let Some(Order { to, .. }) = job.as_ref().and_then(|job| job.order.as_ref()) {
                 row.method = Some(method_of(reconciler, &service, to, command.seamless));
             }
@@ -366,10 +364,10 @@ fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
     Row { namespace: id.namespace.clone(), name: id.name.clone(), from, ..Row::default() }
 }
 
-fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
+fn method_of(reconciler: &Reconciler, service: &StoredService, to: &[IpAddr], is_seamless: bool) -> Method {
     let evaluator = &reconciler.evaluator;
     let endpoints = misplaced::stored_endpoints(evaluator.stores(), &evaluator.settings().settings, service);
-    match method(service, to, endpoints.ready > 0) {
+    match method(&service.value(), to, endpoints.ready > 0) {
         Method::Seamless if !is_seamless => Method::Plain(NOT_ASKED),
         method => method,
     }
@@ -379,15 +377,15 @@ fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamles
 async fn row(
     reconciler: &Arc<Reconciler>,
     id: &ServiceKey,
-    service: Value,
+    service: &Arc<StoredService>,
     inspection: Inspection,
 ) -> anyhow::Result<Option<(Row, Option<Job>)>> {
-    let mut row = new_row(id, addresses(&service));
+    let mut row = new_row(id, service.addresses().to_vec());
     let misplaced = match inspection {
         Inspection::InPlace => return Ok(None),
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
-            let uid = text(&service, &["metadata", "uid"]).to_owned();
+            let uid = service.uid().to_owned();
             let stays = match reconciler.mover.records.get(&uid, Size::Large).await {
                 Ok(Some(_)) => None,
                 Ok(None) => Some(Unmoved::NotRecorded.to_string()),
@@ -413,7 +411,7 @@ async fn row(
         }
         (Ok(Movable::Larger(_)), None) => (true, Unmoved::TooLarge.to_string()),
         // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
-        (Ok(Movable::Yes(live)), None) => match reconciler.reserve_targets(service).await {
+        (Ok(Movable::Yes(live)), None) => match reconciler.reserve_targets(Arc::clone(service)).await {
             Ok((to, evaluation)) => {
                 let size = Size::of(counted_bytes(live.to_string().as_bytes())).unwrap_or(Size::Large);
                 row.to = Some(to.clone());

@@ -9,7 +9,7 @@ use clusterip_cluster::background;
 use clusterip_cluster::backoff::pause_after;
 use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
 use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::object::{service_path, text};
+use clusterip_cluster::object::service_path;
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
@@ -18,7 +18,6 @@ use clusterip_moves::outcome::{Outcome, Size, Unmoved};
 use http::Request;
 use kube::Client;
 use parking_lot::Mutex;
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::watch;
 
@@ -229,12 +228,11 @@ impl Reconciler {
             self.answer_request(id).await;
             return Next::Change;
         };
-        let service = record.value();
-        if self.is_temporary(&service) {
+        if self.is_temporary(&record) {
             self.forget_service(id);
             return Next::Change;
         }
-        match self.inspect(id, service.clone()).await {
+        match self.inspect(id, Arc::clone(&record)).await {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
                 // The annotation that asks for the move could not be removed.
@@ -242,7 +240,7 @@ impl Reconciler {
                     return Next::After(rest);
                 }
                 if self.requests.considered(id).is_some() {
-                    let uid = text(&service, &["metadata", "uid"]);
+                    let uid = record.uid();
                     let note = "not moved: with the server's settings, it is in its pool".to_owned();
                     self.publish_event(id, EventContent { uid, warning: false, reason: "AddressNotMoved", note }).await;
                 }
@@ -253,7 +251,7 @@ impl Reconciler {
                 next
             }
             Ok(Inspection::HalfMoved) => {
-                let next = self.half_moved(id, &service, size).await;
+                let next = self.half_moved(id, &record, size).await;
                 if next != Next::AsLarge {
                     self.answer_request(id).await;
                 }
@@ -266,7 +264,7 @@ impl Reconciler {
             {
                 Next::After(DISAGREEMENT)
             }
-            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, (&record, &service), *misplaced, size).await,
+            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &record, *misplaced, size).await,
             Err(error) => {
                 let error = error.to_string();
                 tracing::error!(namespace = id.namespace, name = id.name, error, "no decision about a Service");
@@ -275,8 +273,8 @@ impl Reconciler {
         }
     }
 
-    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> anyhow::Result<Inspection> {
-        let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Arc<StoredService>) -> anyhow::Result<Inspection> {
+        let request = self.requests.consider(id, service.uid());
         let this = Arc::clone(self);
         let inspect = move || misplaced::inspect(&this.evaluator, &service, &this.allowed, request.as_ref());
         background::run(&id.namespace, inspect).await?
@@ -285,7 +283,7 @@ impl Reconciler {
     async fn misplaced(
         self: &Arc<Self>,
         id: &ServiceKey,
-        (record, service): (&Arc<StoredService>, &Value),
+        record: &Arc<StoredService>,
         misplaced: Misplaced,
         size: Size,
     ) -> Next {
@@ -352,7 +350,7 @@ impl Reconciler {
             }
         };
         // Addresses are reserved only now, so that none are reserved for a Service that has to wait.
-        let (to, evaluation) = match self.reserve_targets(service.clone()).await {
+        let (to, evaluation) = match self.reserve_targets(Arc::clone(record)).await {
             Ok(reserved) => reserved,
             Err(reason) => {
                 self.brakes.lock().take_back(id);

@@ -16,7 +16,6 @@ use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use serde_json::Value;
 
 use super::brakes::WouldMove;
 use super::reconcile::Reconciler;
@@ -98,12 +97,11 @@ impl Survey {
                 return (survey, nth);
             }
             let Some(record) = evaluator.stores().stored_service(id) else { continue };
-            let service = record.value();
-            if reconciler.is_temporary(&service) {
+            if reconciler.is_temporary(&record) {
                 continue;
             }
-            let is_managed = is_managed(&settings.settings, &service);
-            let inspect = || misplaced::inspect(evaluator, &service, &reconciler.allowed, None);
+            let is_managed = is_managed(&settings.settings, &record);
+            let inspect = || misplaced::inspect(evaluator, &record, &reconciler.allowed, None);
             let inspection =
                 panics::catch_about(&id.namespace, &id.name, inspect).unwrap_or_else(|it| Err(anyhow!(it)));
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
@@ -154,11 +152,11 @@ impl Survey {
 fn managed(reconciler: &Reconciler, ids: &[ServiceKey]) -> usize {
     let evaluator = &reconciler.evaluator;
     let settings = evaluator.settings();
-    let services = ids.iter().filter_map(|id| evaluator.stores().service(id));
+    let services = ids.iter().filter_map(|id| evaluator.stores().stored_service(id));
     services.filter(|it| is_managed(&settings.settings, it) && !reconciler.is_temporary(it)).count()
 }
 
-fn is_managed(settings: &Settings, service: &Value) -> bool {
+fn is_managed(settings: &Settings, service: &StoredService) -> bool {
     skip_reason(settings, service) != Some(Skip::Unmanaged)
 }
 

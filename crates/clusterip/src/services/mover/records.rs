@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use clusterip_cluster::api_error::{error_message, if_found};
 use clusterip_cluster::connect::{is_answer_too_large, request_at_most};
-use clusterip_cluster::object;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::journal::Journal;
@@ -231,12 +230,12 @@ impl UnfinishedMoves {
         self.0.lock().by_uid.get(uid).map(|entry| entry.due)
     }
 
-    pub fn has_temporary(&self, service: &Value) -> bool {
-        let (namespace, name) = (object::namespace(service), object::name(service));
+    pub fn has_temporary(&self, ServiceKey { namespace, name }: &ServiceKey) -> bool {
         self.0.lock().by_uid.iter().any(|(uid, entry)| {
-            let is_beside = entry.id.namespace == namespace;
+            let is_beside = entry.id.namespace == *namespace;
             // The trigger is in the server's namespace.
-            is_beside && (Role::New.name(uid) == name || Role::Old.name(uid) == name) || Role::Trigger.name(uid) == name
+            is_beside && (Role::New.name(uid) == *name || Role::Old.name(uid) == *name)
+                || Role::Trigger.name(uid) == *name
         })
     }
 

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::{Evaluation, Evaluator};
-use clusterip_cluster::object::namespace;
-use clusterip_cluster::snapshot::StoredEndpoints;
+use clusterip_cluster::snapshot::{StoredEndpoints, StoredService};
 use clusterip_core::address::Family;
 use clusterip_core::annotations::is_moving;
 use clusterip_core::service::addresses as service_addresses;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::journal::{Journal, ReleaseMethod};
 use clusterip_moves::outcome::shown;
-use clusterip_moves::step::{Without, bare};
+use clusterip_moves::step::Without;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -54,23 +53,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Asks the policy for other addresses for a Service that moves. Each one is reserved until the move has ended.
 pub struct Alternatives {
     evaluator: Evaluator,
-    /// The Service as it was before its move, without its field owners.
-    service: Arc<Value>,
+    /// The Service as it was before its move.
+    service: Arc<StoredService>,
     evaluations: Mutex<Vec<Evaluation>>,
 }
 
 impl Alternatives {
-    pub fn new(evaluator: &Evaluator, service: &Value) -> Self {
-        Self { evaluator: evaluator.clone(), service: bare(service).into(), evaluations: Mutex::default() }
+    pub fn new(evaluator: &Evaluator, service: Arc<StoredService>) -> Self {
+        Self { evaluator: evaluator.clone(), service, evaluations: Mutex::default() }
     }
 
     /// Asks on a background thread, because a move must neither block the runtime nor delay admission.
     async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Evaluator, &Value) -> T + Send + 'static,
+        question: impl FnOnce(&Evaluator, &StoredService) -> T + Send + 'static,
     ) -> anyhow::Result<T> {
         let (evaluator, service) = (self.evaluator.clone(), Arc::clone(&self.service));
-        background::run(namespace(&self.service), move || question(&evaluator, &service)).await
+        background::run(&self.service.key().namespace, move || question(&evaluator, &service)).await
     }
 }
 
@@ -91,7 +90,7 @@ impl Targets for Alternatives {
 
     async fn last_resort(&self, families: &[Family]) -> Option<Vec<IpAddr>> {
         let families = families.to_vec();
-        self.ask(move |evaluator, service| misplaced::last_resort(evaluator, service, &families)).await.ok()?
+        self.ask(move |evaluator, service| misplaced::last_resort(evaluator, service.key(), &families)).await.ok()?
     }
 
     async fn check_update(&self, before: &Value, after: &Value) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clusterip_cluster::background;
 use clusterip_cluster::connect::is_answer_too_large;
 use clusterip_cluster::evaluator::Evaluation;
-use clusterip_cluster::object::{namespace, text};
+use clusterip_cluster::object::text;
 use clusterip_cluster::snapshot::{StoredService, addresses};
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{Move, looks_half_moved};
@@ -40,8 +40,11 @@ pub enum Movable {
 
 impl Reconciler {
     /// Reserves addresses for a Service that moves, and returns them with the evaluation that reserved them.
-    pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
-        let (this, namespace) = (Arc::clone(self), namespace(&service).to_owned());
+    pub async fn reserve_targets(
+        self: &Arc<Self>,
+        service: Arc<StoredService>,
+    ) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
+        let (this, namespace) = (Arc::clone(self), service.key().namespace.clone());
         let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
         let (to, evaluation) =
             background::run(&namespace, reserve).await.map_err(|error| NoTarget::Unknown(error.to_string()))??;
@@ -99,8 +102,9 @@ impl Reconciler {
         let owner = Owner::new(&id.namespace, &id.name, "");
         misplaced.from.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
         // What the stores keep of a Service is small.
-        let stored = self.evaluator.stores().service(id);
-        let targets = Alternatives::new(&self.evaluator, stored.as_ref().unwrap_or(&live));
+        let stored = self.evaluator.stores().stored_service(id);
+        let stored = stored.unwrap_or_else(|| Arc::new(StoredService::read(&live)));
+        let targets = Alternatives::new(&self.evaluator, stored);
         let order = MoveOrder {
             id: id.clone(),
             uid: misplaced.uid.clone(),
@@ -125,8 +129,9 @@ impl Reconciler {
     }
 
     /// Whether a Service is a temporary one of a seamless move. Its name, which a tenant can choose, does not tell.
-    pub fn is_temporary(&self, service: &Value) -> bool {
-        looks_temporary(service) && self.mover.unfinished.has_temporary(service)
+    pub fn is_temporary(&self, service: &StoredService) -> bool {
+        let key = service.key();
+        looks_temporary(&key.name, |key| service.label(key)) && self.mover.unfinished.has_temporary(key)
     }
 
     /// Waits for the end of the recorded move of the Service with this UID, if there is one.
@@ -153,7 +158,7 @@ impl Reconciler {
             let stored = || self.evaluator.stores().service(&id);
             let live: Option<PartialObject> = live.and_then(|live| serde_json::from_slice(&live).ok());
             let known = live.map(|live| live.object).or_else(stored).unwrap_or_default();
-            Alternatives::new(&self.evaluator, &misplaced::as_it_was(known, journal))
+            Alternatives::new(&self.evaluator, Arc::new(StoredService::read(&misplaced::as_it_was(known, journal))))
         };
         let ended = self.mover.up_to(size).resume(journal, &targets).await;
         self.report_outcome(&id, &journal.uid, &ended, size).await;
@@ -246,13 +251,12 @@ impl Reconciler {
     }
 
     fn stored_uid(&self, id: &ServiceKey) -> Option<String> {
-        let service = self.evaluator.stores().service(id)?;
-        Some(text(&service, &["metadata", "uid"]).to_owned())
+        Some(self.evaluator.stores().stored_service(id)?.uid().to_owned())
     }
 
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
     /// is left alone, because every user who may write the Service can make it look half moved.
-    pub(super) async fn half_moved(&self, id: &ServiceKey, service: &Value, size: Size) -> Next {
+    pub(super) async fn half_moved(&self, id: &ServiceKey, service: &StoredService, size: Size) -> Next {
         if let Some(rest) = self.remaining_pause(id) {
             return Next::After(rest);
         }
@@ -290,8 +294,8 @@ impl Reconciler {
                 let is_asked = self.requests.considered(id).is_some();
                 if self.must_report(id, StayReason::NotRecorded, &note, is_asked) {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
-                    let uid = text(service, &["metadata", "uid"]);
-                    self.publish_event(id, EventContent { uid, warning: true, reason: outcome.reason(), note }).await;
+                    let content = EventContent { uid: service.uid(), warning: true, reason: outcome.reason(), note };
+                    self.publish_event(id, content).await;
                 }
                 Next::Change
             }

@@ -8,7 +8,7 @@ use clusterip_cluster::watch::stores::Stores;
 use clusterip_moves::journal::{Journal, Plan, ReleaseMethod};
 use http::{Method, Response, StatusCode};
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;

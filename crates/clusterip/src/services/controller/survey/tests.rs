@@ -7,7 +7,7 @@ use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::annotations::MOVE_ANNOTATION;
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
