@@ -111,13 +111,13 @@ impl Evaluator {
         guarded(&self.metrics, &subject.owner, evaluate)
     }
 
-    /// As [`Self::evaluate`], for a request that is read already.
+    /// As [`Self::evaluate`], for a request that `read` makes.
     pub fn evaluate_read(
         &self,
-        request: Result<Request, TypeMismatch>,
+        read: impl FnOnce() -> Result<Request, TypeMismatch>,
         subject: &Subject,
     ) -> anyhow::Result<Evaluation> {
-        let evaluate = || self.evaluate_unguarded(request, subject.dry_run, subject);
+        let evaluate = || self.evaluate_unguarded(read(), subject.dry_run, subject);
         guarded(&self.metrics, &subject.owner, evaluate)
     }
 
@@ -412,7 +412,7 @@ mod tests {
                 "metadata": {"namespace": "shop", "name": "web"}, "spec": {"externalIPs": external_ips},
             });
             let subject = Subject { owner: Owner::new("shop", "web", ""), own: Vec::new(), dry_run: false };
-            let evaluated = evaluator.evaluate_read(Request::of_service("", &service, None), &subject).map(drop);
+            let evaluated = evaluator.evaluate_read(|| Request::of_service("", &service, None), &subject).map(drop);
             assert_eq!(evaluated.is_ok(), is_given, "{name}: {evaluated:?}");
             assert_eq!(ledger.reservations(), [], "{name}: released");
         }

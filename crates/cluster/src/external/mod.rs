@@ -76,14 +76,17 @@ impl ExternalPolicy {
     /// taken into account.
     pub fn refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Refusal {
         let mut recorded = recorded_addresses(service.record());
-        let mut object = bare(service, &[RECORD_ANNOTATION]);
+        let mut record = None;
         // If one of two lies in no pool any more, the Service keeps the other one.
         if recorded.len() > 1 {
             recorded.retain(|address| self.settings.external.pool_of(*address).is_some());
-            let record = Labels::from([(RECORD_ANNOTATION.to_owned(), in_record(&recorded))]);
-            object = object.map(|object| Service { annotations: record.into(), ..object });
+            record = Some(Labels::from([(RECORD_ANNOTATION.to_owned(), in_record(&recorded))]));
         }
-        let decision = self.decide(snapshot, service, object)?;
+        let decision = self.decide(snapshot, service, || {
+            let object = bare(service, &[RECORD_ANNOTATION])?;
+            let annotations = record.map_or_else(|| object.annotations.clone(), Into::into);
+            Ok(Service { annotations, ..object })
+        })?;
         if let Some(denial) = decision.denial() {
             return Ok(Some(denial.message.clone()));
         }
@@ -96,19 +99,19 @@ impl ExternalPolicy {
     /// Why a Service may not claim the addresses that it claims besides its record. The addresses of other Services are
     /// not taken into account.
     pub fn claim_refusal(&self, snapshot: &Arc<RwLock<Snapshot>>, service: &StoredService) -> Refusal {
-        let object = bare(service, &[&[EXTERNAL_IPS, LOAD_BALANCER_IP][..], &FOREIGN_ANNOTATIONS].concat());
-        Ok(self.decide(snapshot, service, object)?.denial().map(|denial| denial.message.clone()))
+        let claims = [&[EXTERNAL_IPS, LOAD_BALANCER_IP][..], &FOREIGN_ANNOTATIONS].concat();
+        Ok(self.decide(snapshot, service, || bare(service, &claims))?.denial().map(|denial| denial.message.clone()))
     }
 
     fn decide(
         &self,
         snapshot: &Arc<RwLock<Snapshot>>,
         service: &StoredService,
-        object: Result<Service, TypeMismatch>,
+        read: impl FnOnce() -> Result<Service, TypeMismatch>,
     ) -> Result<Decision, String> {
         let (key, in_use) = (service.key(), InUse { blocks: None, external: Some(&|_| None) });
         let cluster = StoredCluster::of(snapshot, key);
-        self.guarded(service, || decide_create("external", &key.namespace, object, &self.settings, in_use, &cluster))
+        self.guarded(service, || decide_create("external", &key.namespace, read(), &self.settings, in_use, &cluster))
     }
 
     /// A panic about one Service must not keep others from getting and holding their addresses.

@@ -1,5 +1,7 @@
 //! Asks the policy for the external addresses of one Service, as admission does, and records the answer.
 
+use std::sync::Arc;
+
 use clusterip_cluster::api_error::error_message;
 use clusterip_cluster::background;
 use clusterip_cluster::evaluator::Evaluator;
@@ -9,6 +11,7 @@ use clusterip_cluster::snapshot::StoredService;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::request::{Change, Request as CoreRequest};
+use clusterip_core::service::Service;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::claims::Owner;
 use http::Request;
@@ -71,17 +74,14 @@ impl Assigner {
             Err(error) => return Err(error_message(&error)),
         };
         let version = service.metadata.resource_version.clone();
-        let service = stored(service).ok_or("the Service has no name")?;
-        let asked = service.in_request(|_| true);
-        let families = asked.as_ref().map(|asked| format!("{:?}", asked.families)).unwrap_or_default();
-        let request = asked.map(|object| {
-            let old = Some(object.clone());
-            CoreRequest::of_change(service.uid(), &id.namespace, Change { object, old })
-        });
-        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
+        let service = Arc::new(stored(service).ok_or("the Service has no name")?);
+        let (evaluator, asked) = (self.evaluator.clone(), Arc::clone(&service));
         let evaluated = background::run(&id.namespace, move || {
-            let subject = Subject { owner, own: Vec::new(), dry_run: false };
-            evaluator.evaluate_read(request, &subject)
+            let ServiceKey { namespace, name } = asked.key();
+            let subject = Subject { owner: Owner::new(namespace, name, ""), own: Vec::new(), dry_run: false };
+            let update = |object: Service| Change { old: Some(object.clone()), object };
+            let request = |change| CoreRequest::of_change(asked.uid(), namespace, change);
+            evaluator.evaluate_read(|| asked.in_request(|_| true).map(update).map(request), &subject)
         });
         let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let (uid, record) = (service.uid().to_owned(), service.record());
@@ -97,7 +97,10 @@ impl Assigner {
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
             let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
             let waits_for = match external.and_then(|external| external.pool.clone()) {
-                Some(pool) => WaitsFor::Address { pool, families },
+                Some(pool) => {
+                    let families = service.in_request(|_| true).map(|asked| format!("{:?}", asked.families));
+                    WaitsFor::Address { pool, families: families.unwrap_or_default() }
+                }
                 None => WaitsFor::Pool { namespace: id.namespace.clone() },
             };
             return Ok(Asked { answer: Answer::Waits(waits_for), reason, uid: Some(uid) });

@@ -290,8 +290,8 @@ pub fn may_have(evaluator: &Evaluator, service: &StoredService, addresses: &[IpA
 
 pub fn check_update(evaluator: &Evaluator, before: &Value, after: &Value) -> Result<(), String> {
     let subject = subject(&ServiceKey::of(after), addresses(after), true);
-    let request = Request::of_service(text(after, &["metadata", "uid"]), after, Some(before));
-    let evaluation = evaluator.evaluate_read(request, &subject).map_err(|error| error.to_string())?;
+    let read = || Request::of_service(text(after, &["metadata", "uid"]), after, Some(before));
+    let evaluation = evaluator.evaluate_read(read, &subject).map_err(|error| error.to_string())?;
     evaluation.decision.denial().map_or(Ok(()), |denial| Err(denial.message.clone()))
 }
 
@@ -313,7 +313,7 @@ pub fn last_resort(evaluator: &Evaluator, service: &ServiceKey, families: &[Fami
 fn ask(evaluator: &Evaluator, service: &StoredService, dry_run: bool) -> anyhow::Result<Evaluation> {
     let create = |object| Request::of_change(service.uid(), &service.key().namespace, Change { object, old: None });
     let subject = subject(service.key(), service.addresses().to_vec(), dry_run);
-    evaluator.evaluate_read(as_if_created(service).map(create), &subject)
+    evaluator.evaluate_read(|| as_if_created(service).map(create), &subject)
 }
 
 fn subject(ServiceKey { namespace, name }: &ServiceKey, own: Vec<IpAddr>, dry_run: bool) -> Subject {

@@ -179,7 +179,7 @@ impl Replicas {
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = interval(CHECK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // When the settings can't change any more, everything else still goes on.
+        // When the settings can't change any more, this process stops.
         let mut followed = true;
         loop {
             tokio::select! {
