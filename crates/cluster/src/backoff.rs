@@ -19,7 +19,7 @@ pub fn with_jitter(pause: Duration) -> Duration {
 pub(crate) const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pauses between attempts: they double from [`MIN_RETRY_PAUSE`] up to [`MAX_RETRY_PAUSE`].
+/// The pauses between attempts: they double from 100 ms up to 5 s.
 #[derive(Default)]
 pub struct RetryBackoff {
     failures: u32,

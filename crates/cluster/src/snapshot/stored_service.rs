@@ -187,7 +187,7 @@ impl StoredService {
         external_ips.iter().filter_map(|text| parse_address(text.text())).chain(self.shown()).collect()
     }
 
-    /// The ports of a Service of type `LoadBalancer`, in ascending order, from its first [`MAX_PORTS`]. Ports that
+    /// The ports of a Service of type `LoadBalancer`, in ascending order, from its first 1,024. Ports that
     /// can't be read are left out.
     pub fn ports(&self) -> Arc<[Port]> {
         self.ports.clone().unwrap_or_default()
@@ -256,7 +256,7 @@ impl StoredService {
         service.into()
     }
 
-    /// The Service as a request with only these fields would bring it: paths in [`FIELDS`], and annotations.
+    /// The Service as a request with only these fields would bring it: paths of the fields that are kept, and annotations.
     pub fn in_request(&self, brings: impl Fn(&str) -> bool) -> Result<Service, TypeMismatch> {
         // A value of a wrong type is rare, so its message may cost more.
         self.typed(&brings).map_or_else(|| Service::read(&self.with_fields(&brings), "request.object"), Ok)

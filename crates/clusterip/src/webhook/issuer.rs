@@ -55,7 +55,7 @@ impl CaCertificate {
         })
     }
 
-    /// Issues a server certificate, valid for [`LEAF_LIFE`], and not longer than the authority.
+    /// Issues a server certificate, valid for 90 days, and not longer than the authority.
     pub fn issue(&self, names: &[String], now: Timestamp) -> anyhow::Result<Leaf> {
         let own = KeyPair::from_pem(&self.key).map_err(unmade)?;
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, own).map_err(unmade)?;
