@@ -290,7 +290,7 @@ pub fn in_record(addresses: &[IpAddr]) -> String {
 }
 
 /// The addresses in a value of one of [`FOREIGN_ANNOTATIONS`] or of `spec.loadBalancerIP`: the first
-/// [`MAX_ADDRESSES`]. Parts that are not addresses are ignored; a value that is too long contains none.
+/// `MAX_ADDRESSES`. Parts that are not addresses are ignored; a value that is too long contains none.
 pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }

@@ -48,7 +48,7 @@ pub struct Journal {
     pub released: Map<String, Value>,
     #[serde(default)]
     pub managed_fields: Vec<Map<String, Value>>,
-    /// The value of [`SOURCE_RANGES_ANNOTATION`], if the release has to remove it.
+    /// The value of `SOURCE_RANGES_ANNOTATION`, if the release has to remove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ranges: Option<String>,
     /// The original `status.loadBalancer`, if it was not empty.

@@ -209,7 +209,7 @@ impl Ledger {
         self.active(address, |it| it.origin != Origin::OtherReplica)
     }
 
-    /// By this process or by another replica. As for [`Self::renew_external`], `is_recorded` says whether the request brings
+    /// By this process or by another replica. As for `renew_external`, `is_recorded` says whether the request brings
     /// the address in its record.
     pub(crate) fn is_reserved_for(&self, address: IpAddr, owner: &Owner, is_recorded: bool) -> bool {
         self.active(address, |it| it.is_of(owner, is_recorded))

@@ -139,7 +139,7 @@ impl Candidates {
         Self { bands: vec![band] }
     }
 
-    /// The parts of `range` that [`Self::of_spans`] withholds, in ascending order and as few as possible.
+    /// The parts of `range` that `Self::of_spans` withholds, in ascending order and as few as possible.
     pub fn withheld_spans(range: &Span, exclude: &[Span]) -> Vec<Span> {
         let family = range.family();
         let mut usable = Occupancy::default();
