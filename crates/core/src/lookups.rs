@@ -127,9 +127,9 @@ pub struct NamespaceMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
     Taken,
-    /// The Service of the request may have the address, which the host keeps for it.
+    /// The address was free, and the host has reserved it for the Service of the request.
     Reserved,
-    /// The Service of the request may have the address, which the host keeps for nobody.
+    /// The address is free, or the Service has it already. The host has not reserved it.
     Free,
     /// The cluster does not have this API (before Kubernetes 1.33), so only the Services tell which addresses are used.
     NoSuchApi,

@@ -84,8 +84,10 @@ impl ExternalPolicy {
         }
         let decision = self.decide(snapshot, service, || {
             let object = bare(service, &[RECORD_ANNOTATION])?;
-            let annotations = record.map_or_else(|| object.annotations.clone(), Into::into);
-            Ok(Service { annotations, ..object })
+            Ok(match record {
+                Some(record) => Service { annotations: record.into(), ..object },
+                None => object,
+            })
         })?;
         if let Some(denial) = decision.denial() {
             return Ok(Some(denial.message.clone()));
