@@ -13,7 +13,7 @@ pub mod manifest_edit;
 pub mod manifest_files;
 
 pub use self::manifest_files::{MAX_FILE, is_standard_input, read_at_most, read_file};
-use crate::object::{self, Packed};
+use crate::object;
 use crate::yaml::{self, Data, Node, YamlError};
 
 pub struct ManifestText {
@@ -23,22 +23,26 @@ pub struct ManifestText {
     pub text: String,
 }
 
-pub struct Manifest {
-    /// The object. Its namespace is filled in.
-    pub object: Packed,
-    pub api_version: String,
-    pub kind: String,
+/// An object, or what is kept of it, and where it is written.
+pub struct Manifest<T = Value> {
+    /// Its namespace is filled in.
+    pub object: T,
     pub origin: Origin,
 }
 
 impl Manifest {
-    pub fn is_service(&self) -> bool {
-        (self.api_version.as_str(), self.kind.as_str()) == ("v1", "Service")
+    fn map<T>(self, keep: impl FnOnce(Value) -> T) -> Manifest<T> {
+        Manifest { object: keep(self.object), origin: self.origin }
     }
+}
 
-    pub fn is_node(&self) -> bool {
-        (self.api_version.as_str(), self.kind.as_str()) == ("v1", "Node")
-    }
+/// The namespace of objects that name none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceRule<'n> {
+    /// Other objects may name other namespaces.
+    Default(&'n str),
+    /// Other objects may only name this namespace.
+    Only(&'n str),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +82,8 @@ type Visit<'v> = dyn FnMut(Manifest, &Node) + 'v;
 pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut Visit<'_>) -> anyhow::Result<()> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        visit_documents(yaml::documents(&source.text), source, index, namespace, visit, &mut errors);
+        let rule = NamespaceRule::Default(namespace);
+        visit_documents(yaml::documents(&source.text), source, index, rule, visit, &mut errors);
     }
     if errors.is_empty() { Ok(()) } else { Err(mistakes(&errors)) }
 }
@@ -100,7 +105,7 @@ fn visit_documents(
     documents: impl Iterator<Item = Result<Node, YamlError>>,
     source: &ManifestText,
     index: usize,
-    namespace: &str,
+    rule: NamespaceRule<'_>,
     visit: &mut Visit<'_>,
     errors: &mut Vec<String>,
 ) -> Content {
@@ -119,7 +124,7 @@ fn visit_documents(
         let is_object = content == Content::Objects || is_like_an_object(&node, &source.name);
         content = if is_object { Content::Objects } else { Content::OtherDocuments };
         let origin = Origin { source: index, file: Arc::clone(&file), document: position + 1, line: node.at.line };
-        errors.extend(add(&node, origin, None, namespace, visit).err());
+        errors.extend(add(&node, origin, None, rule, visit).err());
     }
     content
 }
@@ -142,7 +147,9 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
     let mut wrong = None;
     let take = RefCell::new(|node: &Node, document: usize| {
         let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.at.line };
-        if let Err(error) = add(node, origin, None, namespace, &mut |manifest, _| visit(manifest)) {
+        if let Err(error) =
+            add(node, origin, None, NamespaceRule::Default(namespace), &mut |manifest, _| visit(manifest))
+        {
             wrong.get_or_insert(error);
         }
     });
@@ -168,7 +175,7 @@ fn add(
     node: &Node,
     origin: Origin,
     type_of_list: Option<(&str, &str)>,
-    namespace: &str,
+    rule: NamespaceRule<'_>,
     visit: &mut Visit<'_>,
 ) -> Result<(), String> {
     let mut object = node.to_value();
@@ -199,11 +206,11 @@ fn add(
         let api_version = object::api_version(&object).to_owned();
         let item_type = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         for item in items {
-            add(item, Origin { line: item.at.line, ..origin.clone() }, item_type, namespace, visit)?;
+            add(item, Origin { line: item.at.line, ..origin.clone() }, item_type, rule, visit)?;
         }
         return Ok(());
     }
-    visit(manifest(object, origin, namespace)?, node);
+    visit(manifest(object, origin, rule)?, node);
     Ok(())
 }
 
@@ -222,10 +229,10 @@ fn check_type(object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The manifest of an object with a type. An object without a namespace, of a kind that has one, gets `namespace`.
-fn manifest(mut object: Value, origin: Origin, namespace: &str) -> Result<Manifest, String> {
+/// The manifest of an object with a type. An object without a namespace, of a kind that has one, gets that of the rule.
+fn manifest(mut object: Value, origin: Origin, rule: NamespaceRule<'_>) -> Result<Manifest, String> {
     let wrong = |reason: String| Err(format!("{origin}: {reason}"));
-    let (api_version, kind) = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
+    let kind = object::kind(&object);
     let metadata = match object.get("metadata") {
         Some(Value::Object(metadata)) => metadata,
         None | Some(Value::Null) => return wrong(format!("{kind} without `metadata`")),
@@ -236,13 +243,27 @@ fn manifest(mut object: Value, origin: Origin, namespace: &str) -> Result<Manife
             return wrong(format!("`metadata.{key}`: expected a string, found {}", a_kind_of(other)));
         }
     }
-    if object::name(&object).is_empty() && object::text(&object, &["metadata", "generateName"]).is_empty() {
+    let name = match object::name(&object) {
+        "" => object::text(&object, &["metadata", "generateName"]),
+        name => name,
+    };
+    if name.is_empty() {
         return wrong(format!("{kind} without `metadata.name`"));
     }
-    if object::is_namespaced(&kind) && object::namespace(&object).is_empty() {
-        object["metadata"]["namespace"] = json!(namespace);
+    if object::is_namespaced(kind) {
+        match (object::namespace(&object), rule) {
+            ("", NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) => {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+            (namespace, NamespaceRule::Only(only)) if namespace != only => {
+                return wrong(format!(
+                    "{kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two"
+                ));
+            }
+            _ => {}
+        }
     }
-    Ok(Manifest { object: Packed::new(&object), api_version, kind, origin })
+    Ok(Manifest { object, origin })
 }
 
 /// Whether a document claims to be a Kubernetes object. A file of a tool often has neither field. The configuration

@@ -1,53 +1,10 @@
 //! Kubernetes objects as JSON: their identity and scope, and the blocks of Nodes.
 
-use std::sync::Arc;
-
 use clusterip_api::Kind;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::nodes::blocks;
 use ipnet::IpNet;
-use serde::{Serialize, Serializer};
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
-
-/// An object as JSON text. The text takes a tenth of the memory of the parsed value, which matters with tens of
-/// thousands of objects. Equal objects have equal texts.
-#[derive(Clone, Debug)]
-pub struct Packed(Arc<RawValue>);
-
-impl Packed {
-    pub fn new(object: &impl Serialize) -> Self {
-        // Serializing can't fail: the keys of an object are strings, and its numbers are finite.
-        Self(to_raw_value(object).unwrap_or_default().into())
-    }
-
-    /// Whether a field of the object, or one below it, may have this name, which consists of letters only. If not,
-    /// the object need not be parsed to look for the field.
-    pub fn may_have(&self, field: &str) -> bool {
-        self.contains(&format!("\"{field}\":"))
-    }
-
-    pub fn contains(&self, text: &str) -> bool {
-        self.0.get().contains(text)
-    }
-
-    pub fn value(&self) -> Value {
-        serde_json::from_str(self.0.get()).unwrap_or_default()
-    }
-}
-
-/// Serializes as the object itself.
-impl Serialize for Packed {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl PartialEq for Packed {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.get() == other.0.get()
-    }
-}
 
 /// The kinds without a namespace among those that are looked up, or that may occur beside them in manifests.
 const CLUSTER_SCOPED: [&str; 20] = [

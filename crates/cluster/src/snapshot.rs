@@ -16,12 +16,14 @@ use clusterip_core::settings::ExternalSettings;
 use clusterip_core::workload::WorkloadKind;
 use serde_json::Value;
 
+mod compact_value;
 mod namespace;
 pub mod service_ranges;
 mod stored_objects;
 mod stored_service;
 mod workloads;
 
+pub use self::compact_value::CompactValue;
 pub use self::namespace::MAX_BYTES;
 use self::namespace::{Namespace, name_hash};
 use self::stored_objects::StoredKind;

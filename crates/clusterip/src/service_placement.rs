@@ -5,7 +5,6 @@
 
 use std::net::IpAddr;
 
-use clusterip_cluster::object::map;
 use clusterip_cluster::panics;
 use clusterip_cluster::snapshot::StoredService;
 use clusterip_core::address::Family;
@@ -13,7 +12,6 @@ use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD
 use clusterip_core::decision::Report;
 use clusterip_core::external::claim::{EXTERNAL_IPS, LOAD_BALANCER_IP};
 use clusterip_core::json::TypeMismatch;
-use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
 use clusterip_core::lookups::{Cluster, LazyNamespace};
 use clusterip_core::service::Service;
 use clusterip_core::service_key::ServiceKey;
@@ -84,13 +82,6 @@ pub fn as_if_created(service: &StoredService) -> Result<Service, TypeMismatch> {
 /// A message of the policy about a Service, without the name of the Service at its beginning.
 pub fn without_subject<'m>(id: &ServiceKey, message: &'m str) -> &'m str {
     message.strip_prefix(&format!("Service {id}: ")).unwrap_or(message)
-}
-
-/// Whether a Service has the labels of `--selector`.
-pub fn selects(selector: &LabelSelector, service: &Value) -> bool {
-    // A watched Service has no more labels than these, so every command selects by the same labels.
-    let labels = map(service, &["metadata", "labels"]).into_iter().take(MAX_LABELS).collect();
-    selector.matches(&labels)
 }
 
 pub fn noted_reason(service: &Value) -> Option<&str> {
@@ -256,7 +247,7 @@ mod tests {
         ];
         for Case { selector, service, expected } in cases {
             let parsed = selectors::labels(selector).unwrap();
-            assert_eq!(selects(&parsed, &service), expected, "{selector:?}: {service}");
+            assert_eq!(StoredService::read(&service).is_selected_by(&parsed), expected, "{selector:?}: {service}");
         }
     }
 

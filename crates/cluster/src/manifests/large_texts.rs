@@ -9,7 +9,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Content, Manifest, ManifestText, Origin, check_type, is_kustomization, manifest, visit_documents};
+use super::manifest_files::Keep;
+use super::{
+    Content, Manifest, ManifestText, NamespaceRule, Origin, check_type, is_kustomization, manifest, visit_documents,
+};
 use crate::in_order::in_order;
 use crate::object;
 use crate::yaml::{self, DocumentGroup, Node};
@@ -18,28 +21,34 @@ const MIN_SIZE: usize = 1 << 20;
 
 /// Parses the large source with this index: a list in JSON, or documents. Returns the manifests in their order, or `None`
 /// if the text is small or has a mistake. Then the caller parses it with [`visit_documents`], which reports the mistakes.
-pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
+pub(super) fn parse<T: Send>(
+    source: &ManifestText,
+    index: usize,
+    rule: NamespaceRule<'_>,
+    keep: &Keep<'_, T>,
+) -> Option<(Content, Vec<Manifest<T>>)> {
     let threads = available_parallelism().map_or(1, NonZero::get);
     if source.text.len() < MIN_SIZE {
         return None;
     }
-    if let Some(manifests) = parse_json(source, index, namespace) {
+    if let Some(manifests) = parse_json(source, index, rule, keep) {
         return Some((Content::Objects, manifests));
     }
-    if threads == 1 { None } else { parse_on_threads(source, index, namespace, threads) }
+    if threads == 1 { None } else { parse_on_threads(source, index, rule, keep, threads) }
 }
 
-fn parse_on_threads(
+fn parse_on_threads<T: Send>(
     source: &ManifestText,
     index: usize,
-    namespace: &str,
+    rule: NamespaceRule<'_>,
+    keep: &Keep<'_, T>,
     threads: usize,
-) -> Option<(Content, Vec<Manifest>)> {
+) -> Option<(Content, Vec<Manifest<T>>)> {
     let parse = |group: DocumentGroup<'_>| {
         let (mut manifests, mut errors, mut documents) = (Vec::new(), Vec::new(), 0);
         let counted = group.documents().inspect(|_| documents += 1);
-        let mut visit = |manifest, _: &Node| manifests.push(manifest);
-        let content = visit_documents(counted, source, index, namespace, &mut visit, &mut errors);
+        let mut visit = |manifest: Manifest, _: &Node| manifests.push(manifest.map(keep));
+        let content = visit_documents(counted, source, index, rule, &mut visit, &mut errors);
         errors.is_empty().then_some((content, manifests, documents))
     };
     let groups: Option<Vec<_>> = thread::scope(|scope| {
@@ -95,7 +104,13 @@ pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + S
 
 /// The manifests of such a text, the source with this index; `None` if it is not in JSON, or if the YAML parser has to
 /// say what is wrong with it.
-fn parse_json(source: &ManifestText, index: usize, namespace: &str) -> Option<Vec<Manifest>> {
+fn parse_json<T: Send>(
+    source: &ManifestText,
+    index: usize,
+    rule: NamespaceRule<'_>,
+    keep: &Keep<'_, T>,
+) -> Option<Vec<Manifest<T>>> {
+    let (NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) = rule;
     let text = source.text.as_str();
     let file: Arc<str> = source.name.as_str().into();
     let items = items_of_list(text, |api_version| !api_version.is_empty()).or_else(|| documents(text))?;
@@ -103,7 +118,7 @@ fn parse_json(source: &ManifestText, index: usize, namespace: &str) -> Option<Ve
         let object = object(item.text, namespace)?;
         let is_right = check_type(&object).is_ok() && !is_kustomization(&object, &file);
         let origin = Origin { source: index, file: Arc::clone(&file), document: item.document, line: item.line };
-        is_right.then(|| manifest(object, origin, namespace).ok()).flatten()
+        is_right.then(|| Some(manifest(object, origin, rule).ok()?.map(keep))).flatten()
     };
     let (mut manifests, mut is_json) = (Vec::with_capacity(items.len()), true);
     in_order(&items, read, |_, manifest| match manifest {
@@ -165,6 +180,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const SHOP: NamespaceRule<'_> = NamespaceRule::Default("shop");
 
     #[test]
     fn only_complete_json_is_accepted() {
@@ -280,9 +297,11 @@ mod tests {
             let source = ManifestText { name: "list.json".to_owned(), text };
             let (mut expected, mut errors) = (Vec::new(), Vec::new());
             let documents = yaml::documents(&source.text);
-            visit_documents(documents, &source, 7, "shop", &mut |manifest, _| expected.push(manifest), &mut errors);
-            let shown = |manifest: Manifest| (manifest.object, manifest.origin, manifest.api_version, manifest.kind);
-            let found = parse_json(&source, 7, "shop").map(|found| found.into_iter().map(shown).collect::<Vec<_>>());
+            let visit = &mut |manifest: Manifest, _: &Node| expected.push(manifest);
+            visit_documents(documents, &source, 7, SHOP, visit, &mut errors);
+            let shown = |manifest: Manifest| (manifest.object, manifest.origin);
+            let found = parse_json(&source, 7, SHOP, &|object| object)
+                .map(|found| found.into_iter().map(shown).collect::<Vec<_>>());
             let expected: Vec<_> = expected.into_iter().map(shown).collect();
             assert_eq!(found, is_parsed.then_some(expected), "{name}: {errors:?}");
         }
@@ -325,10 +344,10 @@ mod tests {
             threads in 1..5_usize,
         ) {
             let source = ManifestText { name: "a.yaml".to_owned(), text: lines.join("\n") };
-            if let Some((content, manifests)) = parse_on_threads(&source, 7, "shop", threads) {
+            if let Some((content, manifests)) = parse_on_threads(&source, 7, SHOP, &|object| object, threads) {
                 let (mut expected, mut errors) = (Vec::new(), Vec::new());
                 let (documents, visit) = (yaml::documents(&source.text), &mut |manifest, _: &Node| expected.push(manifest));
-                let visited = visit_documents(documents, &source, 7, "shop", visit, &mut errors);
+                let visited = visit_documents(documents, &source, 7, SHOP, visit, &mut errors);
                 prop_assert!(errors.is_empty(), "{errors:?}");
                 prop_assert_eq!(content, visited);
                 let shown = |Manifest { object, origin, .. }: Manifest| (object, origin);
@@ -343,7 +362,7 @@ mod tests {
         let document = |name: usize| format!("kind: A\napiVersion: v1\nmetadata: {{name: n{name}}}\n");
         let text = (0..10).map(document).collect::<Vec<_>>().join("---\n");
         let source = ManifestText { name: "a.yaml".to_owned(), text };
-        let (content, manifests) = parse_on_threads(&source, 0, "shop", 3).unwrap();
+        let (content, manifests) = parse_on_threads(&source, 0, SHOP, &|object| object, 3).unwrap();
         assert_eq!(content, Content::Objects);
         let places: Vec<_> =
             manifests.iter().map(|manifest| (manifest.origin.document, manifest.origin.line)).collect();

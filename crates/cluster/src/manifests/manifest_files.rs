@@ -5,35 +5,29 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use serde_json::Value;
 
 use crate::harmless_text::harmless;
-use crate::manifests::{self, Content, Manifest, ManifestText, large_texts, mistakes};
-use crate::object;
+use crate::manifests::{self, Content, Manifest, ManifestText, NamespaceRule, large_texts, mistakes};
 use crate::yaml;
 
-#[derive(Default)]
-pub struct Input {
+pub struct Input<T> {
     pub sources: Vec<ManifestText>,
-    pub manifests: Vec<Manifest>,
+    pub manifests: Vec<Manifest<T>>,
     /// The files of folders that have no Kubernetes objects, such as the values of a Helm chart.
     pub skipped: Vec<String>,
     /// The links in folders that lead out of the folder. They are not followed.
     pub outside: Vec<String>,
 }
 
-/// The namespace of objects that name none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceRule<'n> {
-    /// Other objects may name other namespaces.
-    Default(&'n str),
-    /// Other objects may only name this namespace.
-    Only(&'n str),
-}
-
 /// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
-/// input for `-`. An object without a namespace, of a kind that has one, gets `namespace`.
-pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> anyhow::Result<Input> {
-    let mut files = Files::new(namespace);
+/// input for `-`. `keep` returns what is kept of an object.
+pub fn load<T: Send>(
+    paths: &[PathBuf],
+    rule: NamespaceRule<'_>,
+    keep: impl Fn(Value) -> T + Sync,
+) -> anyhow::Result<Input<T>> {
+    let mut files = Files::new(rule, &keep);
     for path in paths {
         match path.is_dir() && !is_standard_input(path) {
             true => files.add_folder(path),
@@ -43,32 +37,37 @@ pub fn load(paths: &[PathBuf], namespace: NamespaceRule<'_>) -> anyhow::Result<I
     files.finish()
 }
 
-pub fn load_text(source: ManifestText, namespace: NamespaceRule<'_>) -> anyhow::Result<Input> {
-    let mut files = Files::new(namespace);
+/// As [`load`] for one text.
+pub fn load_text<T: Send>(
+    source: ManifestText,
+    rule: NamespaceRule<'_>,
+    keep: impl Fn(Value) -> T + Sync,
+) -> anyhow::Result<Input<T>> {
+    let mut files = Files::new(rule, &keep);
     let parsed = files.parse(&source);
     files.add_parsed(source, parsed);
     files.finish()
 }
 
-struct Files<'n> {
-    namespace: NamespaceRule<'n>,
-    input: Input,
+struct Files<'n, T> {
+    rule: NamespaceRule<'n>,
+    keep: &'n Keep<'n, T>,
+    input: Input<T>,
     errors: Vec<String>,
 }
 
-type Parsed = (Content, Vec<Manifest>, Vec<String>);
+pub(super) type Keep<'k, T> = dyn Fn(Value) -> T + Sync + 'k;
 
-impl<'n> Files<'n> {
-    fn new(namespace: NamespaceRule<'n>) -> Self {
-        Self { namespace, input: Input::default(), errors: Vec::new() }
+type Parsed<T> = (Content, Vec<Manifest<T>>, Vec<String>);
+
+impl<'n, T: Send> Files<'n, T> {
+    fn new(rule: NamespaceRule<'n>, keep: &'n Keep<'n, T>) -> Self {
+        let input = Input { sources: Vec::new(), manifests: Vec::new(), skipped: Vec::new(), outside: Vec::new() };
+        Self { rule, keep, input, errors: Vec::new() }
     }
 
-    fn finish(self) -> anyhow::Result<Input> {
-        let Self { namespace, input, mut errors } = self;
-        if let (NamespaceRule::Only(only), true) = (namespace, errors.is_empty()) {
-            errors.extend(input.manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
-        }
-        if errors.is_empty() { Ok(input) } else { Err(mistakes(&errors)) }
+    fn finish(self) -> anyhow::Result<Input<T>> {
+        if self.errors.is_empty() { Ok(self.input) } else { Err(mistakes(&self.errors)) }
     }
 
     /// Adds standard input, or a file that the command line names.
@@ -87,20 +86,19 @@ impl<'n> Files<'n> {
         }
     }
 
-    fn parse(&self, source: &ManifestText) -> Parsed {
-        let (NamespaceRule::Default(namespace) | NamespaceRule::Only(namespace)) = self.namespace;
+    fn parse(&self, source: &ManifestText) -> Parsed<T> {
         let index = self.input.sources.len();
-        if let Some((content, manifests)) = large_texts::parse(source, index, namespace) {
+        if let Some((content, manifests)) = large_texts::parse(source, index, self.rule, self.keep) {
             return (content, manifests, Vec::new());
         }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
-        let mut visit = |manifest, _: &_| manifests.push(manifest);
+        let mut visit = |manifest: Manifest, _: &_| manifests.push(manifest.map(self.keep));
         let documents = yaml::documents(&source.text);
-        let content = manifests::visit_documents(documents, source, index, namespace, &mut visit, &mut mistakes);
+        let content = manifests::visit_documents(documents, source, index, self.rule, &mut visit, &mut mistakes);
         (content, manifests, mistakes)
     }
 
-    fn add_parsed(&mut self, source: ManifestText, (_, manifests, mistakes): Parsed) {
+    fn add_parsed(&mut self, source: ManifestText, (_, manifests, mistakes): Parsed<T>) {
         self.input.sources.push(source);
         self.input.manifests.extend(manifests);
         self.errors.extend(mistakes);
@@ -134,22 +132,6 @@ impl<'n> Files<'n> {
         }
         self.input.skipped.append(&mut skipped);
     }
-}
-
-fn other_namespace(manifest: &Manifest, only: &str) -> Option<String> {
-    let object = manifest.object.value();
-    let (kind, namespace) = (object::kind(&object), object::namespace(&object));
-    let name = match object::name(&object) {
-        "" => object::text(&object, &["metadata", "generateName"]),
-        name => name,
-    };
-    let is_other = object::is_namespaced(kind) && namespace != only;
-    is_other.then(|| {
-        format!(
-            "{}: {kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two",
-            manifest.origin
-        )
-    })
 }
 
 /// Finds the files in `folder`, which is `root` or below it, and the links that lead out of `root`, which is without

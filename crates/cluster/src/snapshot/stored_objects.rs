@@ -104,10 +104,11 @@ impl Stored {
 }
 
 /// An object that is read, and yet to be added to a snapshot.
+#[derive(Clone)]
 pub struct ReadObject {
-    pub(super) kind: Kind,
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub kind: Kind,
+    pub namespace: String,
+    pub name: String,
     pub(super) stored: Stored,
 }
 
@@ -126,6 +127,10 @@ impl ReadObject {
         let mut after = StoredService::read(service);
         after.by_hand = before.by_hand;
         Self { stored: Stored::Service(Arc::new(after)), ..Self::new(service) }
+    }
+
+    pub fn service(&self) -> Option<&Arc<StoredService>> {
+        self.stored.service()
     }
 }
 

@@ -11,13 +11,14 @@ use clusterip_core::annotations::{
 use clusterip_core::external::claim::{MAX_EXTERNAL_IPS, in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
 use clusterip_core::json::TypeMismatch;
-use clusterip_core::label_selector::{Labels, MAX_LABELS};
+use clusterip_core::label_selector::{LabelSelector, Labels, MAX_LABELS};
 use clusterip_core::service::{FamilyPolicy, MAX_FAMILIES, Service, addresses, is_set_by_hand};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::{Port, Protocol};
 use serde_json::{Map, Value, json};
 
+use super::compact_value::{ALLOCATED, CompactValue};
 use super::workloads::{LabelHashes, label_hashes};
 use crate::object::map;
 
@@ -58,13 +59,6 @@ pub(crate) const FIELDS: [(&str, usize); 15] = [
 /// These are not kept if they are what the API server writes for the addresses.
 const PLAIN: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.ipFamilies"];
 
-/// How many bytes the allocator adds.
-const ALLOCATED: usize = 8;
-
-/// Frequent texts, which need no memory of their own.
-const FREQUENT: [&str; 8] =
-    ["ClusterIP", "NodePort", "LoadBalancer", "SingleStack", "PreferDualStack", "IPv4", "IPv6", "None"];
-
 /// The fields of a Service that decisions, moves and audits read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredService {
@@ -78,18 +72,7 @@ pub struct StoredService {
     selected: LabelHashes,
     ports: Option<Arc<[Port]>>,
     /// The index in [`FIELDS`], and the value.
-    fields: Box<[(u8, Compact)]>,
-}
-
-/// A JSON value in little memory.
-#[derive(Clone, Debug, PartialEq)]
-enum Compact {
-    Frequent(&'static str),
-    Text(Box<str>),
-    List(Box<[Compact]>),
-    Map(Box<[(Box<str>, Compact)]>),
-    /// Null, a boolean or a number.
-    Other(Box<Value>),
+    fields: Box<[(u8, CompactValue)]>,
 }
 
 impl StoredService {
@@ -169,7 +152,7 @@ impl StoredService {
 
     pub fn ingress(&self) -> Option<Value> {
         let ingress = self.field("status.loadBalancer.ingress")?;
-        (!matches!(ingress, Compact::List(items) if items.is_empty())).then(|| ingress.value())
+        (!matches!(ingress, CompactValue::List(items) if items.is_empty())).then(|| ingress.value())
     }
 
     pub fn shown(&self) -> BTreeSet<IpAddr> {
@@ -181,7 +164,7 @@ impl StoredService {
     /// another user's Service empty.
     pub fn routed(&self) -> Vec<IpAddr> {
         let external_ips = match self.field("spec.externalIPs") {
-            Some(Compact::List(items)) => &**items,
+            Some(CompactValue::List(items)) => &**items,
             _ => &[],
         };
         external_ips.iter().filter_map(|text| parse_address(text.text())).chain(self.shown()).collect()
@@ -201,10 +184,10 @@ impl StoredService {
 
     /// A copy with only what [`Self::ingress`] and a write of it need; `None` if the status shows nothing.
     pub(super) fn for_status(&self) -> Option<Self> {
-        let kept = |(index, field): &(u8, Compact)| {
+        let kept = |(index, field): &(u8, CompactValue)| {
             let field = match (FIELDS[usize::from(*index)].0, field) {
-                ("metadata.annotations", Compact::Map(all)) => {
-                    Compact::Map(all.iter().filter(|(key, _)| **key == *RECORD_ANNOTATION).cloned().collect())
+                ("metadata.annotations", CompactValue::Map(all)) => {
+                    CompactValue::Map(all.iter().filter(|(key, _)| **key == *RECORD_ANNOTATION).cloned().collect())
                 }
                 ("metadata.uid" | "spec.loadBalancerClass" | "spec.type" | "status.loadBalancer.ingress", field) => {
                     field.clone()
@@ -265,10 +248,10 @@ impl StoredService {
     /// `None` if a field has a wrong type.
     fn typed(&self, brings: &dyn Fn(&str) -> bool) -> Option<Service> {
         let field = |path: &str| self.field(path).filter(|value| brings(path) && !value.is_null());
-        let text = |path: &str| field(path).map_or(Some(""), Compact::as_text);
+        let text = |path: &str| field(path).map_or(Some(""), CompactValue::as_text);
         let filled = |path: &str| Some(Some(text(path)?.to_owned()).filter(|text| !text.is_empty()));
         let texts = |path: &str, most| field(path).map_or(Some(Vec::new()), |texts| texts.texts(most));
-        let labels = |path: &str| field(path).map_or(Some(Labels::new()), Compact::labels);
+        let labels = |path: &str| field(path).map_or(Some(Labels::new()), CompactValue::labels);
         // These are not kept if they are what the API server writes for the addresses.
         let plain = |at: usize| self.is_plain[at] && brings(PLAIN[at]);
         let first = self.addresses.first().filter(|_| plain(0)).map(ToString::to_string);
@@ -319,7 +302,7 @@ impl StoredService {
         let addresses = (self.addresses.len() + self.external.len()) * size_of::<IpAddr>()
             + self.addresses.len() * ENTRY
             + self.external.len() * EXTERNAL;
-        let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, Compact)>() + field.bytes());
+        let fields = self.fields.iter().map(|(_, field)| size_of::<(u8, CompactValue)>() + field.bytes());
         // An `Arc` has two counters.
         let ports = self.ports.as_ref().map_or(0, |ports| size_of_val(&**ports) + 2 * size_of::<usize>() + ALLOCATED);
         let lists = size_of_val(&*self.selected) + ports;
@@ -341,6 +324,11 @@ impl StoredService {
         self.annotation(MOVING_ANNOTATION).is_some() || is_alias
     }
 
+    /// Whether the Service has the labels of a selector. What is kept of its labels decides, so all commands select alike.
+    pub fn is_selected_by(&self, selector: &LabelSelector) -> bool {
+        selector.matches(&self.field("metadata.labels").and_then(CompactValue::labels).unwrap_or_default())
+    }
+
     pub fn label(&self, key: &str) -> Option<&str> {
         self.entry("metadata.labels", key)
     }
@@ -350,96 +338,31 @@ impl StoredService {
     }
 
     fn entry(&self, path: &str, key: &str) -> Option<&str> {
-        let Some(Compact::Map(entries)) = self.field(path) else { return None };
+        let Some(CompactValue::Map(entries)) = self.field(path) else { return None };
         entries.iter().find(|(other, _)| **other == *key)?.1.as_text()
     }
 
     fn text(&self, path: &str) -> &str {
-        self.field(path).map_or("", Compact::text)
+        self.field(path).map_or("", CompactValue::text)
     }
 
-    fn field(&self, path: &str) -> Option<&Compact> {
+    fn field(&self, path: &str) -> Option<&CompactValue> {
         self.fields.iter().find(|(index, _)| FIELDS[usize::from(*index)].0 == path).map(|(_, field)| field)
     }
 }
 
 /// What is kept of a field: no more than the core reads. `None` if that is nothing.
-fn kept(path: &str, value: &Value, most: usize) -> Option<Compact> {
+fn kept(path: &str, value: &Value, most: usize) -> Option<CompactValue> {
     match (path, value) {
         ("metadata.annotations", Value::Object(fields)) => {
             let kept = fields.iter().filter_map(|(key, value)| Some((&**key, shortened(key, value.as_str()?)?)));
-            let kept: Box<[_]> = kept.map(|(key, value)| (key.into(), Compact::Text(value.into()))).collect();
-            (!kept.is_empty()).then_some(Compact::Map(kept))
+            let kept: Box<[_]> = kept.map(|(key, value)| (key.into(), CompactValue::Text(value.into()))).collect();
+            (!kept.is_empty()).then_some(CompactValue::Map(kept))
         }
-        ("spec.loadBalancerIP", Value::String(text)) => Some(Compact::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into())),
-        _ => Some(Compact::first(value, most)),
-    }
-}
-
-impl Compact {
-    /// The value; of a list or map the first `most` items.
-    fn first(value: &Value, most: usize) -> Self {
-        let inner = |value| Self::first(value, usize::MAX);
-        match value {
-            Value::String(text) => {
-                let frequent = FREQUENT.into_iter().find(|known| known == text);
-                frequent.map_or_else(|| Self::Text(text.as_str().into()), Self::Frequent)
-            }
-            Value::Array(items) => Self::List(items.iter().take(most).map(inner).collect()),
-            Value::Object(fields) => {
-                Self::Map(fields.iter().take(most).map(|(key, value)| (key.as_str().into(), inner(value))).collect())
-            }
-            _ => Self::Other(Box::new(value.clone())),
+        ("spec.loadBalancerIP", Value::String(text)) => {
+            Some(CompactValue::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into()))
         }
-    }
-
-    fn text(&self) -> &str {
-        self.as_text().unwrap_or_default()
-    }
-
-    fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Frequent(text) => Some(text),
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    fn texts(&self, most: usize) -> Option<Vec<String>> {
-        let Self::List(items) = self else { return None };
-        items.iter().take(most).map(|item| item.as_text().map(str::to_owned)).collect()
-    }
-
-    fn labels(&self) -> Option<Labels> {
-        let Self::Map(fields) = self else { return None };
-        fields.iter().map(|(key, value)| Some((key.to_string(), value.as_text()?.to_owned()))).collect()
-    }
-
-    fn value(&self) -> Value {
-        match self {
-            Self::Frequent(_) | Self::Text(_) => self.text().into(),
-            Self::List(items) => items.iter().map(Self::value).collect(),
-            Self::Map(fields) => fields.iter().map(|(key, value)| (key.to_string(), value.value())).collect(),
-            Self::Other(value) => value.as_ref().clone(),
-        }
-    }
-
-    fn is_null(&self) -> bool {
-        matches!(self, Self::Other(value) if value.is_null())
-    }
-
-    /// About how many bytes of memory the value takes besides `size_of::<Self>()`.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Frequent(_) => 0,
-            Self::Text(text) => text.len() + ALLOCATED,
-            Self::List(items) => items.iter().map(|item| size_of::<Self>() + item.bytes()).sum(),
-            Self::Map(fields) => {
-                let entry = |(key, value): &(Box<str>, Self)| key.len() + ALLOCATED + value.bytes();
-                fields.iter().map(|field| size_of_val(field) + entry(field)).sum()
-            }
-            Self::Other(_) => size_of::<Value>() + ALLOCATED,
-        }
+        _ => Some(CompactValue::first(value, most)),
     }
 }
 

@@ -85,7 +85,7 @@ impl Folder {
             return None;
         }
         let (source, mut objects) = (manifests::read_file(&path).unwrap(), Vec::new());
-        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object.value())).unwrap();
+        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object)).unwrap();
         Some(Arc::new(CompleteObjects::from_iter(objects)))
     }
 

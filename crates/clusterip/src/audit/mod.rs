@@ -33,7 +33,7 @@ use self::model::{Address, Audit, Finding, Kind, Pool, Reservation, State};
 use self::services::{AuditCache, HALF_MOVED, PlacedService};
 use self::source::AuditedCluster;
 use crate::lease_namespaces::list_leases;
-use crate::service_placement::{Fit, Skip, selects};
+use crate::service_placement::{Fit, Skip};
 use crate::usage::reservation_holder;
 
 pub(crate) struct AuditInput<'m> {
@@ -92,7 +92,7 @@ impl AuditInput<'_> {
         }
         let snapshot = Snapshot::read(&self.cluster.snapshot);
         let is_selected =
-            |service: &&Arc<StoredService>| selector.is_none_or(|selector| selects(selector, &service.value()));
+            |service: &&Arc<StoredService>| selector.is_none_or(|selector| service.is_selected_by(selector));
         let selected: BTreeMap<&ServiceKey, &Arc<StoredService>> =
             snapshot.each_service(namespace).filter(is_selected).map(|service| (service.key(), service)).collect();
         audit.findings.retain(|finding| match (&finding.namespace, &finding.name) {

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::model::{self, Address, Finding, Kind, Range, Span, State};
 use super::{AuditInput, unknown_callers, unknown_owners};
-use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, selects, skip_reason, without_subject};
+use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, skip_reason, without_subject};
 use crate::text::joined;
 use crate::usage::{self, Usage};
 
@@ -408,7 +408,7 @@ impl MisplacedServices {
         selector: Option<&LabelSelector>,
     ) -> Self {
         let mut placed = place_all(settings, snapshot, &mut AuditCache::default());
-        placed.retain(|placed| selector.is_none_or(|selector| selects(selector, &placed.service.value())));
+        placed.retain(|placed| selector.is_none_or(|selector| placed.service.is_selected_by(selector)));
         let found =
             placed.into_iter().filter_map(|placed| Some((MisplacedService::of(settings, &placed, called)?, placed)));
         let (mut services, misplaced): (Vec<_>, Vec<_>) = found.unzip();

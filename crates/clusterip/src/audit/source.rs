@@ -161,7 +161,7 @@ fn collected<T, R: Send>(
     }
     // The YAML parser knows where a mistake is.
     let (mut all, mut wrong) = (new(), None);
-    let streamed = manifests::stream(source, "default", &mut |manifest| match read(manifest.object.value()) {
+    let streamed = manifests::stream(source, "default", &mut |manifest| match read(manifest.object) {
         Ok(part) => add(&mut all, part),
         Err(error) => drop(wrong.get_or_insert_with(|| anyhow::anyhow!("{}: {error}", manifest.origin))),
     });

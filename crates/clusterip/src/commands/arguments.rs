@@ -15,7 +15,6 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
 use super::terminal::notice;
-use crate::service_placement::selects;
 use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
 use clusterip_moves::journal::SeamlessOptions;
 
@@ -74,7 +73,7 @@ impl Scope {
             return Err(missing_namespace(namespace, self.named_by(service)));
         }
         if let Some(selector) = &self.selector
-            && !snapshot.each_service(namespace).any(|service| selects(selector, &service.value()))
+            && !snapshot.each_service(namespace).any(|service| service.is_selected_by(selector))
         {
             notice(NO_SUCH_LABELS);
         }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clusterip_cluster::manifests;
-use clusterip_cluster::manifests::manifest_files::{self, NamespaceRule};
+use clusterip_cluster::manifests::{NamespaceRule, manifest_files};
 use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;
@@ -71,16 +71,17 @@ fn check_standard_input(arguments: &[(&str, &[PathBuf])]) -> anyhow::Result<()> 
 }
 
 fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let rule = NamespaceRule::Default("default");
     let (manifests, is_empty_list) = if file.is_dir() {
         let folder = [file.to_owned()];
-        (manifest_files::load(&folder, NamespaceRule::Default("default")).context("snapshot")?.manifests, false)
+        (manifest_files::load(&folder, rule, |object| object).context("snapshot")?.manifests, false)
     } else {
         let source = manifests::read_at_most(file, u64::MAX).context("snapshot")?;
         let is_empty_list = manifests::is_empty_list(&source);
-        let read = manifest_files::load_text(source, NamespaceRule::Default("default"));
+        let read = manifest_files::load_text(source, rule, |object| object);
         (read.context("snapshot")?.manifests, is_empty_list)
     };
-    let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
+    let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object).collect();
     // Such a text is written on purpose, unlike a file that a failed command left empty.
     if !is_empty_list {
         let kinds = SnapshotKinds::of(&objects);

@@ -14,12 +14,10 @@ use clusterip_cluster::live_settings::{LiveSettings, SettingsFile};
 use clusterip_cluster::lookups::selectors;
 use clusterip_cluster::manifests::Manifest;
 use clusterip_cluster::manifests::manifest_files::Input;
-use clusterip_cluster::object;
-use clusterip_cluster::snapshot::{ReadObject, Snapshot, addresses};
+use clusterip_cluster::snapshot::{ReadObject, Snapshot, StoredService};
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::field_mask::Mask;
 use clusterip_core::label_selector::LabelSelector;
-use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
 mod input;
@@ -30,10 +28,9 @@ use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, heartbeat, notice, progress_bar};
 use crate::audit::services::MisplacedServices;
 use crate::audit::source;
-use crate::planner::Planner;
+use crate::planner::{PlannedObject, Planner};
 use crate::report::columns::Layout;
 use crate::report::{self, filled_manifests};
-use crate::service_placement::selects;
 use crate::snapshot_kinds::{SnapshotKinds, kind_of};
 use crate::text::several;
 
@@ -176,9 +173,11 @@ impl PlanArguments {
         let announced = if are_defaults { given_settings::announce_default_pools(is_table) } else { String::new() };
         input_warnings::print(&live, &there, &manifests);
         let has_pools = !live.settings.nodes.pools.is_empty();
-        let is_selected = |manifest: &Manifest| {
-            let is_selected = |selector| selects(selector, &manifest.object.value());
-            manifest.is_service() && self.selector.as_ref().is_none_or(is_selected)
+        let is_selected = |manifest: &Manifest<PlannedObject>| {
+            let is_selected = |service: &Arc<StoredService>| {
+                self.selector.as_ref().is_none_or(|selector| service.is_selected_by(selector))
+            };
+            manifest.object.read.service().is_some_and(is_selected)
         };
         if self.selector.is_some() && !manifests.iter().any(is_selected) {
             notice(NO_SUCH_LABELS);
@@ -192,7 +191,7 @@ impl PlanArguments {
         for note in &misplaced.notes {
             notice(&format!("note: {note}"));
         }
-        let is_planned = |manifest: &&Manifest| is_selected(manifest) || (has_pools && manifest.is_node());
+        let is_planned = |manifest: &&Manifest<_>| is_selected(manifest) || (has_pools && manifest.object.is_node());
         let planned = manifests.iter().filter(is_planned).count() as u64;
         let planner = Planner::new(live.settings.clone(), there);
         let bar = progress_bar(planned, "{wide_bar} {pos} of {len}, {eta} to go");
@@ -223,12 +222,10 @@ impl PlanArguments {
 fn misplaced_services(
     settings: &LiveSettings,
     cluster: &[Value],
-    manifests: &[Manifest],
+    manifests: &[Manifest<PlannedObject>],
     selector: Option<&LabelSelector>,
 ) -> MisplacedServices {
-    let is_existing = |manifest: &Manifest| {
-        manifest.is_service() && manifest.object.may_have("uid") && is_of_cluster(&manifest.object.value())
-    };
+    let is_existing = |manifest: &Manifest<PlannedObject>| manifest.object.read.service().is_some_and(is_of_cluster);
     if cluster.is_empty() && !manifests.iter().any(is_existing) {
         return MisplacedServices::default();
     }
@@ -237,16 +234,13 @@ fn misplaced_services(
     for object in cluster {
         snapshot.insert(object);
     }
-    for manifest in manifests {
-        let object = manifest.object.value();
-        if !manifest.is_service() {
-            snapshot.insert(&object);
-            continue;
-        }
-        match snapshot.service(&ServiceKey::of(&object)).cloned() {
-            Some(existing) => drop(snapshot.add(ReadObject::updated(&updated(existing.value(), object), &existing))),
-            None if is_of_cluster(&object) => drop(snapshot.insert(&object)),
-            None => {}
+    for Manifest { object, .. } in manifests {
+        let service = object.read.service();
+        if let Some(existing) = service.and_then(|service| snapshot.service(service.key()).cloned()) {
+            let updated = updated(existing.value(), object.value());
+            snapshot.add(ReadObject::updated(&updated, &existing));
+        } else if service.is_none_or(is_of_cluster) {
+            snapshot.add(object.read.clone());
         }
     }
     MisplacedServices::find(settings, &Arc::new(RwLock::new(snapshot)), &called, selector)
@@ -264,8 +258,8 @@ fn callers(cluster: &[Value]) -> ControlPlaneServices {
 }
 
 /// Whether `kubectl get -o yaml` printed the Service: the API server sets its UID.
-fn is_of_cluster(service: &Value) -> bool {
-    !object::text(service, &["metadata", "uid"]).is_empty() && !addresses(service).is_empty()
+fn is_of_cluster(service: &Arc<StoredService>) -> bool {
+    !service.uid().is_empty() && !service.addresses().is_empty()
 }
 
 /// A Service of the cluster after its manifest has been applied: it keeps its addresses.

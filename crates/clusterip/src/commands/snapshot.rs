@@ -254,7 +254,7 @@ mod tests {
     fn read_back(text: String) -> Vec<Value> {
         let source = ManifestText { name: "snapshot".to_owned(), text };
         let mut objects = Vec::new();
-        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object.value())).unwrap();
+        manifests::each(&[source], "default", &mut |manifest, _| objects.push(manifest.object)).unwrap();
         objects
     }
 

@@ -1,7 +1,9 @@
 //! Plans manifests: Services and their external addresses, one after the other, as if created now, and then Nodes.
 
 pub(crate) mod api_server_rules;
+pub mod misspellings;
 pub(crate) mod nodes;
+mod planned_object;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +14,7 @@ use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
-use clusterip_cluster::snapshot::{ReadObject, Snapshot, addresses};
+use clusterip_cluster::snapshot::{Snapshot, addresses};
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, claim};
 use clusterip_core::json::TypeMismatch;
@@ -26,6 +28,7 @@ use serde_json::{Value, json};
 
 use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, is_namespace, misspelled_fields};
 use self::nodes::RangeUsage;
+pub use self::planned_object::PlannedObject;
 use crate::audit::services::MisplacedService;
 use crate::external::plan_state::PlanState;
 use crate::usage::{self, PoolUsage};
@@ -97,28 +100,27 @@ impl Planner {
     /// after each Service and Node.
     pub fn plan(
         mut self,
-        manifests: &[Manifest],
-        is_selected: impl Fn(&Manifest) -> bool,
+        manifests: &[Manifest<PlannedObject>],
+        is_selected: impl Fn(&Manifest<PlannedObject>) -> bool,
         mut progress: impl FnMut(),
     ) -> Plan {
-        let read = |manifest: &Manifest| {
-            let object = manifest.object.value();
-            // Services without an address are added when they are planned.
-            let is_known_before = !manifest.is_service() || !addresses(&object).is_empty();
-            (ServiceKey::of(&object), is_known_before.then(|| ReadObject::new(&object)))
-        };
         let mut seen = BTreeSet::new();
-        in_order(manifests, read, |manifest, (key, object)| {
-            if is_namespace(&manifest.api_version, &manifest.kind) {
-                self.api_server.add_namespace(&key.name);
+        for Manifest { object: PlannedObject { read, .. }, .. } in manifests {
+            if is_namespace(&read.kind.0, &read.kind.1) {
+                self.api_server.add_namespace(&read.name);
             }
-            // A Service that exists keeps its address, whatever its manifest says about it.
-            let is_new = !manifest.is_service() || (!self.existing.contains_key(&key) && seen.insert(key));
-            if let Some(object) = object.filter(|_| is_new) {
-                Snapshot::write(&self.snapshot).add(object);
+            // A Service that exists keeps its address, whatever its manifest says about it. Services without an address
+            // are added when they are planned.
+            let is_known_before = read.service().is_none_or(|service| {
+                let key = service.key();
+                let is_new = !self.existing.contains_key(key) && seen.insert(key.clone());
+                is_new && !service.addresses().is_empty()
+            });
+            if is_known_before {
+                Snapshot::write(&self.snapshot).add(read.clone());
             }
-        });
-        let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
+        }
+        let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.object.read.service().is_some());
         let has_external = !self.settings.external.pools.is_empty();
         for (index, manifest) in services().filter(|_| has_external) {
             let object = manifest.object.value();

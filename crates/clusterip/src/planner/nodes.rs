@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Given, Planner, Row, planned_name};
+use super::{Given, PlannedObject, Planner, Row, planned_name};
 use crate::nodes::held_blocks::{HeldBlocks, fields_of};
 use crate::usage::{self, Usage};
 
@@ -30,12 +30,12 @@ impl Planner {
     /// occupied before the first block is handed out. `progress` is called after each Node.
     pub(super) fn plan_nodes(
         &mut self,
-        manifests: &[Manifest],
+        manifests: &[Manifest<PlannedObject>],
         progress: &mut impl FnMut(),
     ) -> (Vec<Row>, Vec<RangeUsage>) {
         let mut held = HeldBlocks::default();
         self.existing_nodes.iter().for_each(|(name, (blocks, _))| held.learn(name, blocks.clone()));
-        let nodes = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node());
+        let nodes = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.object.is_node());
         for (index, manifest) in nodes() {
             let mut node = manifest.object.value();
             let name = planned_name(&node, index);
@@ -58,7 +58,7 @@ impl Planner {
         (rows, ranges(&self.settings, &held))
     }
 
-    fn plan_node(&mut self, index: usize, manifest: &Manifest, held: &mut HeldBlocks) -> Row {
+    fn plan_node(&mut self, index: usize, manifest: &Manifest<PlannedObject>, held: &mut HeldBlocks) -> Row {
         let object = manifest.object.value();
         let (mut node, name) = (object.clone(), planned_name(&object, index));
         // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.

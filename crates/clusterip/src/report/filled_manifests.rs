@@ -6,11 +6,12 @@ use std::slice;
 use anyhow::anyhow;
 use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, InsertionPoint, apply};
 use clusterip_cluster::manifests::{self, Manifest, ManifestText};
+use clusterip_cluster::snapshot::CompactValue;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::decision::RecordChange;
 use serde_json::{Map, Value};
 
-use crate::planner::{Plan, Row};
+use crate::planner::{Plan, PlannedObject, Row};
 
 const EXTERNAL: &str = "external address";
 
@@ -23,15 +24,23 @@ struct Filling {
 
 /// The texts of `sources` as one document stream, in which only addresses, blocks and records of external addresses
 /// change. A record that admission is going to remove stays in the text.
-pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) -> anyhow::Result<String> {
+pub fn manifests(
+    sources: &[ManifestText],
+    manifests: &[Manifest<PlannedObject>],
+    plan: &Plan,
+) -> anyhow::Result<String> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
     let line_ends: Vec<&str> = line_ends.collect();
     let filled = fillings(plan);
-    let (mut next, mut places) = (0, BTreeMap::new());
-    manifests::each(sources, "", &mut |_, node| {
-        places.extend(filled.get(&next).map(|filling| (next, InsertionPoint::of(node, filling.fields))));
-        next += 1;
+    let (mut objects, mut places) = (Vec::with_capacity(manifests.len()), BTreeMap::new());
+    manifests::each(sources, "", &mut |mut manifest, node| {
+        let filling = filled.get(&objects.len());
+        places.extend(filling.map(|filling| (objects.len(), InsertionPoint::of(node, filling.fields))));
+        if let Some(filling) = filling {
+            set(&mut manifest.object, filling);
+        }
+        objects.push(CompactValue::of(&manifest.object));
     })?;
     for (&index, Filling { values, record, .. }) in &filled {
         let manifest = &manifests[index];
@@ -40,7 +49,7 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
         if !values.is_empty() {
             let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
             let found = places.get(&index).and_then(|place| place.edits(values, line_end));
-            let what = if manifest.is_node() { "block" } else { "address" };
+            let what = if manifest.object.is_node() { "block" } else { "address" };
             edits.extend(found.ok_or_else(|| no_place(manifest, what, reason))?);
         }
         if let Some(record) = record {
@@ -58,7 +67,7 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
         stream.push_str(&text);
     }
     let stream = ManifestText { name: String::new(), text: stream };
-    verify(&stream, manifests, &filled)?;
+    verify(&stream, &objects, manifests, &filled)?;
     Ok(stream.text)
 }
 
@@ -74,16 +83,20 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     plan.rows.iter().chain(plan.nodes.iter().flatten()).filter_map(filling).collect()
 }
 
-fn no_place(manifest: &Manifest, what: &str, reason: &str) -> anyhow::Error {
+fn no_place(manifest: &Manifest<PlannedObject>, what: &str, reason: &str) -> anyhow::Error {
     anyhow!("{}: the {what} can't be filled in: {reason}", manifest.origin)
 }
 
-/// Parses the filled text again: a text that came out wrong must not be printed.
-fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> anyhow::Result<()> {
+/// Parses the filled text again: a text that came out other than as these objects must not be printed.
+fn verify(
+    stream: &ManifestText,
+    objects: &[CompactValue],
+    manifests: &[Manifest<PlannedObject>],
+    filled: &BTreeMap<usize, Filling>,
+) -> anyhow::Result<()> {
     let (mut next, mut unlike) = (0, None);
     let read = manifests::each(slice::from_ref(stream), "", &mut |written, _| {
-        if unlike.is_none() && manifests.get(next).is_some_and(|manifest| !same(&written, manifest, filled.get(&next)))
-        {
+        if unlike.is_none() && objects.get(next).is_some_and(|object| *object != CompactValue::of(&written.object)) {
             unlike = Some(next);
         }
         next += 1;
@@ -93,25 +106,10 @@ fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize
     let alone = |filling: &&Filling| filling.values.is_empty() && filling.record.is_some();
     let (what, by_hand) = match filled.get(&unlike).filter(alone) {
         Some(_) => (EXTERNAL, "the annotation"),
-        None if manifest.is_node() => ("block", "podCIDR and podCIDRs"),
+        None if manifest.object.is_node() => ("block", "podCIDR and podCIDRs"),
         None => ("address", "clusterIP"),
     };
     Err(no_place(manifest, what, &format!("this YAML layout can't be edited; set {by_hand} by hand")))
-}
-
-fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> bool {
-    if filling.is_none() && written.object == manifest.object {
-        return true;
-    }
-    let (mut written, mut object) = (written.object.value(), manifest.object.value());
-    // The namespace of an object that names none is not in its text.
-    if written.pointer("/metadata/namespace") == Some(&Value::from("")) {
-        written["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
-    }
-    if let Some(filling) = filling {
-        set(&mut object, filling);
-    }
-    written == object
 }
 
 fn set(object: &mut Value, Filling { fields, values, record }: &Filling) {

@@ -259,7 +259,7 @@ proptest! {
             let metadata = value["metadata"].as_object_mut().unwrap();
             metadata.entry("namespace").or_insert_with(|| "".into());
         }
-        prop_assert_eq!(read.into_iter().map(|manifest| manifest.object.value()).collect::<Vec<_>>(), values);
+        prop_assert_eq!(read.into_iter().map(|manifest| manifest.object).collect::<Vec<_>>(), values);
 
         let (again, twice) = plan(&[source("out.yaml", &filled)]);
         for (first, second) in forecast.rows.iter().zip(&again.rows) {

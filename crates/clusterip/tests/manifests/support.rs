@@ -1,6 +1,6 @@
 //! Plans manifests, and fills the addresses in.
 
-use clusterip::planner::{Plan, Planner};
+use clusterip::planner::{Plan, PlannedObject, Planner};
 use clusterip::report::filled_manifests;
 use clusterip_cluster::manifests::{self, Manifest, ManifestText};
 use clusterip_core::settings::Settings;
@@ -51,7 +51,8 @@ pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
 
 /// The same with these settings.
 pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<String, String>) {
-    let manifests = parse(sources, "default");
+    let planned = |Manifest { object, origin }| Manifest { object: PlannedObject::new(object), origin };
+    let manifests: Vec<_> = parse(sources, "default").into_iter().map(planned).collect();
     let settings = Settings::from_value(&document).unwrap();
     let plan = Planner::new(settings, Vec::new()).plan(&manifests, |_| true, || ());
     let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());

@@ -29,7 +29,6 @@ use crate::commands::terminal::{is_quiet, notice, progress_bar};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::moves::{Ended, NotMoved, Row};
-use crate::service_placement::selects;
 use crate::services::controller::reconcile::moves::Movable;
 use crate::services::controller::reconcile::{BY_HAND, Reconciler};
 use crate::services::controller::requests::{self, MoveRequest};
@@ -111,7 +110,7 @@ impl Run<'_> {
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
             let Some(service) = stores.stored_service(&id) else { continue };
-            if command.scope.selector.as_ref().is_some_and(|selector| !selects(selector, &service.value()))
+            if command.scope.selector.as_ref().is_some_and(|selector| !service.is_selected_by(selector))
                 || reconciler.is_temporary(&service)
             {
                 continue;

@@ -7,15 +7,15 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{anyhow, bail, ensure};
-use clusterip_cluster::kinds;
+use clusterip_cluster::kinds::{self, Kind};
 use clusterip_cluster::live_settings::{
     LiveSettings, WrittenSettings, compile_cluster, complete, is_service_cidr, is_settings_api, is_settings_object,
 };
-use clusterip_cluster::manifests::manifest_files::{self, Input, NamespaceRule};
-use clusterip_cluster::manifests::{MAX_FILE, Manifest, ManifestText};
+use clusterip_cluster::manifests::manifest_files::{self, Input};
+use clusterip_cluster::manifests::{MAX_FILE, Manifest, ManifestText, NamespaceRule};
 use clusterip_cluster::object;
-use clusterip_cluster::snapshot::addresses;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
+use clusterip_cluster::snapshot::{ReadObject, addresses};
 use clusterip_cluster::watch::api_server_lists;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
@@ -26,6 +26,7 @@ use crate::commands::given_settings::{self, GivenSettings};
 use crate::commands::missing_permissions::Reads;
 use crate::commands::read_snapshot;
 use crate::commands::terminal::{notice, warn};
+use crate::planner::PlannedObject;
 use crate::planner::api_server_rules::is_namespace;
 
 /// The objects of the cluster, and the settings of its pool objects with their name, unless the user gave others.
@@ -33,10 +34,10 @@ pub(super) type Cluster = (Vec<Value>, Option<(WrittenSettings, String)>);
 
 impl PlanArguments {
     /// The settings objects among the manifests, and the ServiceCIDRs that pools may select.
-    pub(super) fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
-        let may_be_part =
-            |manifest: &&Manifest| is_settings_api(&manifest.api_version) || manifest.kind == "ServiceCIDR";
-        let parts = manifests.iter().filter(may_be_part).map(|manifest| (&manifest.origin, manifest.object.value()));
+    pub(super) fn settings_objects(&self, manifests: &[Manifest<PlannedObject>]) -> anyhow::Result<Vec<Value>> {
+        let may_be_part = |(api_version, kind): &Kind| is_settings_api(api_version) || kind == "ServiceCIDR";
+        let parts = manifests.iter().filter(|manifest| may_be_part(&manifest.object.read.kind));
+        let parts = parts.map(|manifest| (&manifest.origin, manifest.object.value()));
         let parts: Vec<_> = parts.filter(|(_, object)| is_settings_object(object) || is_service_cidr(object)).collect();
         let Some((origin, object)) = parts.iter().find(|(_, object)| is_settings_object(object)) else {
             return Ok(Vec::new());
@@ -53,7 +54,7 @@ impl PlanArguments {
         Ok(parts.into_iter().map(|(_, object)| object).collect())
     }
 
-    pub(super) fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
+    pub(super) fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input<PlannedObject>> {
         if let Some(namespace) = of_context {
             notice(&format!("namespace: {namespace} (of the context)"));
         }
@@ -64,10 +65,10 @@ impl PlanArguments {
         if let Some(folder) = &self.kustomize {
             let (source, messages) = build_kustomization(folder)?;
             messages.iter().for_each(|message| notice(message));
-            return manifest_files::load_text(source, namespace);
+            return manifest_files::load_text(source, namespace, PlannedObject::new);
         }
         let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
-        manifest_files::load(&paths, namespace)
+        manifest_files::load(&paths, namespace, PlannedObject::new)
     }
 
     pub(super) fn uses_cluster(&self) -> bool {
@@ -108,14 +109,12 @@ impl PlanArguments {
 }
 
 /// Checks that the pools of K2s fit the address of `default/kubernetes`, if that is known.
-pub(super) fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
-    let addresses_of = |object: &Value| {
-        let is_it = object::is_service(object) && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
-        if is_it { addresses(object) } else { Vec::new() }
-    };
-    let of_manifests = manifests.iter().filter(|manifest| manifest.is_service());
-    let of_manifests = of_manifests.flat_map(|manifest| addresses_of(&manifest.object.value()));
-    let primary = there.iter().flat_map(addresses_of).chain(of_manifests).next();
+pub(super) fn check_against_kubernetes(there: &[Value], manifests: &[Manifest<PlannedObject>]) -> anyhow::Result<()> {
+    let kubernetes = ServiceKey::new("default", "kubernetes");
+    let there = there.iter().filter(|object| object::is_service(object) && ServiceKey::of(object) == kubernetes);
+    let services = manifests.iter().filter_map(|manifest| manifest.object.read.service());
+    let of_manifests = services.filter(|service| *service.key() == kubernetes).flat_map(|service| service.addresses());
+    let primary = there.flat_map(addresses).chain(of_manifests.copied()).next();
     primary.map_or(Ok(()), given_settings::check_default_pools)
 }
 
@@ -124,13 +123,14 @@ pub(super) fn check_namespace(
     namespace: &str,
     named_by: &str,
     there: &[Value],
-    manifests: &[Manifest],
+    manifests: &[Manifest<PlannedObject>],
 ) -> anyhow::Result<()> {
-    let is_namespace = |object: &Value| is_namespace(object::api_version(object), object::kind(object));
-    let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
+    let of_cluster = |object: &Value| is_namespace(object::api_version(object), object::kind(object));
+    let is_it = |object: &Value| of_cluster(object) && object::name(object) == namespace;
+    let of_manifests = |read: &ReadObject| is_namespace(&read.kind.0, &read.kind.1) && read.name == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
-        || manifests.iter().any(|manifest| manifest.kind == "Namespace" && is_it(&manifest.object.value()));
-    if exists || !there.iter().any(is_namespace) {
+        || manifests.iter().any(|manifest| of_manifests(&manifest.object.read));
+    if exists || !there.iter().any(of_cluster) {
         return Ok(());
     }
     Err(missing_namespace(namespace, named_by))
@@ -141,9 +141,9 @@ pub(super) fn check(
     given: &GivenSettings,
     of_cluster: Option<(WrittenSettings, String)>,
     there: &[Value],
-    manifests: &[Manifest],
+    manifests: &[Manifest<PlannedObject>],
 ) -> anyhow::Result<LiveSettings> {
-    let of_manifests = manifests.iter().filter(|manifest| manifest.kind == "ServiceCIDR");
+    let of_manifests = manifests.iter().filter(|manifest| manifest.object.read.kind.1 == "ServiceCIDR");
     let of_manifests = of_manifests.map(|manifest| Cow::Owned(manifest.object.value()));
     let ranges = ServiceRanges::of(there.iter().map(Cow::Borrowed).chain(of_manifests));
     let is_cluster_known = !ServiceRanges::of(there).all.is_empty();
