@@ -25,7 +25,7 @@ pub struct ManifestText {
 
 /// An object, or what is kept of it, and where it is written.
 pub struct Manifest<T = Value> {
-    /// Its namespace is filled in.
+    /// The namespace of the object is filled in.
     pub object: T,
     pub origin: Origin,
 }
@@ -36,7 +36,7 @@ impl Manifest {
     }
 }
 
-/// The namespace of objects that name none.
+/// The namespace of objects that name none, and whether naming another one is a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceRule<'n> {
     /// Other objects may name other namespaces.
@@ -124,7 +124,7 @@ fn visit_documents(
         let is_object = content == Content::Objects || is_like_an_object(&node, &source.name);
         content = if is_object { Content::Objects } else { Content::OtherDocuments };
         let origin = Origin { source: index, file: Arc::clone(&file), document: position + 1, line: node.at.line };
-        errors.extend(add(&node, origin, None, rule, visit).err());
+        errors.extend(add(&node, origin, None, rule, visit).err().into_iter().flatten());
     }
     content
 }
@@ -147,10 +147,9 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
     let mut wrong = None;
     let take = RefCell::new(|node: &Node, document: usize| {
         let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.at.line };
-        if let Err(error) =
-            add(node, origin, None, NamespaceRule::Default(namespace), &mut |manifest, _| visit(manifest))
-        {
-            wrong.get_or_insert(error);
+        let rule = NamespaceRule::Default(namespace);
+        if let Err(errors) = add(node, origin, None, rule, &mut |manifest, _| visit(manifest)) {
+            wrong = wrong.take().or(errors.into_iter().next());
         }
     });
     let on_item = |item: Node, document: usize| {
@@ -170,16 +169,17 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
     wrong.map_or(Ok(()), |wrong| Err(anyhow!(wrong)))
 }
 
-/// Adds an object, or the items of a list. Items without a type of their own get `type_of_list`.
+/// Adds an object, or the items of a list. Items without a type of their own get `type_of_list`. The error has the mistake
+/// of the object, or of each item.
 fn add(
     node: &Node,
     origin: Origin,
     type_of_list: Option<(&str, &str)>,
     rule: NamespaceRule<'_>,
     visit: &mut Visit<'_>,
-) -> Result<(), String> {
+) -> Result<(), Vec<String>> {
     let mut object = node.to_value();
-    let wrong = |reason: String| Err(format!("{origin}: {reason}"));
+    let wrong = |reason: String| Err(vec![format!("{origin}: {reason}")]);
     if !object.is_object() {
         return wrong(format!("expected a Kubernetes object, found {}", a_kind_of(&object)));
     }
@@ -205,12 +205,11 @@ fn add(
         };
         let api_version = object::api_version(&object).to_owned();
         let item_type = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
-        for item in items {
-            add(item, Origin { line: item.at.line, ..origin.clone() }, item_type, rule, visit)?;
-        }
-        return Ok(());
+        let mut add = |item: &Node| add(item, Origin { line: item.at.line, ..origin.clone() }, item_type, rule, visit);
+        let errors: Vec<String> = items.iter().filter_map(|item| add(item).err()).flatten().collect();
+        return if errors.is_empty() { Ok(()) } else { Err(errors) };
     }
-    visit(manifest(object, origin, rule)?, node);
+    visit(manifest(object, origin, rule).map_err(|mistake| vec![mistake])?, node);
     Ok(())
 }
 

@@ -239,6 +239,8 @@ mod tests {
             Case { selector: "app=web", service: labels(json!({"app": "db"})), expected: false },
             Case { selector: "app=web", service: json!({"metadata": {}}), expected: false },
             Case { selector: "app!=web", service: json!({"metadata": {}}), expected: true },
+            Case { selector: "app=web", service: labels(json!({"app": "web", "a": null, "b": 1})), expected: true },
+            Case { selector: "a", service: labels(json!({"app": "web", "a": null})), expected: false },
             Case {
                 selector: "app in (web, db),!old",
                 service: labels(json!({"app": "db", "old": "yes"})),

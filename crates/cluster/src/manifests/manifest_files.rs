@@ -21,7 +21,7 @@ pub struct Input<T> {
 }
 
 /// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
-/// input for `-`. `keep` returns what is kept of an object.
+/// input for `-`. The namespaces are as `rule` says. `keep` returns what is kept of an object.
 pub fn load<T: Send>(
     paths: &[PathBuf],
     rule: NamespaceRule<'_>,

@@ -1,7 +1,7 @@
-//! A JSON value in little memory.
+//! JSON values that many objects have, in little memory.
 
 use clusterip_core::label_selector::Labels;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// How many bytes the allocator adds.
 pub(super) const ALLOCATED: usize = 8;
@@ -10,15 +10,16 @@ pub(super) const ALLOCATED: usize = 8;
 const FREQUENT: [&str; 8] =
     ["ClusterIP", "NodePort", "LoadBalancer", "SingleStack", "PreferDualStack", "IPv4", "IPv6", "None"];
 
-/// A JSON value in little memory.
+/// A JSON value whose texts, lists and maps take no more memory than they need.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactValue {
     Frequent(&'static str),
     Text(Box<str>),
     List(Box<[Self]>),
     Map(Box<[(Box<str>, Self)]>),
-    /// Null, a boolean or a number.
-    Other(Box<Value>),
+    Null,
+    Bool(bool),
+    Number(Number),
 }
 
 impl CompactValue {
@@ -38,7 +39,9 @@ impl CompactValue {
             Value::Object(fields) => {
                 Self::Map(fields.iter().take(most).map(|(key, value)| (key.as_str().into(), inner(value))).collect())
             }
-            _ => Self::Other(Box::new(value.clone())),
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Number(number) => Self::Number(number.clone()),
         }
     }
 
@@ -69,25 +72,26 @@ impl CompactValue {
             Self::Frequent(_) | Self::Text(_) => self.text().into(),
             Self::List(items) => items.iter().map(Self::value).collect(),
             Self::Map(fields) => fields.iter().map(|(key, value)| (key.to_string(), value.value())).collect(),
-            Self::Other(value) => value.as_ref().clone(),
+            Self::Null => Value::Null,
+            Self::Bool(value) => (*value).into(),
+            Self::Number(number) => number.clone().into(),
         }
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(self, Self::Other(value) if value.is_null())
+        *self == Self::Null
     }
 
     /// About how many bytes of memory the value takes besides `size_of::<Self>()`.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Frequent(_) => 0,
+            Self::Frequent(_) | Self::Null | Self::Bool(_) | Self::Number(_) => 0,
             Self::Text(text) => text.len() + ALLOCATED,
             Self::List(items) => items.iter().map(|item| size_of::<Self>() + item.bytes()).sum(),
             Self::Map(fields) => {
                 let entry = |(key, value): &(Box<str>, Self)| key.len() + ALLOCATED + value.bytes();
                 fields.iter().map(|field| size_of_val(field) + entry(field)).sum()
             }
-            Self::Other(_) => size_of::<Value>() + ALLOCATED,
         }
     }
 }

@@ -324,9 +324,9 @@ impl StoredService {
         self.annotation(MOVING_ANNOTATION).is_some() || is_alias
     }
 
-    /// Whether the Service has the labels of a selector. What is kept of its labels decides, so all commands select alike.
+    /// Whether the labels of the Service match a selector. Of the labels that are kept, those that are texts count.
     pub fn is_selected_by(&self, selector: &LabelSelector) -> bool {
-        selector.matches(&self.field("metadata.labels").and_then(CompactValue::labels).unwrap_or_default())
+        selector.matches(&map(&self.with_fields(&|path| path == "metadata.labels"), &["metadata", "labels"]))
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {

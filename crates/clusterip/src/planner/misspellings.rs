@@ -47,10 +47,10 @@ pub(super) fn of_fields(object: &Value) -> Vec<String> {
         }
     };
     check("/metadata", &METADATA);
-    match kind {
-        "Namespace" | "Node" => return Vec::new(),
-        "Service" => check("/spec", &SERVICE),
-        "Pod" => check("/spec", &POD),
+    match (api_version, kind) {
+        ("v1", "Namespace" | "Node") => return Vec::new(),
+        (_, "Service") => check("/spec", &SERVICE),
+        (_, "Pod") => check("/spec", &POD),
         _ => {
             let template = TemplateAt::of(api_version, kind).path();
             let at = |path: &[&str]| format!("/{}", path.join("/"));

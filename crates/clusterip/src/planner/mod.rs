@@ -1,7 +1,7 @@
 //! Plans manifests: Services and their external addresses, one after the other, as if created now, and then Nodes.
 
 pub(crate) mod api_server_rules;
-pub mod misspellings;
+pub(crate) mod misspellings;
 pub(crate) mod nodes;
 mod planned_object;
 

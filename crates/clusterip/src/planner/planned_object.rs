@@ -1,15 +1,17 @@
 //! What a plan keeps of the object of a manifest.
 
 use clusterip_cluster::live_settings::is_settings_api;
+use clusterip_cluster::object;
 use clusterip_cluster::snapshot::{CompactValue, ReadObject};
 use serde_json::Value;
 
 use super::misspellings;
+use crate::snapshot_kinds::kind_of;
 
 pub struct PlannedObject {
     /// What decisions read of it.
     pub(crate) read: ReadObject,
-    /// The object, if it is planned, or may be settings. The plan of a Service or Node changes it.
+    /// The fields that a plan may read of a Service, a Node, a ServiceCIDR, or an object of the settings API.
     whole: Option<CompactValue>,
     /// See [`misspellings::of_fields`].
     pub(crate) misspelled: Vec<String>,
@@ -21,12 +23,17 @@ impl PlannedObject {
         let (api_version, kind) = &read.kind;
         let is_whole =
             read.service().is_some() || matches!(kind.as_str(), "Node" | "ServiceCIDR") || is_settings_api(api_version);
-        // These are as large as the rest of an object, and [`ReadObject`] has what counts of them.
-        object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+        if let Value::Object(fields) = &mut object {
+            fields.retain(|field, _| ["apiVersion", "kind", "metadata", "spec", "status"].contains(&field.as_str()));
+        }
+        // `managedFields` are often as large as the rest of an object. `ReadObject` has what counts of them.
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            metadata.remove("managedFields");
+        }
         Self { read, whole: is_whole.then(|| CompactValue::of(&object)), misspelled }
     }
 
-    /// The object of a Service, a Node, a ServiceCIDR or settings; otherwise null.
+    /// The object, if it is a Service, a Node, a ServiceCIDR, or of the settings API; otherwise null.
     pub(crate) fn value(&self) -> Value {
         self.whole.as_ref().map(CompactValue::value).unwrap_or_default()
     }
@@ -35,7 +42,13 @@ impl PlannedObject {
         self.read.kind == ("v1".to_owned(), "Node".to_owned())
     }
 
-    /// Its kind, namespace and name.
+    /// Whether this is the same kind of object, with the same name.
+    pub(crate) fn is_about(&self, object: &Value) -> bool {
+        let ReadObject { kind, name, .. } = &self.read;
+        *kind == kind_of(object) && *name == object::name(object)
+    }
+
+    /// Its kind, its namespace, which is empty if it has none, and its name.
     pub(crate) fn shown(&self) -> String {
         let ReadObject { kind: (_, kind), namespace, name, .. } = &self.read;
         format!("{kind} {namespace}/{name}")

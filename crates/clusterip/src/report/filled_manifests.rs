@@ -1,12 +1,12 @@
 //! Prints manifests with their addresses and blocks filled in.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::slice;
 
 use anyhow::anyhow;
 use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, InsertionPoint, apply};
 use clusterip_cluster::manifests::{self, Manifest, ManifestText};
-use clusterip_cluster::snapshot::CompactValue;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::decision::RecordChange;
 use serde_json::{Map, Value};
@@ -37,10 +37,11 @@ pub fn manifests(
     manifests::each(sources, "", &mut |mut manifest, node| {
         let filling = filled.get(&objects.len());
         places.extend(filling.map(|filling| (objects.len(), InsertionPoint::of(node, filling.fields))));
+        let is_planned = manifests.get(objects.len()).is_some_and(|planned| planned.object.is_about(&manifest.object));
         if let Some(filling) = filling {
             set(&mut manifest.object, filling);
         }
-        objects.push(CompactValue::of(&manifest.object));
+        objects.push(is_planned.then(|| hash(&manifest.object)));
     })?;
     for (&index, Filling { values, record, .. }) in &filled {
         let manifest = &manifests[index];
@@ -87,16 +88,17 @@ fn no_place(manifest: &Manifest<PlannedObject>, what: &str, reason: &str) -> any
     anyhow!("{}: the {what} can't be filled in: {reason}", manifest.origin)
 }
 
-/// Parses the filled text again: a text that came out other than as these objects must not be printed.
+/// Parses the filled text again: a text whose objects have not these hashes must not be printed. An object without a hash
+/// is not the one that was planned.
 fn verify(
     stream: &ManifestText,
-    objects: &[CompactValue],
+    objects: &[Option<u64>],
     manifests: &[Manifest<PlannedObject>],
     filled: &BTreeMap<usize, Filling>,
 ) -> anyhow::Result<()> {
     let (mut next, mut unlike) = (0, None);
     let read = manifests::each(slice::from_ref(stream), "", &mut |written, _| {
-        if unlike.is_none() && objects.get(next).is_some_and(|object| *object != CompactValue::of(&written.object)) {
+        if unlike.is_none() && objects.get(next) != Some(&Some(hash(&written.object))) {
             unlike = Some(next);
         }
         next += 1;
@@ -110,6 +112,12 @@ fn verify(
         None => ("address", "clusterIP"),
     };
     Err(no_place(manifest, what, &format!("this YAML layout can't be edited; set {by_hand} by hand")))
+}
+
+fn hash(object: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn set(object: &mut Value, Filling { fields, values, record }: &Filling) {

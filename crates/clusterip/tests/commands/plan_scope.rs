@@ -34,11 +34,13 @@ fn objects_without_namespace_get_the_given_one() {
 #[test]
 fn objects_of_another_namespace_than_the_given_one_are_refused() {
     let service = "kind: Service\napiVersion: v1\nmetadata: {name: own, namespace: there}\nspec: {}\n";
-    let job = "kind: Job\napiVersion: batch/v1\nmetadata: {name: run, namespace: far}\n";
-    let input = format!("{}---\n{service}---\n{job}", service_manifest("web", "{}"));
+    let job = |name| format!("- {{kind: Job, apiVersion: batch/v1, metadata: {{name: {name}, namespace: far}}}}\n");
+    let list = format!("kind: List\napiVersion: v1\nitems:\n{}{}", job("run"), job("stop"));
+    let input = format!("{}---\n{service}---\n{list}", service_manifest("web", "{}"));
     let expected = "\
 -: document 2, line 7: Service own is in namespace there, but --namespace is here: remove one of the two
--: document 3, line 12: Job run is in namespace far, but --namespace is here: remove one of the two";
+-: document 3, line 15: Job run is in namespace far, but --namespace is here: remove one of the two
+-: document 3, line 16: Job stop is in namespace far, but --namespace is here: remove one of the two";
     for args in [&["plan", "-", "-n", "here"], &["plan", "--namespace", "here", "-"]] {
         assert_eq!(Folder::new("other-namespace").run_with(args, &input, &[]), Done::refused(expected), "{args:?}");
     }

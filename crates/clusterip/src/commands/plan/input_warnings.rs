@@ -18,8 +18,11 @@ pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manif
     let mut misspelled: Vec<String> = Vec::new();
     for Manifest { object, origin } in manifests {
         let shown = object.shown();
-        if let Some(instead) = retired_api(&object.read.kind) {
-            warn(&format!("{origin}: {shown} is not used as evidence: Kubernetes no longer serves {instead}"));
+        if let Some(served) = served_instead(&object.read.kind) {
+            let api_version = &object.read.kind.0;
+            warn(&format!(
+                "{origin}: {shown} is not used as evidence: Kubernetes no longer serves {api_version}, but {served}"
+            ));
         }
         if asked.contains(&object.read.kind) {
             misspelled.extend(object.misspelled.iter().map(|field| format!("{origin}: {shown}: {field}")));
@@ -40,7 +43,7 @@ fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Ma
     let is_used = |address: IpAddr| {
         let has = |object: &Value| match object::kind(object) {
             "IPAddress" => object::name(object).parse() == Ok(address),
-            "Service" => addresses(object).contains(&address),
+            "Service" => object::is_service(object) && addresses(object).contains(&address),
             _ => false,
         };
         let of_manifests = |read: &ReadObject| match read.service() {
@@ -54,15 +57,14 @@ fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Ma
     }
 }
 
-/// The API version of an object that Kubernetes no longer serves, so that it can't be created and is no evidence, and the
-/// one that it serves.
-fn retired_api((api_version, kind): &Kind) -> Option<String> {
-    let served = match (api_version.as_str(), kind.as_str()) {
+/// The API version in which Kubernetes serves this kind; `None` unless the kind has a version that Kubernetes no longer
+/// serves. An object with such a version can't be created, so it is no evidence.
+fn served_instead((api_version, kind): &Kind) -> Option<&'static str> {
+    Some(match (api_version.as_str(), kind.as_str()) {
         ("extensions/v1beta1", "Deployment" | "DaemonSet" | "ReplicaSet")
         | ("apps/v1beta1", "Deployment" | "StatefulSet")
         | ("apps/v1beta2", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => "apps/v1",
         ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
         _ => return None,
-    };
-    Some(format!("{api_version}, but {served}"))
+    })
 }
