@@ -12,11 +12,11 @@ use std::sync::LazyLock;
 use anyhow::bail;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_core::Response;
 use clusterip_core::annotations::is_read;
 use clusterip_core::field_mask::{Mask, MaskedReader};
 use clusterip_core::json::{describe, quote};
 use clusterip_core::service::ADDRESS_FIELDS;
-use clusterip_core::{Decision, Denial, Response};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Value};
@@ -173,18 +173,6 @@ pub struct Status {
 }
 
 impl AdmissionResponse {
-    /// The response to `request` that carries out a decision: `changed` is the object as the decision changes it.
-    pub fn decided(request: &Value, decision: &Decision, changed: Option<&Value>) -> Result<Self, serde_json::Error> {
-        let (denial, warnings) = (decision.denial().cloned(), decision.cut_warnings());
-        Ok(Self {
-            allowed: denial.is_none(),
-            status: denial.map(|Denial { code, message }| Status { message: Some(message), code: Some(code) }),
-            audit_annotations: Some(decision.audit_annotations()),
-            warnings: (!warnings.is_empty()).then_some(warnings),
-            ..Self::allowed(request).patched(request, changed)?
-        })
-    }
-
     pub fn new(request: &Value, answer: Response) -> Result<Self, serde_json::Error> {
         let has_status = answer.message.is_some() || answer.code.is_some();
         Ok(Self {

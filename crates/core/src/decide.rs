@@ -121,6 +121,11 @@ impl Response {
     /// The response that carries out `decision` on `object`, the object of the request.
     pub fn new(decision: Decision, mut object: Value) -> Self {
         let mutated_object = decision.carry_out(&mut object).then_some(object);
+        Self::with_object(decision, mutated_object)
+    }
+
+    /// The response for `mutated_object`, the object of the request as `decision` changes it.
+    pub fn with_object(decision: Decision, mutated_object: Option<Value>) -> Self {
         let (audit_annotations, warnings) = (Some(decision.audit_annotations()), decision.cut_warnings());
         let warnings = (!warnings.is_empty()).then_some(warnings);
         let (accepted, message, code) = match decision.verdict {

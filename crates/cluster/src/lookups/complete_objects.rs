@@ -155,13 +155,8 @@ impl ApiServerLookups {
     /// The `ServiceCIDR` objects of the cluster; empty if it has none, as before Kubernetes 1.33, or if the user may
     /// not list them.
     pub fn service_cidrs(&self) -> Vec<Value> {
-        let mut objects = Vec::new();
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let list = api_server_lists::list(&self.client, &kind, &mut objects);
-        if self.runtime.block_on(list).is_err() {
-            objects.clear();
-        }
-        objects
+        self.runtime.block_on(api_server_lists::list(&self.client, &kind)).unwrap_or_default()
     }
 
     pub fn run<T>(&self, requests: impl AsyncFnOnce(&Client) -> T) -> T {

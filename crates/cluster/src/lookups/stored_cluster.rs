@@ -79,8 +79,7 @@ impl StoredCluster {
     /// As [`Self::new`], for the object with this namespace and name.
     pub fn of(snapshot: &Arc<RwLock<Snapshot>>, ServiceKey { namespace, name }: &ServiceKey) -> Self {
         let owner = Owner::new(namespace, name, "");
-        let subject = Subject { owner, own: Vec::new(), dry_run: true };
-        Self::with(snapshot, subject, Vec::new(), Ledger::default(), None)
+        Self::about(snapshot, Subject { owner, own: Vec::new(), dry_run: true })
     }
 
     /// The cluster for a decision with `settings`, which may keep addresses for the Service. The Service gets such an
@@ -98,23 +97,19 @@ impl StoredCluster {
         let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
         let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
         let kept = own.map(|reservation| reservation.address).collect();
-        Self::with(snapshot, subject, kept, ledger.clone(), claims.cloned())
+        let mut cluster = Self::about(snapshot, subject);
+        (cluster.kept, cluster.ledger, cluster.claims) = (kept, ledger.clone(), claims.cloned());
+        cluster
     }
 
-    fn with(
-        snapshot: &Arc<RwLock<Snapshot>>,
-        subject: Subject,
-        kept: Vec<IpAddr>,
-        ledger: Ledger,
-        claims: Option<Claims>,
-    ) -> Self {
+    fn about(snapshot: &Arc<RwLock<Snapshot>>, subject: Subject) -> Self {
         Self {
             snapshot: Arc::clone(snapshot),
             subject,
-            ledger,
-            claims,
+            ledger: Ledger::default(),
+            claims: None,
             client: None,
-            kept,
+            kept: Vec::new(),
             all_are_free: false,
             left: Cell::new(MAX_STEPS),
             reserved: RefCell::default(),

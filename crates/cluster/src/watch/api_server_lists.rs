@@ -18,7 +18,7 @@ use crate::watch::partial_object::PartialObject;
 pub async fn objects(client: &Client, settings: &Settings) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for kind in kinds::asked(settings) {
-        list(client, &kind, &mut objects).await?;
+        objects.extend(list(client, &kind).await?);
     }
     Ok(objects)
 }
@@ -38,9 +38,11 @@ pub fn connect(cluster: &ClusterArguments) -> anyhow::Result<(Runtime, Client)> 
     Ok((runtime, client?))
 }
 
-/// Adds all objects of a kind to `objects`, with the fields that are used; none if the cluster does not have the kind.
-pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> anyhow::Result<()> {
-    each(client, kind, &mut |object| objects.extend(object.value(kind))).await
+/// All objects of a kind, with the fields that are used; none if the cluster does not have the kind.
+pub async fn list(client: &Client, kind: &Kind) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    each(client, kind, &mut |object| objects.extend(object.value(kind))).await?;
+    Ok(objects)
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.

@@ -165,8 +165,7 @@ impl Stores {
     /// of the ranges would come into force, and the last good version would be forgotten.
     pub async fn ask_for_service_cidrs(&self) -> anyhow::Result<()> {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let mut objects = Vec::new();
-        api_server_lists::list(&self.0.client, &kind, &mut objects).await?;
+        let objects = api_server_lists::list(&self.0.client, &kind).await?;
         self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
         Ok(())
     }

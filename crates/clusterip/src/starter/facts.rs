@@ -80,10 +80,8 @@ fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
 
 /// Reads the ServiceCIDRs of a cluster; no ranges if the cluster has none, as before Kubernetes 1.33.
 pub async fn service_cidrs(client: &Client) -> anyhow::Result<ServiceRanges> {
-    let mut objects = Vec::new();
     let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-    api_server_lists::list(client, &kind, &mut objects).await?;
-    Ok(ServiceRanges::of(objects))
+    Ok(ServiceRanges::of(api_server_lists::list(client, &kind).await?))
 }
 
 pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {

@@ -19,7 +19,7 @@ use clusterip_core::json::{describe, quote};
 use clusterip_core::service::{addresses, named_addresses};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Explicit;
-use clusterip_core::{Decision, Verdict};
+use clusterip_core::{Decision, Response, Verdict};
 use clusterip_failover::claims::Owner;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -207,8 +207,9 @@ impl Reviewer for Admission {
                 log(kind, request, &decision);
                 let unwritten =
                     |error| AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}"));
-                let response = AdmissionResponse::decided(request, &decision, changed.as_ref());
-                (response.unwrap_or_else(unwritten), (&decision.verdict).into(), decision.pool)
+                let (result, pool) = ((&decision.verdict).into(), decision.pool.clone());
+                let response = AdmissionResponse::new(request, Response::with_object(decision, changed));
+                (response.unwrap_or_else(unwritten), result, pool)
             }
             Err(error) => (self.undecided(kind, request, 500, &error.to_string()), AdmissionResult::Error, None),
         };
