@@ -12,6 +12,7 @@ use clusterip_core::external::without_pools;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::request::{About, Change, Request};
 use clusterip_core::service::Service;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::services::Picker;
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse};
@@ -33,7 +34,8 @@ pub struct Evaluator {
     settings: watch::Receiver<Arc<LiveSettings>>,
     stores: Stores,
     ledger: Ledger,
-    claims: Option<Claims>,
+    /// Without them, no other replica knows of the addresses that it reserves.
+    pub claims: Option<Claims>,
     metrics: EvaluationMetrics,
 }
 
@@ -56,21 +58,11 @@ impl Evaluator {
         Self { settings, stores, ledger, claims: None, metrics }
     }
 
-    pub fn claiming(self, claims: Claims) -> Self {
-        Self { claims: Some(claims), ..self }
-    }
-
-    /// No other replica knows of the addresses that it reserves.
-    pub fn unclaimed(&self) -> Self {
-        Self { claims: None, ..self.clone() }
-    }
-
-    /// Whether the policy chose this address as the ClusterIP of the Service with this namespace and name, here or in
-    /// another replica. The API server may have to be asked about the claims of the others.
-    pub fn is_given_to(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        let is_claimed = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
+    /// Whether the policy chose this address as the ClusterIP of this Service, here or in another replica. The API server may have to be asked about the claims of the others.
+    pub fn is_given_to(&self, address: IpAddr, service: &ServiceKey) -> bool {
+        let is_claimed = |claims: &Claims| claims.is_claimed_for(address, service);
         self.settings().settings.external.pool_of(address).is_none()
-            && (self.ledger.is_given_to(address, namespace, name) || self.claims.as_ref().is_some_and(is_claimed))
+            && (self.ledger.is_given_to(address, service) || self.claims.as_ref().is_some_and(is_claimed))
     }
 
     pub fn settings(&self) -> Arc<LiveSettings> {
@@ -94,7 +86,7 @@ impl Evaluator {
     /// already.
     pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
         let settings = self.settings();
-        let shares = |address| NamespaceShare::of(&settings.settings, address, owner.namespace());
+        let shares = |address| NamespaceShare::of(&settings.settings, address, &owner.service.namespace);
         let released = self.ledger.reserve_chosen_by_hand(address, owner, &shares);
         if let Some(claims) = &self.claims {
             claims.release(&released);
@@ -127,9 +119,9 @@ impl Evaluator {
         let live = self.settings();
         let (settings, claims) = (&live.settings, self.claims.as_ref());
         let cluster = StoredCluster::reserving(self.stores.snapshot(), subject.clone(), settings, &self.ledger, claims);
-        let (namespace, name) = subject.owner.id();
-        let (outside, key) = (settings.outside_of_pools(), format!("{namespace}/{name}"));
-        let mut picker = Picker::new(&cluster, settings.order, &key, (namespace, name));
+        let (outside, service) = (settings.outside_of_pools(), &subject.owner.service);
+        let key = service.to_string();
+        let mut picker = Picker::new(&cluster, settings.order, &key, (&service.namespace, &service.name));
         let picked = families.iter().map(|family| picker.pick(&settings.candidates(&outside, *family)));
         let picked = picked.collect::<Result<Option<Vec<IpAddr>>, _>>().ok()??;
         cluster.commit(&picked, settings);
@@ -175,8 +167,8 @@ fn guarded<T>(
     owner: &Owner,
     evaluate: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let (begin, (namespace, name)) = (Instant::now(), owner.id());
-    let evaluation = panics::catch_about(namespace, name, evaluate);
+    let begin = Instant::now();
+    let evaluation = panics::catch_about(&owner.service, evaluate);
     metrics.duration.observe(begin.elapsed().as_secs_f64());
     evaluation.unwrap_or_else(|failure| {
         metrics.errors.inc();

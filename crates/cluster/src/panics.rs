@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::process;
 use std::task::Poll;
 
+use clusterip_core::service_key::ServiceKey;
 use tokio::task::spawn_blocking;
 use tracing::dispatcher::has_been_set;
 
@@ -48,8 +49,9 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Decides about an object. A panic of the core is logged, and must not end the decisions about others. The error says
 /// that the decision failed, and why.
-pub fn catch_about<T>(namespace: &str, name: &str, decide: impl FnOnce() -> T) -> Result<T, String> {
+pub fn catch_about<T>(object: &ServiceKey, decide: impl FnOnce() -> T) -> Result<T, String> {
     catch(decide).map_err(|cause| {
+        let ServiceKey { namespace, name } = object;
         tracing::error!(namespace, name, cause, "the decision about an object failed");
         format!("the decision failed: {cause}")
     })

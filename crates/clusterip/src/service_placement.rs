@@ -125,8 +125,7 @@ impl Placement {
 
     /// Places a Service. After a panic of the core, it is in place and would be denied, and others are placed all the same.
     pub fn guarded(service: &StoredService, place: impl FnOnce() -> Self) -> Self {
-        let ServiceKey { namespace, name } = service.key();
-        panics::catch_about(namespace, name, place).unwrap_or_else(|failure| Self {
+        panics::catch_about(service.key(), place).unwrap_or_else(|failure| Self {
             fit: Fit::InPlace,
             lies_in: Vec::new(),
             is_admitted: true,

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, SERVICE_ANNOTATION, in_service_annotation, service_of};
+use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -16,24 +17,15 @@ use crate::leases::{self, Identity, Version, metadata};
 /// The Service of a reserved address. Without a name, only the UID of its request distinguishes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
-    namespace: String,
-    name: String,
+    /// The name is empty if it is not generated yet.
+    pub service: ServiceKey,
     uid: String,
 }
 
 impl Owner {
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         let uid = if name.is_empty() { uid } else { "" };
-        Self { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.to_owned() }
-    }
-
-    /// Namespace and name of the Service. The name is empty if it is not generated yet.
-    pub fn id(&self) -> (&str, &str) {
-        (&self.namespace, &self.name)
-    }
-
-    pub fn namespace(&self) -> &str {
-        &self.namespace
+        Self { service: ServiceKey::new(namespace, name), uid: uid.to_owned() }
     }
 }
 
@@ -66,10 +58,10 @@ impl ReplicaClaim {
     pub fn lease(&self, namespace: &str, at: Timestamp) -> Lease {
         // Truncated to microseconds, as the API server returns it.
         let at = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
-        let (service_namespace, service) = self.owner.id();
+        let ServiceKey { namespace: of_service, name } = &self.owner.service;
         let annotations = [
             (ADDRESS_ANNOTATION, self.address.to_string()),
-            (SERVICE_ANNOTATION, in_service_annotation(service_namespace, service)),
+            (SERVICE_ANNOTATION, in_service_annotation(of_service, name)),
         ];
         let metadata = metadata(Self::lease_name(self.address), CLAIM, annotations);
         Lease {

@@ -12,7 +12,6 @@ use clusterip_core::external::claim::{self, EXTERNAL_IPS, LOAD_BALANCER_IP, clai
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::service::Service;
-use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{ExternalSettings, Settings};
 use clusterip_core::{Decision, InUse, decide_create};
 use prometheus_client::metrics::counter::Counter;
@@ -118,8 +117,7 @@ impl ExternalPolicy {
 
     /// A panic about one Service must not keep others from getting and holding their addresses.
     fn guarded<T>(&self, service: &StoredService, decide: impl FnOnce() -> T) -> Result<T, String> {
-        let ServiceKey { namespace, name } = service.key();
-        panics::catch_about(namespace, name, decide).inspect_err(|_| _ = self.panics.inc())
+        panics::catch_about(service.key(), decide).inspect_err(|_| _ = self.panics.inc())
     }
 }
 

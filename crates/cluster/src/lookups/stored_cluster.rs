@@ -93,9 +93,8 @@ impl StoredCluster {
         ledger: &Ledger,
         claims: Option<&Claims>,
     ) -> Self {
-        let (namespace, name) = subject.owner.id();
         let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
-        let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
+        let own = reservations.filter(|reservation| reservation.service == subject.owner.service);
         let kept = own.map(|reservation| reservation.address).collect();
         let mut cluster = Self::about(snapshot, subject);
         (cluster.kept, cluster.ledger, cluster.claims) = (kept, ledger.clone(), claims.cloned());
@@ -139,7 +138,7 @@ impl StoredCluster {
                 Some(it) if !it.shown().contains(&address) => 1,
                 Some(_) => 0,
             };
-            (rank, self.subject.owner.id() == (owner.namespace.as_str(), owner.name.as_str()))
+            (rank, self.subject.owner.service == **owner)
         };
         let owners: Vec<&ServiceKey> = snapshot.external_owners(address).collect();
         let stored = match owners[..] {
@@ -149,8 +148,7 @@ impl StoredCluster {
         if let Some(service) = stored {
             return Some(Holder { service: service.clone(), in_flight: None });
         }
-        let (namespace, name) = in_flight.as_ref()?.id();
-        Some(Holder { service: ServiceKey::new(namespace, name), in_flight: Some(RESERVATION_TIME) })
+        Some(Holder { service: in_flight?.service, in_flight: Some(RESERVATION_TIME) })
     }
 
     pub(crate) fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
@@ -161,7 +159,7 @@ impl StoredCluster {
     /// now has more than its share of a pool of `settings` loses its oldest reservations.
     pub fn commit(&self, used: &[IpAddr], settings: &Settings) {
         let reserved = self.reserved.take();
-        let shares = |address| NamespaceShare::of(settings, address, self.subject.owner.namespace());
+        let shares = |address| NamespaceShare::of(settings, address, &self.subject.owner.service.namespace);
         let mut released = self.ledger.commit(&self.subject.owner, &reserved, used, &shares);
         if let Some(claims) = &self.claims {
             released.extend(reserved.into_iter().filter(|address| !used.contains(address)));
@@ -188,7 +186,7 @@ impl StoredCluster {
     ) -> Result<bool, String> {
         let owner = &self.subject.owner;
         // A claim for a name that is not generated yet may be for another Service.
-        let may_replace = is_recorded || !owner.id().1.is_empty();
+        let may_replace = is_recorded || !owner.service.name.is_empty();
         if self.ledger.renew_external(address, owner, is_recorded) {
             return self.claims.as_ref().map_or(Ok(true), |claims| claims.renew(address, owner, may_replace));
         }
@@ -197,8 +195,8 @@ impl StoredCluster {
             self.ledger.release_claimed(address);
         }
         let reserved = {
-            let (snapshot, namespace) = (self.snapshot(), owner.namespace());
-            let is_shown = |address| snapshot.external_owners(address).any(|shown| shown.namespace == namespace);
+            let (snapshot, namespace) = (self.snapshot(), &owner.service.namespace);
+            let is_shown = |address| snapshot.external_owners(address).any(|shown| shown.namespace == *namespace);
             let share = NamespaceShare::of(settings, address, namespace);
             self.ledger.reserve_external(address, owner, &share, is_shown)?
         };
@@ -340,15 +338,13 @@ impl Cluster for StoredCluster {
             self.snapshot().service_addresses().for_each(visit);
         }
         for (address, owner) in self.ledger.reservations() {
-            let (namespace, name) = owner.id();
-            visit(namespace, name, address);
+            visit(&owner.service.namespace, &owner.service.name, address);
         }
         Ok(())
     }
 
     fn free_addresses(&self, ranges: &[Span], most: usize) -> Option<(Vec<IpAddr>, bool)> {
-        let (namespace, name) = self.subject.owner.id();
-        let free = |of: &Snapshot| Some(of.free_addresses(&ServiceKey::new(namespace, name), ranges, most));
+        let free = |of: &Snapshot| Some(of.free_addresses(&self.subject.owner.service, ranges, most));
         if self.all_are_free { free(&Snapshot::default()) } else { free(&self.snapshot()) }
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use clusterip_core::address::Family;
 use clusterip_core::external::claim::in_use;
 use clusterip_core::service::addresses;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_failover::claims::Owner;
 use parking_lot::Mutex;
@@ -153,7 +154,7 @@ impl Ledger {
     ) -> Result<bool, String> {
         let now = (self.clock)();
         let mut ledger = self.reservations.lock();
-        let namespace = owner.namespace();
+        let namespace = owner.service.namespace.as_str();
         let counts = |(address, it): &(&IpAddr, &Reservation)| {
             it.counts(**address, namespace, share, now) && !is_shown(**address)
         };
@@ -249,7 +250,7 @@ impl Ledger {
         let mut released = Vec::new();
         for address in used {
             // An earlier request of the Service may have reserved the address.
-            if let Some(reservation) = ledger.get_mut(address).filter(|it| it.owner.id() == owner.id()) {
+            if let Some(reservation) = ledger.get_mut(address).filter(|it| it.owner.service == owner.service) {
                 if reservation.origin == Origin::Evaluation {
                     reservation.origin = Origin::Policy;
                 }
@@ -257,7 +258,7 @@ impl Ledger {
             }
             released.extend(release_oldest(&mut ledger, owner, *address));
             if ledger.contains_key(address) {
-                released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
+                released.extend(enforce_share(&mut ledger, &owner.service.namespace, used, &shares(*address), now));
             }
         }
         ledger.retain(|_, reservation| reservation.is_active(now));
@@ -274,20 +275,20 @@ impl Ledger {
             return Vec::new();
         }
         let mut released = release_oldest(&mut ledger, owner, address);
-        released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
+        released.extend(enforce_share(&mut ledger, &owner.service.namespace, &[address], &shares(address), now));
         released
     }
 
-    /// Whether the policy chose this address for the Service with this namespace and name. A request that contains such
+    /// Whether the policy chose this address for the Service with this key. A request that contains such
     /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
     /// If the name is not generated yet, any request without a name in the namespace may have been the first one.
-    pub fn is_given_to(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        self.active(address, |it| it.origin != Origin::Author && it.owner.id() == (namespace, name))
+    pub fn is_given_to(&self, address: IpAddr, service: &ServiceKey) -> bool {
+        self.active(address, |it| it.origin != Origin::Author && it.owner.service == *service)
     }
 
     /// Releases those of the addresses that are reserved for the Service of `owner`, which will not use them.
     pub fn release(&self, addresses: &[IpAddr], owner: &Owner) {
-        addresses.iter().for_each(|address| self.remove_if(*address, |it| it.owner.id() == owner.id()));
+        addresses.iter().for_each(|address| self.remove_if(*address, |it| it.owner.service == owner.service));
     }
 
     /// Ends the reservations of a Service that was seen, for the ClusterIPs that it shows: from now on they count as used.
@@ -306,7 +307,8 @@ impl Ledger {
             _ => (object::namespace(object), object::name(object), addresses(object)),
         };
         let is_its = |it: &Reservation, external: bool| {
-            let is_owner = it.owner.namespace() == namespace && ["", name].contains(&it.owner.id().1);
+            let owner = &it.owner.service;
+            let is_owner = owner.namespace == namespace && ["", name].contains(&owner.name.as_str());
             it.origin != Origin::Evaluation && it.external == external && is_owner
         };
         shown.into_iter().for_each(|address| self.remove_if(address, |it| is_its(it, false)));
@@ -356,7 +358,7 @@ impl Reservation {
 
     /// Whether it is for this Service. A name that is not generated yet is the same one only with a record of the address.
     fn is_of(&self, owner: &Owner, is_recorded: bool) -> bool {
-        self.owner == *owner || is_recorded && self.owner.id() == owner.id()
+        self.owner == *owner || is_recorded && self.owner.service == owner.service
     }
 
     /// Whether it belongs to an answer of this process, and so may be released for others.
@@ -374,7 +376,7 @@ impl Reservation {
     }
 
     fn counts(&self, address: IpAddr, namespace: &str, share: &NamespaceShare<'_>, now: Instant) -> bool {
-        self.owner.namespace() == namespace && self.is_active(now) && (share.counts)(address)
+        self.owner.service.namespace == namespace && self.is_active(now) && (share.counts)(address)
     }
 }
 

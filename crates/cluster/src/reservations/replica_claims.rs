@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::annotations::LEASE_LABEL;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::claims::{CLAIM, Owner, ReplicaClaim};
 use clusterip_failover::leases::{Observed, Version};
 use futures::StreamExt;
@@ -158,9 +159,9 @@ impl Claims {
         }
     }
 
-    /// Whether another replica has claimed an address for the Service with this namespace and name. Blocks as
+    /// Whether another replica has claimed an address for this Service. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
-    pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
+    pub(crate) fn is_claimed_for(&self, address: IpAddr, service: &ServiceKey) -> bool {
         let asked = async { answer(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
         let found = block_in_place(|| self.0.runtime.block_on(asked)).unwrap_or_else(|error| {
             // The address then counts as chosen by the author; it is also checked against the pool of the Service.
@@ -168,7 +169,7 @@ impl Claims {
             None
         });
         let claim = found.as_ref().and_then(ReplicaClaim::of);
-        claim.is_some_and(|it| it.holder != self.0.me && it.owner.id() == (namespace, service))
+        claim.is_some_and(|it| it.holder != self.0.me && it.owner.service == *service)
     }
 
     /// Gives up the claims of addresses that were not handed out, and that no other request has reserved meanwhile.
@@ -227,7 +228,7 @@ impl Inner {
             let other = known.others.get(&address).filter(|_| mine.is_none());
             let may_use = |other: &Observed<Other>| {
                 other.is_unchanged_for(other.value.duration, Instant::now())
-                    || may_replace && other.value.owner.id() == owner.id()
+                    || may_replace && other.value.owner.service == owner.service
             };
             if other.is_some_and(|other| !may_use(other)) {
                 // Another replica may still be about to use the address.

@@ -129,8 +129,8 @@ fn used(input: &AuditInput<'_>, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr
         }
     }
     for (address, owner) in &input.cluster.in_flight {
-        let (namespace, name) = owner.id();
-        let service = ExternalUse { namespace: namespace.into(), name: name.into(), by: "record".to_owned() };
+        let ServiceKey { namespace, name } = owner.service.clone();
+        let service = ExternalUse { namespace, name, by: "record".to_owned() };
         let in_flight = || ExternalAddress { services: vec![service], ..unused(*address, State::InFlight) };
         used.entry(*address).or_insert_with(in_flight);
     }

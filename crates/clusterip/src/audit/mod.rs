@@ -131,7 +131,7 @@ impl AuditInput<'_> {
             used.entry(address.address).or_insert(address);
         }
         for (address, owner) in &self.cluster.in_flight {
-            let (namespace, name) = owner.id();
+            let ServiceKey { namespace, name } = &owner.service;
             used.entry(*address).or_insert_with(|| bare(*address, State::InFlight, namespace, name));
         }
         for address in Snapshot::read(&self.cluster.snapshot).ip_addresses() {

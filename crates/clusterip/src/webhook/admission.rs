@@ -17,7 +17,6 @@ use clusterip_cluster::watch::stores::MAX_STALENESS;
 use clusterip_core::annotations::{REASON_ANNOTATION, cut};
 use clusterip_core::json::{describe, quote};
 use clusterip_core::service::{addresses, named_addresses};
-use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Response, Verdict};
 use clusterip_failover::claims::Owner;
@@ -90,9 +89,8 @@ impl Admission {
             let message = format!("request.{list} has {most} or more items");
             return Ok((Decision::denied(422, message), None));
         }
-        let (namespace, name) = owner.id();
         let given = named_addresses(object);
-        let is_chosen = |address: &IpAddr| self.evaluator.is_given_to(*address, namespace, name);
+        let is_chosen = |address: &IpAddr| self.evaluator.is_given_to(*address, &owner.service);
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API
@@ -117,7 +115,9 @@ impl Admission {
     /// `nodes.explicit: deny` and the policy itself refuses it, because a cluster must get its Nodes.
     fn decide_about_node(&self, request: &Value, owner: Owner) -> anyhow::Result<Decision> {
         let subject = Subject { owner, own: Vec::new(), dry_run: true };
-        let evaluation = self.evaluator.unclaimed().evaluate(request, &subject)?;
+        let mut evaluator = self.evaluator.clone();
+        evaluator.claims = None;
+        let evaluation = evaluator.evaluate(request, &subject)?;
         match &evaluation.decision.verdict {
             // A Node that can't be read is refused, whatever the settings say.
             Verdict::Denied(denial) if evaluation.settings.settings.nodes.explicit != Explicit::Deny => {
@@ -135,8 +135,7 @@ impl Admission {
             spec.remove("clusterIPs");
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
-        let (namespace, name) = subject.owner.id();
-        let exists = self.evaluator.stores().service(&ServiceKey::new(namespace, name)).is_some();
+        let exists = self.evaluator.stores().service(&subject.owner.service).is_some();
         // Usually the Service keeps its addresses. This finds it out without reserving or claiming other ClusterIPs.
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
         let decision = look.decision.clone();
@@ -438,6 +437,7 @@ fn unreadable(why: String) -> ErrorResponse {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_core::request::Request;
+    use clusterip_core::service_key::ServiceKey;
     use serde_json::json;
 
     use super::*;
@@ -463,7 +463,7 @@ mod tests {
                 "object": {"metadata": {"namespace": of_object, "name": of_object}},
             });
             let read = Request::read(&request).unwrap();
-            assert_eq!(owner(&request).id(), (read.namespace.as_str(), read.name.as_str()), "{name}");
+            assert_eq!(owner(&request).service, ServiceKey::new(read.namespace, read.name), "{name}");
         }
     }
 }

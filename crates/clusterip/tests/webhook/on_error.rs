@@ -31,7 +31,8 @@ async fn request_without_a_decision_is_treated_as_on_error_says() {
         let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
         let ledger = Ledger::default();
         let claims = Claims::new(client.clone(), "clusterip", "a", ledger.clone(), metrics.claims.clone());
-        let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone()).claiming(claims);
+        let mut evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
+        evaluator.claims = Some(claims);
         let admission = Admission::new(evaluator, metrics.admission.clone(), on_error);
         let request = json!({
             "uid": "7",

@@ -78,7 +78,9 @@ impl Webhook {
 
     pub fn reserved(&self) -> Vec<String> {
         let reservations = self.ledger.reservations().into_iter();
-        reservations.map(|(address, owner)| format!("{address} {:?}", owner.id())).collect()
+        reservations
+            .map(|(address, owner)| format!("{address} {:?}", (&owner.service.namespace, &owner.service.name)))
+            .collect()
     }
 
     pub fn wait_until(&self, seconds: u64) {

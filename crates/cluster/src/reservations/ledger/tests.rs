@@ -49,7 +49,7 @@ fn web() -> Owner {
 }
 
 fn shown(ledger: &Ledger) -> Vec<String> {
-    let show = |(address, owner): (IpAddr, Owner)| format!("{address} {}/{}", owner.id().0, owner.id().1);
+    let show = |(address, owner): (IpAddr, Owner)| format!("{address} {}", owner.service);
     ledger.reservations().into_iter().map(show).collect()
 }
 
@@ -114,7 +114,7 @@ fn reservation_ends_when_address_is_seen_or_after_timeout() {
     seconds.store(64, Ordering::Relaxed);
     assert!(!ledger.reserve(ip(2), &web(), || false));
     seconds.store(65, Ordering::Relaxed);
-    assert!(!ledger.is_given_to(ip(2), "shop", "web"));
+    assert!(!ledger.is_given_to(ip(2), &web().service));
     assert!(ledger.reserve(ip(2), &Owner::new("shop", "db", "uid-2"), || false));
 }
 
@@ -459,7 +459,7 @@ proptest::proptest! {
             let name = if kind == 0 { String::new() } else { format!("web-{number}") };
             let owner = Owner::new(&format!("ns-{namespace}"), &name, &format!("uid-{number}"));
             let others = |ledger: &Ledger| -> Vec<(IpAddr, Owner)> {
-                let is_other = |(_, other): &(IpAddr, Owner)| other.namespace() != owner.namespace();
+                let is_other = |(_, other): &(IpAddr, Owner)| other.service.namespace != owner.service.namespace;
                 ledger.reservations().into_iter().filter(is_other).collect()
             };
             let before = others(&ledger);
@@ -473,7 +473,7 @@ proptest::proptest! {
                 let reservations = ledger.reservations();
                 let counts = four(ip(parity)).counts;
                 let counted = reservations.iter().filter(|(address, other)| {
-                    other.namespace() == owner.namespace() && counts(*address)
+                    other.service.namespace == owner.service.namespace && counts(*address)
                 });
                 proptest::prop_assert!(counted.count() <= 8);
             }
@@ -507,15 +507,15 @@ fn own_address_is_recognized_by_namespace_name_and_address() {
         Case { name: "without a name, elsewhere", address: ip(2), namespace: "bank", service: "", expected: false },
     ];
     for Case { name, address, namespace, service, expected } in cases {
-        assert_eq!(ledger.is_given_to(address, namespace, service), expected, "{name}");
+        assert_eq!(ledger.is_given_to(address, &ServiceKey::new(namespace, service)), expected, "{name}");
     }
     assert!(!ledger.reserve(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and reserved");
     ledger.reserve_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""), &any);
-    assert!(ledger.is_given_to(ip(1), "shop", "web"), "the first owner keeps the reservation");
+    assert!(ledger.is_given_to(ip(1), &web().service), "the first owner keeps the reservation");
     ledger.release(&[ip(1)], &Owner::new("shop", "db", ""));
-    assert!(ledger.is_given_to(ip(1), "shop", "web"), "only its owner releases it");
+    assert!(ledger.is_given_to(ip(1), &web().service), "only its owner releases it");
     ledger.release(&[ip(1)], &web());
-    assert!(!ledger.is_given_to(ip(1), "shop", "web"));
+    assert!(!ledger.is_given_to(ip(1), &web().service));
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn address_claimed_by_other_replica_is_reserved_until_the_claim_is_gone() {
     ledger.reserve_claimed(ip(1), &web(), duration);
     assert!(!ledger.reserve(ip(1), &Owner::new("shop", "db", ""), || false), "claimed by another replica");
     assert!(!ledger.is_reserved_here(ip(1)), "reserved by another replica");
-    assert!(ledger.is_given_to(ip(1), "shop", "web"), "whichever replica asks");
+    assert!(ledger.is_given_to(ip(1), &web().service), "whichever replica asks");
     assert_eq!(shown(&ledger), ["10.0.0.1 shop/web"]);
     ledger.release_claimed(ip(1));
     assert!(ledger.reserve(ip(1), &web(), || false), "its claim is gone");

@@ -108,9 +108,7 @@ impl ServeArguments {
         let claims = is_claiming
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let mut evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
-        if let Some(claims) = &claims {
-            evaluator = evaluator.claiming(claims.clone());
-        }
+        evaluator.claims.clone_from(&claims);
 
         // From here on requests may be in progress: each task ends by itself after the stop.
         let mut tasks = Tasks::default();

@@ -102,8 +102,7 @@ impl Survey {
             }
             let is_managed = is_managed(&settings.settings, &record);
             let inspect = || misplaced::inspect(evaluator, &record, &reconciler.allowed, None);
-            let inspection =
-                panics::catch_about(&id.namespace, &id.name, inspect).unwrap_or_else(|it| Err(anyhow!(it)));
+            let inspection = panics::catch_about(id, inspect).unwrap_or_else(|it| Err(anyhow!(it)));
             // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
             let waits = |impact| match impact {
                 Impact::Unnoticed => false,
