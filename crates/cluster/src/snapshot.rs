@@ -204,11 +204,7 @@ impl Snapshot {
     }
 
     /// Makes look-ups of a kind fail for this reason, whether the cluster has it or not.
-    pub(crate) fn set_unlisted(&mut self, api_version: &str, kind: &str, reason: &str) {
-        self.set_missing(api_version, kind, Missing::Unlisted(reason.to_owned()));
-    }
-
-    fn set_missing(&mut self, api_version: &str, kind: &str, missing: Missing) {
+    pub(crate) fn set_missing(&mut self, api_version: &str, kind: &str, missing: Missing) {
         self.missing.insert((api_version.to_owned(), kind.to_owned()), missing);
         let stored_kind = self.stored_kind(api_version, kind);
         self.revise(stored_kind, "");

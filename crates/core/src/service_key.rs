@@ -25,12 +25,6 @@ impl ServiceKey {
     }
 }
 
-impl From<(String, String)> for ServiceKey {
-    fn from((namespace, name): (String, String)) -> Self {
-        Self { namespace, name }
-    }
-}
-
 impl FromStr for ServiceKey {
     type Err = &'static str;
 

@@ -41,16 +41,17 @@ pub fn connect(cluster: &ClusterArguments) -> anyhow::Result<(Runtime, Client)> 
 /// All objects of a kind, with the fields that are used; none if the cluster does not have the kind.
 pub async fn list(client: &Client, kind: &Kind) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
-    each(client, kind, &mut |object| objects.extend(object.value(kind))).await?;
+    each(client, kind, &mut |object| objects.push(object)).await?;
     Ok(objects)
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
-pub async fn each(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(PartialObject) + Send)) -> anyhow::Result<()> {
+pub async fn each(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(Value) + Send)) -> anyhow::Result<()> {
     let (api_version, name) = kind;
     let failed = |error: kube::Error| failed(format!("listing {api_version}/{name} failed"), &error);
     let Some(resource) = kinds::resource(client, kind).await.map_err(failed)? else { return Ok(()) };
     let api = &Api::all_with(client.clone(), &resource);
+    let visit = |object: PartialObject| object.value(kind).into_iter().for_each(&mut *visit);
     let visited = visit_pages(ListParams::default(), |page| async move { api.list(&page).await }, visit).await;
     if_found(visited).map_err(failed)
 }

@@ -33,7 +33,7 @@ use crate::kinds::{self, Kind, State, own_name};
 use crate::metrics::{timestamp, whole};
 use crate::object;
 use crate::snapshot::service_ranges::ServiceRanges;
-use crate::snapshot::{Insertion, Snapshot, Stored, StoredService};
+use crate::snapshot::{Insertion, Missing, Snapshot, Stored, StoredService};
 use crate::watch::api_server_lists;
 
 /// How many kinds are listed at a time, besides Services: their list must not wait for others, which a tenant can make
@@ -563,7 +563,8 @@ impl Inner {
     /// Makes the look-ups of a kind fail until it is listed.
     fn set_unlisted(&self, kind: &Kind, reason: &str) {
         if !kinds::is_caller(kind) {
-            Snapshot::write(&self.snapshot).set_unlisted(&kind.0, &kind.1, reason);
+            let missing = Missing::Unlisted(reason.to_owned());
+            Snapshot::write(&self.snapshot).set_missing(&kind.0, &kind.1, missing);
         }
     }
 }

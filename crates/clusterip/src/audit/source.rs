@@ -56,12 +56,6 @@ impl AuditedCluster {
         Self::new(Arc::clone(stores.snapshot()), ranges, called)
     }
 
-    fn take(&self, kind: &Kind, object: PartialObject) {
-        if let Some(object) = object.value(kind) {
-            Snapshot::insert_in(&self.snapshot, &object);
-        }
-    }
-
     /// Adds a Lease of an agent, or a claim of a server. A claim for a Service that has no name yet contains none.
     fn add_lease(&mut self, lease: &Lease, namespaces: &LeaseNamespaces) {
         let is_in = |namespace: &Option<String>| namespace.is_some() && lease.metadata.namespace == *namespace;
@@ -269,16 +263,12 @@ pub(crate) async fn of_cluster(
 ) -> anyhow::Result<AuditedCluster> {
     let mut cluster = empty();
     for kind in kinds::asked(settings) {
-        api_server_lists::each(client, &kind, &mut |object| cluster.take(&kind, object)).await?;
+        let mut insert = |object| drop(Snapshot::insert_in(&cluster.snapshot, &object));
+        api_server_lists::each(client, &kind, &mut insert).await?;
     }
     for kind in kinds::callers() {
         let called = &cluster.called;
-        let mut add = |object: PartialObject| {
-            if let Some(object) = object.value(&kind) {
-                called.take(&kind, &object);
-            }
-        };
-        match api_server_lists::each(client, &kind, &mut add).await {
+        match api_server_lists::each(client, &kind, &mut |object| called.take(&kind, &object)).await {
             Ok(()) => called.listed(&kind),
             Err(error) => called.failed(&kind, error.to_string()),
         }

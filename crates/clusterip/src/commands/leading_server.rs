@@ -73,7 +73,7 @@ impl Servers {
         };
         let mut servers = Self::default();
         for (namespace, SettingsInUse { leader, agents_namespace, .. }) in listed {
-            let spec = one_lease(client, &namespace).await?.and_then(|lease| lease.spec).unwrap_or_default();
+            let spec = one_lease(client, &namespace).await?.unwrap_or_default();
             if leases::holder(&spec) == Some(leader.as_str()) {
                 let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
                 servers.leading.push(Server { namespace, holder, agents_namespace, lease });
@@ -274,7 +274,7 @@ impl LeadingServer {
     ) -> anyhow::Result<Result<T, String>> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let lease = one_lease(client, &self.namespace).await?.and_then(|lease| lease.spec);
+            let lease = one_lease(client, &self.namespace).await?;
             let in_use = match lease.as_ref().and_then(leases::holder) {
                 Some(leader) => stored_settings::of_leader(client, &self.namespace, leader).await,
                 None => Ok(None),
@@ -327,7 +327,7 @@ async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Ve
         sleep(LOOK).await;
         let mut later = Vec::new();
         for server in undecided {
-            let Some(spec) = one_lease(client, &server.namespace).await?.and_then(|lease| lease.spec) else { continue };
+            let Some(spec) = one_lease(client, &server.namespace).await? else { continue };
             // The next leader stores its settings first.
             if leases::holder(&spec).map(Identity::of).as_ref() != Some(&server.holder) {
                 continue;
@@ -362,9 +362,9 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
 }
 
 /// The leader's Lease of a namespace; `None` if there is none.
-async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Lease>> {
+async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<LeaseSpec>> {
     let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await;
-    lease.map_err(|error| failed(format!("Lease {namespace}/{LEASE} can't be read"), &error))
+    lease.map(|lease| lease?.spec).map_err(|error| failed(format!("Lease {namespace}/{LEASE} can't be read"), &error))
 }
 
 fn listed(servers: &[Server]) -> String {

@@ -15,7 +15,7 @@ use clusterip_cluster::live_settings::list_objects;
 use clusterip_cluster::object;
 use clusterip_cluster::watch::api_server_lists;
 use clusterip_cluster::watch::control_plane_services::{Calls, K2S};
-use clusterip_cluster::watch::partial_object::{PartialObject, fields_of_kind};
+use clusterip_cluster::watch::partial_object::fields_of_kind;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::distinct;
 use clusterip_core::field_mask::Mask;
@@ -121,8 +121,7 @@ async fn read(client: &Client, settings: &Settings, namespaces: &LeaseNamespaces
     let (mut kinds, mut objects) = Found::default();
     for kind in evidence_kinds(settings) {
         let fields = fields_of_kind(&kind);
-        let mut add = |object: PartialObject| objects.extend(reduced(&kind, &fields, object));
-        api_server_lists::each(client, &kind, &mut add).await?;
+        api_server_lists::each(client, &kind, &mut |object| objects.push(reduced(&fields, object))).await?;
         kinds.push(kind);
     }
     let pools = pool_objects(client).await.map_err(|error| failed("pools can't be listed", &error));
@@ -175,8 +174,7 @@ async fn pool_objects(client: &Client) -> Result<Found, kube::Error> {
 async fn callers(client: &Client) -> anyhow::Result<Found> {
     let mut found = Vec::new();
     for kind in kinds::callers() {
-        let mut add = |object: PartialObject| found.extend(object.value(&kind).and_then(|object| caller(&object)));
-        api_server_lists::each(client, &kind, &mut add).await?;
+        api_server_lists::each(client, &kind, &mut |object| found.extend(caller(&object))).await?;
     }
     Ok((kinds::callers().collect(), found))
 }
@@ -188,10 +186,9 @@ async fn leases(client: &Client, namespaces: &LeaseNamespaces) -> Result<Found, 
     Ok((vec![kind], reduced.map_err(kube::Error::SerdeError)?))
 }
 
-fn reduced(kind: &Kind, fields: &Mask, object: PartialObject) -> Option<Value> {
-    let mut object = object.value(kind)?;
+fn reduced(fields: &Mask, mut object: Value) -> Value {
     fields.prune(&mut object);
-    Some(object)
+    object
 }
 
 fn reduced_lease(lease: &Lease) -> serde_json::Result<Value> {
@@ -244,6 +241,7 @@ fn caller(object: &Value) -> Option<Value> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_cluster::manifests::{self, ManifestText};
+    use clusterip_cluster::watch::partial_object::PartialObject;
 
     use super::*;
 
@@ -301,7 +299,7 @@ mod tests {
         });
         let read: PartialObject = serde_json::from_str(&object.to_string()).unwrap();
         let fields = fields_of_kind(&service);
-        let kept = reduced(&service, &fields, read).unwrap();
+        let kept = reduced(&fields, read.value(&service).unwrap());
         let expected = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {
@@ -313,7 +311,7 @@ mod tests {
         });
         assert_eq!(kept, expected);
         let again: PartialObject = serde_json::from_value(kept.clone()).unwrap();
-        assert_eq!(reduced(&service, &fields, again), Some(kept), "nothing is lost by reading it again");
+        assert_eq!(reduced(&fields, again.value(&service).unwrap()), kept, "nothing is lost by reading it again");
     }
 
     #[test]
@@ -337,14 +335,15 @@ mod tests {
             ("networking.k8s.io/v1", "IPAddress", json!({"metadata": name})),
         ];
         for (api_version, name, mut expected) in rows {
-            let (kind, read) = (kind(api_version, name), serde_json::from_str(&object.to_string()).unwrap());
+            let kind = kind(api_version, name);
+            let read: PartialObject = serde_json::from_str(&object.to_string()).unwrap();
             expected["apiVersion"] = json!(api_version);
             expected["kind"] = json!(name);
-            assert_eq!(reduced(&kind, &fields_of_kind(&kind), read), Some(expected), "{name}");
+            assert_eq!(reduced(&fields_of_kind(&kind), read.value(&kind).unwrap()), expected, "{name}");
         }
-        let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}})).unwrap();
+        let nameless: PartialObject = serde_json::from_value(json!({"metadata": {"namespace": "shop"}})).unwrap();
         let service = kind("v1", "Service");
-        assert_eq!(reduced(&service, &fields_of_kind(&service), nameless), None);
+        assert_eq!(nameless.value(&service), None);
     }
 
     #[cfg(unix)]

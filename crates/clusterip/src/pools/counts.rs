@@ -24,9 +24,7 @@ pub(super) struct PoolCounts {
 pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> PoolCounts {
     let live = evaluator.settings();
     let settings = &live.settings;
-    let mut used: Vec<IpAddr> = evaluator.stores().read_snapshot().addresses().collect();
-    used.sort_unstable();
-    used.dedup();
+    let used: Vec<IpAddr> = evaluator.stores().read_snapshot().addresses().collect();
     // There may be many pools and addresses, so they are compared while the snapshot is not locked.
     let mut in_no_pool: BTreeSet<&IpAddr> = used.iter().collect();
     for address in settings.pools.iter().flat_map(|pool| &pool.cidrs).flat_map(|cidr| usage::within(&used, cidr)) {
