@@ -278,7 +278,7 @@ mod tests {
     use crate::host_metrics::ClusterMetrics;
     use crate::kinds::State;
     use crate::live_settings::check_settings;
-    use crate::metrics::{Exposition, ScrapeLock};
+    use crate::metrics::Exposition;
     use crate::snapshot::service_ranges::ServiceRanges;
 
     use super::*;
@@ -424,7 +424,7 @@ mod tests {
         ];
         for Case { name, panics, message } in cases {
             let metrics = EvaluationMetrics::default();
-            let mut exposition = Exposition::new(ScrapeLock::default());
+            let mut exposition = Exposition::default();
             exposition.add(&metrics);
             let said = guarded(&metrics, &Owner::new("shop", "web", ""), panics).unwrap_err().to_string();
             assert_eq!(said, format!("the decision failed: {message}; see the log of clusterip"), "{name}");

@@ -1,7 +1,7 @@
 //! The metrics of a process that follows a cluster and its settings, and of one that evaluates the policy.
 
 use crate::label_values;
-use crate::metrics::{Component, Number, ScrapeLock};
+use crate::metrics::{Component, Number, scrape_lock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,7 +16,6 @@ type Label<T> = [(&'static str, T); 1];
 
 #[derive(Clone, Default)]
 pub struct ClusterMetrics {
-    lock: ScrapeLock,
     /// Is set to 1 again if the latest version is in use again, after other versions were refused.
     pub valid: Gauge,
     settings: Labelled<Label<String>, Gauge>,
@@ -30,13 +29,9 @@ pub struct ClusterMetrics {
 }
 
 impl ClusterMetrics {
-    pub fn new(lock: ScrapeLock) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
     /// The latest version, or an older version with changed ranges.
     pub fn settings_in_use(&self, hash: &str, latest: bool) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         self.settings.clear();
         self.settings.get_or_create(&[("hash", hash.to_owned())]).set(1);
         self.valid.set(i64::from(latest));
@@ -47,7 +42,7 @@ impl ClusterMetrics {
 
     /// The previous version stays in use.
     pub fn settings_refused(&self) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         self.valid.set(0);
         self.versions.get_or_create(&[("result", "refused")]).inc();
     }
@@ -67,7 +62,7 @@ impl ClusterMetrics {
 
 impl Component for ClusterMetrics {
     fn register(&self, registry: &mut Registry) {
-        let Self { valid, settings, versions, synced, watch_errors, left_out, services_left_out, last_contact, .. } =
+        let Self { valid, settings, versions, synced, watch_errors, left_out, services_left_out, last_contact } =
             self.clone();
         for result in ["accepted", "refused"] {
             drop(versions.get_or_create(&[("result", result)]));

@@ -3,7 +3,6 @@
 //! Dashboards and alerts rely on the names: docs/metrics.md lists them, and tests compare that list with what is
 //! exposed.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
@@ -25,13 +24,9 @@ pub trait Component {
 }
 
 /// Keeps scrapes out while several related values change, so that no scrape sees only some of the changes.
-#[derive(Clone, Debug, Default)]
-pub struct ScrapeLock(Arc<Mutex<()>>);
-
-impl ScrapeLock {
-    pub fn hold(&self) -> MutexGuard<'_, ()> {
-        self.0.lock()
-    }
+pub fn scrape_lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock()
 }
 
 pub fn register_version(registry: &mut Registry, name: &str, help: &str) {
@@ -41,26 +36,24 @@ pub fn register_version(registry: &mut Registry, name: &str, help: &str) {
 }
 
 #[derive(Debug)]
-pub struct Exposition {
-    registry: Registry,
-    lock: ScrapeLock,
+pub struct Exposition(Registry);
+
+impl Default for Exposition {
+    fn default() -> Self {
+        Self(Registry::with_prefix("clusterip"))
+    }
 }
 
 impl Exposition {
-    /// No metrics. Scrapes wait for `lock`.
-    pub fn new(lock: ScrapeLock) -> Self {
-        Self { registry: Registry::with_prefix("clusterip"), lock }
-    }
-
     pub fn add(&mut self, component: &impl Component) {
-        component.register(&mut self.registry);
+        component.register(&mut self.0);
     }
 
     pub fn encode(&self) -> String {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         let mut exposed = String::new();
         // Writing to a string can't fail.
-        let _ = text::encode(&mut exposed, &self.registry);
+        let _ = text::encode(&mut exposed, &self.0);
         exposed
     }
 }

@@ -1,5 +1,5 @@
 use clusterip_cluster::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
-use clusterip_cluster::metrics::{Exposition, ScrapeLock};
+use clusterip_cluster::metrics::Exposition;
 
 use crate::external::external_metrics::ExternalMetrics;
 use crate::nodes::node_metrics::NodeMetrics;
@@ -21,16 +21,15 @@ pub struct ServerMetrics {
 impl ServerMetrics {
     #[expect(clippy::new_without_default, reason = "a server has one")]
     pub fn new() -> Self {
-        let lock = ScrapeLock::default();
         let mut metrics = Self {
             admission: AdmissionMetrics::default(),
             evaluation: EvaluationMetrics::default(),
-            cluster: ClusterMetrics::new(lock.clone()),
+            cluster: ClusterMetrics::default(),
             claims: ClaimMetrics::default(),
-            services: ServiceMetrics::new(lock.clone()),
-            nodes: NodeMetrics::new(lock.clone()),
-            external: ExternalMetrics::new(lock.clone()),
-            exposition: Exposition::new(lock),
+            services: ServiceMetrics::default(),
+            nodes: NodeMetrics::default(),
+            external: ExternalMetrics::default(),
+            exposition: Exposition::default(),
         };
         metrics.exposition.add(&metrics.cluster);
         metrics.exposition.add(&metrics.admission);

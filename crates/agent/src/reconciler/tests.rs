@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use clusterip_cluster::metrics::{Exposition, ScrapeLock};
+use clusterip_cluster::metrics::Exposition;
 use clusterip_failover::assignments::{Port, Protocol};
 
 use super::*;
@@ -96,7 +96,7 @@ async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Du
         () = reconciler.run() => {}
         () = work => {}
     }
-    let mut exposition = Exposition::new(ScrapeLock::default());
+    let mut exposition = Exposition::default();
     exposition.add(&metrics);
     let measured = exposition.encode();
     let of_network = |line: &&str| {

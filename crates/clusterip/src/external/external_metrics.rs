@@ -1,5 +1,5 @@
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, ScrapeLock};
+use clusterip_cluster::metrics::{Component, Number, scrape_lock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -22,7 +22,6 @@ label_values! {
 
 #[derive(Clone, Default)]
 pub struct ExternalMetrics {
-    lock: ScrapeLock,
     addresses: Labelled<[(&'static str, String); 3], Number>,
     pub assignments: Labelled<[(&'static str, AssignmentResult); 1], Counter>,
     pub takeovers: Counter,
@@ -31,7 +30,7 @@ pub struct ExternalMetrics {
 
 impl Component for ExternalMetrics {
     fn register(&self, registry: &mut Registry) {
-        let Self { addresses, assignments, takeovers, waiting, .. } = self.clone();
+        let Self { addresses, assignments, takeovers, waiting } = self.clone();
         for &result in AssignmentResult::ALL {
             drop(assignments.get_or_create(&[("result", result)]));
         }
@@ -48,12 +47,8 @@ impl Component for ExternalMetrics {
 }
 
 impl ExternalMetrics {
-    pub fn new(lock: ScrapeLock) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
     pub fn pools(&self, pools: &[PoolUsage]) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         self.addresses.clear();
         for PoolUsage { pool, family, usage } in pools {
             let held = usage.held.unwrap_or_default();

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, ScrapeLock, whole};
+use clusterip_cluster::metrics::{Component, Number, scrape_lock, whole};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -35,7 +35,6 @@ label_values! {
 
 #[derive(Clone, Default)]
 pub struct NodeMetrics {
-    lock: ScrapeLock,
     blocks: Labelled<[(&'static str, String); 3], Number>,
     assignments: Labelled<[(&'static str, Assignment); 1], Counter>,
     misplaced: Labelled<[(&'static str, Misplaced); 1], Gauge>,
@@ -48,7 +47,7 @@ impl Component for NodeMetrics {
             drop(self.assignments.get_or_create(&[("result", result)]));
         }
         self.misplaced(&BTreeMap::new());
-        let Self { blocks, assignments, misplaced, waiting, .. } = self.clone();
+        let Self { blocks, assignments, misplaced, waiting } = self.clone();
         let about = "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now";
         registry.register("node_pool_blocks", about, blocks);
         registry.register("node_assignments", "Assignments of pod CIDRs to Nodes, by result", assignments);
@@ -60,12 +59,8 @@ impl Component for NodeMetrics {
 }
 
 impl NodeMetrics {
-    pub fn new(lock: ScrapeLock) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
     pub fn blocks(&self, pools: &[PoolUsage]) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         self.blocks.clear();
         for PoolUsage { pool, family, usage } in pools {
             for (state, count) in [("usable", usage.usable), ("used", usage.occupied()), ("free", usage.free)] {
@@ -80,7 +75,7 @@ impl NodeMetrics {
     }
 
     pub fn misplaced(&self, nodes: &BTreeMap<Misplaced, u64>) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         for &reason in Misplaced::ALL {
             let count = nodes.get(&reason).copied().unwrap_or_default();
             self.misplaced.get_or_create(&[("reason", reason)]).set(whole(count));

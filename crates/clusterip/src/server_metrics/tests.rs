@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clusterip_agent::agent_metrics::{AgentMetrics, Renewal, Step};
 use clusterip_cluster::host_metrics::{ClaimResult, ClusterMetrics};
-use clusterip_cluster::metrics::{Exposition, ScrapeLock};
+use clusterip_cluster::metrics::Exposition;
 use clusterip_core::address::Family;
 
 use super::ServerMetrics;
@@ -104,7 +104,7 @@ fn filled() -> ServerMetrics {
 /// An agent with a value for each metric.
 fn filled_of_agent() -> String {
     let (cluster, agent) = (ClusterMetrics::default(), AgentMetrics::default());
-    let mut exposition = Exposition::new(ScrapeLock::default());
+    let mut exposition = Exposition::default();
     exposition.add(&cluster);
     exposition.add(&agent);
     cluster.settings_in_use("11", true);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
-use clusterip_cluster::metrics::{Component, Number, ScrapeLock, whole};
+use clusterip_cluster::metrics::{Component, Number, scrape_lock, whole};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
@@ -52,7 +52,6 @@ type PoolFamily = [(&'static str, String); 2];
 
 #[derive(Clone, Default)]
 pub struct ServiceMetrics {
-    lock: ScrapeLock,
     usable: Labelled<PoolFamily, Number>,
     used: Labelled<PoolFamily, Number>,
     free: Labelled<PoolFamily, Number>,
@@ -67,14 +66,9 @@ pub struct ServiceMetrics {
 }
 
 impl ServiceMetrics {
-    /// Metrics that change together while they hold `lock`.
-    pub fn new(lock: ScrapeLock) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
     /// Sets the usage of all pools, and how many Services that no pool matches lie in each. Other pools are removed.
     pub fn pools(&self, pools: &[PoolUsage], unmatched: &BTreeMap<String, u64>) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         for family in [&self.usable, &self.used, &self.free] {
             family.clear();
         }
@@ -91,7 +85,7 @@ impl ServiceMetrics {
 
     /// Sets how many live replicas use the same settings as this one, including itself, and how many use others.
     pub fn replicas(&self, same: usize, other: usize) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         for (settings, count) in [("same", same), ("other", other)] {
             self.replicas.get_or_create(&[("settings", settings)]).set(whole(count));
         }
@@ -103,7 +97,7 @@ impl ServiceMetrics {
 
     /// Notes that the reason why a misplaced Service stays changes, from or to none if it is not counted.
     pub fn stays(&self, before: Option<StayReason>, now: Option<StayReason>) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         for (reason, change) in [(before, -1), (now, 1)] {
             if let Some(reason) = reason {
                 self.misplaced.get_or_create(&[("reason", reason)]).inc_by(change);
@@ -113,7 +107,7 @@ impl ServiceMetrics {
 
     /// Sets the numbers of misplaced Services to zero.
     pub fn none_stays(&self) {
-        let _lock = self.lock.hold();
+        let _lock = scrape_lock();
         for &reason in StayReason::ALL {
             self.misplaced.get_or_create(&[("reason", reason)]).set(0);
         }
@@ -127,7 +121,7 @@ impl Component for ServiceMetrics {
         }
         self.none_stays();
         self.replicas(1, 0);
-        let Self { usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks, .. } =
+        let Self { usable, used, free, unmatched, ledger, replicas, moves, misplaced, leader, other_webhooks } =
             self.clone();
         registry.register("pool_usable_addresses", "Addresses that the pool may hand out, used or not", usable);
         let about = "Addresses of the pool that are in use, including those set by hand in its reserved part";
