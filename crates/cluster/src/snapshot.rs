@@ -260,7 +260,6 @@ impl Snapshot {
         }
     }
 
-    /// The labels of a Node, or the mistake in them.
     pub(super) fn node_labels(&self, name: &str) -> Option<Result<&Labels, &TypeMismatch>> {
         self.node(name).map(|node| node.mistake.as_ref().map_or(Ok(&node.labels), Err))
     }

@@ -17,6 +17,14 @@ pub(crate) fn first_few(items: impl Iterator<Item = String>, more: impl Fn(usize
     items.join(", ")
 }
 
+/// The first three items, and how many more there are.
+pub(crate) fn first_three<T: Display>(items: impl ExactSizeIterator<Item = T>) -> String {
+    const SHOWN: usize = 3;
+    let more = items.len().saturating_sub(SHOWN);
+    let names = joined(items.take(SHOWN), ", ");
+    if more > 0 { format!("{names} and {more} more") } else { names }
+}
+
 /// Such as `1 Service` or `2 Services`.
 pub(crate) fn several(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })

@@ -25,7 +25,6 @@ use tokio::net::{TcpListener, TcpStream};
 use super::connection::{ConnectionLimiter, host, track};
 use crate::panics::catch_polls;
 
-/// The time limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
     /// The time for the head of an HTTP/1.1 request.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::kinds::{self, Kind};
+use crate::snapshot::service_ranges::ServiceRanges;
 use crate::watch::partial_object::PartialObject;
 
 /// Lists all objects that a decision may ask about, with the fields that are used. A kind that the cluster does not have
@@ -43,6 +44,12 @@ pub async fn list(client: &Client, kind: &Kind) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     each(client, kind, &mut |object| objects.push(object)).await?;
     Ok(objects)
+}
+
+/// The Service ranges of the cluster; none if it has no ServiceCIDRs, as before Kubernetes 1.33.
+pub async fn service_ranges(client: &Client) -> anyhow::Result<ServiceRanges> {
+    let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
+    Ok(ServiceRanges::of(list(client, &kind).await?))
 }
 
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.

@@ -164,9 +164,8 @@ impl Stores {
     /// Settings are checked against them, so nothing may start after an error: an edit of a pool that was refused because
     /// of the ranges would come into force, and the last good version would be forgotten.
     pub async fn ask_for_service_cidrs(&self) -> anyhow::Result<()> {
-        let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let objects = api_server_lists::list(&self.0.client, &kind).await?;
-        self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
+        let found = api_server_lists::service_ranges(&self.0.client).await?;
+        self.0.service_cidrs.send_replace(found);
         Ok(())
     }
 

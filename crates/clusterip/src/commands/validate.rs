@@ -29,8 +29,7 @@ use super::terminal::{TerminalOptions, print_error, warn};
 use crate::audit::services::{MisplacedService, MisplacedServices};
 use crate::audit::source;
 use crate::report::columns::paint;
-use crate::starter::facts;
-use crate::text::{joined, several};
+use crate::text::{first_three, joined, several};
 use crate::usage::reservation_holder;
 
 const HELP: &str = "\
@@ -56,8 +55,6 @@ Exit status: 0 if all settings are valid, with or without warnings; 1 if some ha
 cluster can't be read.";
 
 const UNREADABLE: u8 = 2;
-
-const SHOWN: usize = 3;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
@@ -107,7 +104,7 @@ impl ValidateArguments {
 
     async fn read_cluster(&self) -> anyhow::Result<Cluster> {
         let client = self.connection.client().await?;
-        let ranges = reads().explain(&client, facts::service_cidrs(&client).await).await?;
+        let ranges = reads().explain(&client, api_server_lists::service_ranges(&client).await).await?;
         if ranges.all.is_empty() {
             warn(
                 "the cluster does not show its Service ranges, which Kubernetes does since 1.33, so the pools are \
@@ -204,12 +201,8 @@ fn misplaced_warning(services: &[MisplacedService]) -> Option<String> {
     let name = |MisplacedService { finding, .. }: &MisplacedService| {
         joined(finding.namespace.iter().chain(&finding.name), "/")
     };
-    let names = joined(services.iter().take(SHOWN).map(name), ", ");
-    let more = match services.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let names = first_three(services.iter().map(name));
     let are = several(services.len(), "Service");
     let remedy = "`clusterip move --settings FILE --dry-run` lists them";
-    (!services.is_empty()).then(|| format!("{are} of the cluster would be misplaced: {names}{more}; {remedy}"))
+    (!services.is_empty()).then(|| format!("{are} of the cluster would be misplaced: {names}; {remedy}"))
 }

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::counts::PoolCounts;
-use crate::text::{joined, several};
+use crate::text::{first_three, joined, several};
 
 /// The time after which the status of an object is written again although nothing in it has changed.
 const CHECKED_EVERY: Duration = Duration::from_secs(300);
@@ -102,16 +102,14 @@ pub(super) fn of<'b>(
 }
 
 fn addresses_in_pools(outside: &BTreeSet<ServiceKey>) -> (bool, &'static str, String) {
-    /// More names than these make a condition hard to read, and change it often.
-    const SHOWN: usize = 3;
     let count = outside.len();
     if count == 0 {
         return (true, "AllInPools", "the address of every Service lies in a pool".to_owned());
     }
-    let names = joined(outside.iter().take(SHOWN), ", ");
-    let others = if count > SHOWN { format!(" and {} more", count - SHOWN) } else { String::new() };
+    // All names would make a condition hard to read, and change it often.
+    let names = first_three(outside.iter());
     let message = format!(
-        "{} {} an address that lies in no pool: {names}{others}; add a pool with this range, or run `clusterip move \
+        "{} {} an address that lies in no pool: {names}; add a pool with this range, or run `clusterip move \
          --seamless`, which moves the Services that a pool matches",
         several(count, "Service"),
         if count == 1 { "has" } else { "have" },

@@ -78,15 +78,9 @@ fn used_part(range: IpNet, minor: Option<u32>) -> IpNet {
     }
 }
 
-/// Reads the ServiceCIDRs of a cluster; no ranges if the cluster has none, as before Kubernetes 1.33.
-pub async fn service_cidrs(client: &Client) -> anyhow::Result<ServiceRanges> {
-    let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-    Ok(ServiceRanges::of(api_server_lists::list(client, &kind).await?))
-}
-
 pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {
     let minor = minor_version(client).await;
-    let ranges = service_cidrs(client).await?;
+    let ranges = api_server_lists::service_ranges(client).await?;
     if !ranges.all.is_empty() {
         return Ranges::of(&ranges, "", minor);
     }
