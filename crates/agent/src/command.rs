@@ -14,15 +14,13 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignments::{AssignmentWatcher, matters};
 use clusterip_cluster::host_metrics::ClusterMetrics;
 use clusterip_cluster::http::probes::{self, Scrapes, Status};
-use clusterip_cluster::kinds;
-use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource, start_following};
+use clusterip_cluster::live_settings::{LiveSettings, SettingsSource, start_following};
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::metrics::Exposition;
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::shutdown::{shutdown_signal, until};
 use clusterip_cluster::watch::stores::{Change, Stores};
 use futures::FutureExt;
-use kube::Client;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -147,7 +145,7 @@ impl Agent {
         };
         let stores = Stores::new(client.clone(), cluster_metrics.clone(), |_| (), changed);
         stores.on_each_node();
-        let follower = follow(source, &stores, &cluster_metrics, &client, &duties).await?;
+        let follower = start_following(source, &stores, &duties).await?;
         let settings = follower.subscribe();
         let (stop, stopped) = watch::channel(false);
         let (health, seen) = watch::channel(Health::default());
@@ -185,18 +183,6 @@ impl Agent {
         let held = tokio::spawn(agent.run(health, until(stopped)));
         Ok(Running { stop, health: seen, held, tasks })
     }
-}
-
-pub async fn follow(
-    source: SettingsSource,
-    stores: &Stores,
-    metrics: &ClusterMetrics,
-    client: &Client,
-    duties: &Duties,
-) -> anyhow::Result<Follower> {
-    let follower = start_following(source, stores, metrics, client, duties).await?;
-    stores.watch_kinds(kinds::of_agent(duties.pools));
-    Ok(follower)
 }
 
 struct Running {

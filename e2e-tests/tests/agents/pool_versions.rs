@@ -1,8 +1,7 @@
 //! Which version of an edited pool agents use.
 
-use clusterip_agent::command::follow;
 use clusterip_cluster::host_metrics::ClusterMetrics;
-use clusterip_cluster::live_settings::SettingsSource;
+use clusterip_cluster::live_settings::{SettingsSource, start_following};
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::watch::stores::Stores;
 use serde_json::{Value, json};
@@ -27,10 +26,10 @@ async fn agents_keep_the_pool_that_an_edit_put_into_a_service_range() {
     };
     apply(&[pool("ClusterIPPolicy", "default", policy), edge(GOOD)]).await;
     let (client, metrics) = (plane.client(), ClusterMetrics::default());
-    let stores = Stores::new(client.clone(), metrics.clone(), |_| (), |_| ());
+    let stores = Stores::new(client.clone(), metrics, |_| (), |_| ());
     let source = SettingsSource::Pools { client: client.clone() };
     let duties = Duties { namespace: "default".to_owned(), agent: true, pools: true, ..Duties::default() };
-    let follower = follow(source, &stores, &metrics, &client, &duties).await.unwrap();
+    let follower = start_following(source, &stores, &duties).await.unwrap();
     let settings = follower.subscribe();
     tokio::spawn(follower.run(std::future::pending()));
 

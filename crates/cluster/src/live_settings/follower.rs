@@ -18,6 +18,7 @@ use super::validation::check_in_background;
 use super::{LiveSettings, WrittenSettings, in_lines, pool_objects};
 use crate::api_error::RequestFailure;
 use crate::host_metrics::ClusterMetrics;
+use crate::kinds;
 use crate::permissions::{self, Duties, Missing};
 use crate::snapshot::service_ranges::ServiceRanges;
 use crate::watch::stores::Stores;
@@ -220,21 +221,16 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
 }
 
 /// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties
-/// under them. The error names all missing permissions.
-pub async fn start_following(
-    source: SettingsSource,
-    stores: &Stores,
-    metrics: &ClusterMetrics,
-    client: &Client,
-    duties: &Duties,
-) -> anyhow::Result<Follower> {
+/// under them. Then the kinds are watched that these duties need. The error names all missing permissions.
+pub async fn start_following(source: SettingsSource, stores: &Stores, duties: &Duties) -> anyhow::Result<Follower> {
+    let client = stores.client();
     let start = async {
         // An agent compiles pool objects with the Service ranges, too: otherwise it would use an edited pool that the
         // server refuses because of them, and release the addresses of the version in use.
         if duties.pools || !duties.agent {
             stores.ask_for_service_cidrs().await?;
         }
-        Follower::start(source, stores.service_cidrs(), metrics.clone()).await
+        Follower::start(source, stores.service_cidrs(), stores.metrics().clone()).await
     };
     let follower = match start.await {
         Ok(follower) => follower,
@@ -248,7 +244,11 @@ pub async fn start_following(
     };
     let settings = follower.subscribe().borrow().settings.clone();
     permissions::check(client, &settings, duties).await?;
-    Ok(follower)
+    if duties.agent {
+        stores.watch_kinds(kinds::of_agent(duties.pools));
+        return Ok(follower);
+    }
+    Ok(follower.watching(stores))
 }
 
 /// Reports the permissions that later settings require and this identity lacks. These settings are used nevertheless,
@@ -314,7 +314,7 @@ mod tests {
             let stores = Stores::new(client.clone(), metrics.clone(), |_| (), |_| ());
             let start = async || {
                 let source = SettingsSource::Pools { client: client.clone() };
-                let follower = start_following(source, &stores, &metrics, &client, &duties).await?;
+                let follower = start_following(source, &stores, &duties).await?;
                 anyhow::Ok(follower.subscribe().borrow().document["external"]["pools"].clone())
             };
             fails.store(true, Ordering::SeqCst);

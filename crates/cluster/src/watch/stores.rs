@@ -211,6 +211,10 @@ impl Stores {
         &self.0.client
     }
 
+    pub(crate) fn metrics(&self) -> &ClusterMetrics {
+        &self.0.metrics
+    }
+
     pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
         &self.0.snapshot
     }

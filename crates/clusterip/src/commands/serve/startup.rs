@@ -101,8 +101,7 @@ impl ServeArguments {
         let duties = self.duties(&namespace);
         let origin = SettingsOrigin::from(&source);
         let about = About { cluster: None, settings: Some(source.to_string()), made: None };
-        let follower = start_following(source, &stores, &metrics.cluster, &client, &duties).await?;
-        let follower = follower.watching(&stores);
+        let follower = start_following(source, &stores, &duties).await?;
         let (settings, compilation) = (follower.subscribe(), follower.subscribe_compilation());
         let is_claiming = self.claims == ClaimStore::Lease;
         let claims = is_claiming
