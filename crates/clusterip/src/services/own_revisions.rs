@@ -5,27 +5,22 @@ use clusterip_cluster::api_error::if_found;
 use clusterip_cluster::list_pages::visit_pages;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PartialObjectMeta};
 use kube::{Client, Error as KubeError};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
     Api::namespaced(client.clone(), namespace)
 }
 
 /// An object with this name and data. `label` is its value of [`MOVE_OBJECT_LABEL`].
-pub fn object(name: &str, label: &str, data: &impl Serialize) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {
-            "name": name,
-            "labels": {MOVE_OBJECT_LABEL: label, "app.kubernetes.io/name": "clusterip"},
-        },
-        "revision": 0,
-        "data": data,
-    })
+pub fn object(name: &str, label: &str, data: &impl Serialize) -> ControllerRevision {
+    let labels = [(MOVE_OBJECT_LABEL, label), ("app.kubernetes.io/name", "clusterip")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+    ControllerRevision { metadata, revision: 0, data: Some(RawExtension(json!(data))) }
 }
 
 /// What `read` returns for the metadata of the objects with this value of [`MOVE_OBJECT_LABEL`]. In other namespaces,

@@ -42,7 +42,6 @@ fn name(uid: &str) -> String {
 /// Requests a move from the server in `namespace`, instead of an earlier request. Returns the UID of the request.
 pub async fn ask(client: &Client, namespace: &str, request: &MoveRequest) -> Result<String, KubeError> {
     let object = own_revisions::object(&name(&request.uid), REQUEST, request);
-    let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
     let api = api(client, namespace);
     let created = match api.create(&PostParams::default(), &object).await {
         Err(KubeError::Api(status)) if status.code == 409 => {

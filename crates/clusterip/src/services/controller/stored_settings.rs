@@ -62,7 +62,7 @@ impl From<&SettingsSource> for SettingsOrigin {
 impl SettingsInUse {
     /// Stores these settings in `namespace`, if they are not stored already, and deletes those of earlier leaders.
     pub async fn show(&self, client: &Client, namespace: &str) -> Result<(), KubeError> {
-        let (api, object, name) = (api(client, namespace), self.object()?, name(&self.leader));
+        let (api, object, name) = (api(client, namespace), self.object(), name(&self.leader));
         match api.get_opt(&name).await? {
             Some(found) if found.data == object.data => return Ok(()),
             // The data of a ControllerRevision can't be changed.
@@ -78,8 +78,8 @@ impl SettingsInUse {
         Ok(())
     }
 
-    fn object(&self) -> Result<ControllerRevision, KubeError> {
-        serde_json::from_value(own_revisions::object(&name(&self.leader), SERVER, self)).map_err(KubeError::SerdeError)
+    fn object(&self) -> ControllerRevision {
+        own_revisions::object(&name(&self.leader), SERVER, self)
     }
 
     /// The settings in an object; `None` if a leader did not write the object.
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn object_of_a_leader_is_read_as_it_was_written() {
-        let object = in_use().object().unwrap();
+        let object = in_use().object();
         let expected = json!({
             "leader": "pod_serve_00000000000000ab",
             "version": "ab",
@@ -206,7 +206,7 @@ mod tests {
             Case { name: "no object", object: own, data: json!("text") },
         ];
         for Case { name, object, data } in cases {
-            let mut revision = in_use().object().unwrap();
+            let mut revision = in_use().object();
             revision.metadata.name = Some(object.to_owned());
             revision.data.as_mut().unwrap().0 = data;
             assert_eq!(SettingsInUse::of(revision), None, "{name}");

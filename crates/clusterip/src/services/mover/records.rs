@@ -87,8 +87,8 @@ impl Records {
     pub(super) fn creation(&self, journal: &Journal) -> (String, Vec<u8>) {
         let mut record = own_revisions::object(&name(&journal.uid), RECORD, journal);
         let service = in_service_annotation(&journal.namespace, &journal.name);
-        record["metadata"]["annotations"] = json!({SERVICE_ANNOTATION: service});
-        (self.path(), text_of(record))
+        record.annotations_mut().insert(SERVICE_ANNOTATION.to_owned(), service);
+        (self.path(), text_of(json!(record)))
     }
 
     fn path(&self) -> String {
