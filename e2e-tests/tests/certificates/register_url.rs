@@ -15,6 +15,8 @@ use clusterip::webhook::server::{self, Backend, Limits};
 use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_cluster::http::probes::Scrapes;
 use clusterip_cluster::http::server::Server;
+use clusterip_cluster::live_settings::{LiveSettings, check_settings};
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, ResourceExt as _};
@@ -94,6 +96,12 @@ async fn called(plane: &ControlPlane, namespace: &str) {
     eventually("the webhook to be called", ask).await;
 }
 
+/// Settings that need only the webhooks for Services.
+fn settings() -> watch::Receiver<Arc<LiveSettings>> {
+    let settings = check_settings(json!({}), &ServiceRanges::default()).unwrap();
+    watch::channel(Arc::new(settings)).1
+}
+
 #[tokio::test]
 async fn server_outside_the_cluster_is_called_during_every_certificate_change() {
     let plane = ControlPlane::start(Options::default());
@@ -103,7 +111,8 @@ async fn server_outside_the_cluster_is_called_during_every_certificate_change() 
     let names = vec!["127.0.0.1".to_owned()];
     let mut authority = Authority::open(client.clone(), &namespace, names, hands.clock()).await.unwrap();
     let (server, url) = serve(&authority).await;
-    let registration = Registration::with_url(client.clone(), "clusterip-policy", &url, authority.bundle()).await;
+    let registration =
+        Registration::with_url(client.clone(), "clusterip-policy", &url, authority.bundle(), settings()).await;
     let registration = registration.unwrap();
     let mut registered = registration.registered();
     let task = Task::start(|stopped| registration.run(stopped.wait()));
@@ -151,7 +160,8 @@ async fn registration_takes_over_only_configurations_of_register_url() {
     let (_sender, trusted) = watch::channel(authority_pem());
     let name = "clusterip-policy";
     let start = async |url: &str| {
-        let registration = Registration::with_url(client.clone(), name, url, trusted.clone()).await.unwrap();
+        let registration =
+            Registration::with_url(client.clone(), name, url, trusted.clone(), settings()).await.unwrap();
         let registered = registration.registered();
         (Task::start(|stopped| registration.run(stopped.wait())), registered)
     };
@@ -200,7 +210,8 @@ async fn registration_takes_over_only_configurations_of_register_url() {
     let now = configurations.get(name).await.unwrap();
     assert_eq!(now.webhooks.unwrap()[0].client_config.url.as_deref(), Some("https://127.0.0.1:4/mutate"));
     // A process that stops before its first write leaves the configuration of the process with the same URL.
-    let unwritten = Registration::with_url(client.clone(), name, "https://127.0.0.1:4", trusted.clone()).await.unwrap();
+    let unwritten =
+        Registration::with_url(client.clone(), name, "https://127.0.0.1:4", trusted.clone(), settings()).await.unwrap();
     unwritten.run(std::future::ready(())).await.unwrap();
     assert!(configurations.get_opt(name).await.unwrap().is_some());
     second.stop().await.unwrap();
@@ -247,7 +258,8 @@ async fn invalid_register_url_is_refused() {
     for url in
         ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", "https://a@127.0.0.1:1", "https://", ""]
     {
-        let error = Registration::with_url(client.clone(), "x", url, trusted.clone()).await.err().expect(url);
+        let error =
+            Registration::with_url(client.clone(), "x", url, trusted.clone(), settings()).await.err().expect(url);
         let url = url.replace("a@", "");
         assert_eq!(error.to_string(), format!("--register-url {url}: it must be https://HOST:PORT, without a path"));
     }

@@ -106,19 +106,19 @@ struct Own {
     manifest: DynamicObject,
     /// The webhooks that only some settings need, each with the test of the settings.
     more: Vec<(Wanted, Value)>,
-    /// The settings that say which of these webhooks are needed. Without settings, none is.
-    settings: Option<watch::Receiver<Arc<LiveSettings>>>,
+    /// The settings that say which of these webhooks are needed.
+    settings: watch::Receiver<Arc<LiveSettings>>,
     url: String,
 }
 
 impl Own {
     /// Adds the webhooks that the settings need, and removes the others. Returns whether anything changed.
     fn sync_webhooks(&self, configuration: &mut Value) -> bool {
-        let settings = self.settings.as_ref().map(|settings| Arc::clone(&settings.borrow()));
+        let settings = Arc::clone(&self.settings.borrow());
         let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
         let mut changed = false;
         for (wanted, own) in &self.more {
-            let wanted = settings.as_ref().is_some_and(|settings| wanted(&settings.settings));
+            let wanted = wanted(&settings.settings);
             let there = webhooks.iter().position(|webhook| webhook.get("name") == own.get("name"));
             match there {
                 None if wanted => webhooks.push(own.clone()),
@@ -153,12 +153,14 @@ impl Registration {
         Self { client, api, name, bundle, registered, own: None, written: None, sent: false }
     }
 
-    /// For a server outside of the cluster. With an empty `bundle`, the API server trusts those of its own system.
+    /// For a server outside of the cluster, with the webhooks that the pools of the settings need. With an empty `bundle`,
+    /// the API server trusts those of its own system.
     pub async fn with_url(
         client: Client,
         name: &str,
         url: &str,
         bundle: watch::Receiver<String>,
+        settings: watch::Receiver<Arc<LiveSettings>>,
     ) -> anyhow::Result<Self> {
         url_host(url)?;
         let who =
@@ -171,16 +173,8 @@ impl Registration {
             review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who("no name".to_owned()))?;
         let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own = Some(Own { manifest, more, settings: None, url: url.to_owned() });
+        registration.own = Some(Own { manifest, more, settings, url: url.to_owned() });
         Ok(registration)
-    }
-
-    /// Follows these settings: a configuration of this program's own has the webhooks that their pools need.
-    pub fn following(mut self, settings: watch::Receiver<Arc<LiveSettings>>) -> Self {
-        if let Some(own) = &mut self.own {
-            own.settings = Some(settings);
-        }
-        self
     }
 
     /// The certificates in PEM that all webhooks trusted when they were last read; empty if they differ or are missing.
@@ -210,7 +204,7 @@ impl Registration {
             }
             let pause = if text.is_empty() { CHECK_INTERVAL } else { RETRY };
             last_problem = text;
-            let settings = self.own.as_mut().and_then(|own| own.settings.as_mut());
+            let settings = self.own.as_mut().map(|own| &mut own.settings);
             tokio::select! {
                 () = &mut shutdown => break,
                 () = sleep(pause) => {}

@@ -277,10 +277,7 @@ impl ServeArguments {
         let (name, trusted) = (&self.webhook_configuration, bundle.clone());
         let registration = match &self.register_url {
             _ if self.no_webhook => None,
-            Some(url) => {
-                let registration = Registration::with_url(client.clone(), name, url, trusted).await?;
-                Some(registration.following(settings))
-            }
+            Some(url) => Some(Registration::with_url(client.clone(), name, url, trusted, settings).await?),
             // A user with an own certificate has configured the API server to trust it.
             None => authority.is_some().then(|| Registration::in_cluster(client.clone(), name, trusted)),
         };
