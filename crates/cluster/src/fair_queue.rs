@@ -84,17 +84,13 @@ impl<T> FairQueue<T> {
 
     /// Returns the number of the work, for [`Self::remove`].
     pub fn push(&mut self, requester: Requester, work: T) -> u64 {
-        self.turns += 1;
-        self.push_as(LATER + self.turns, requester, work)
+        self.push_as(false, requester, work)
     }
 
-    /// As [`Self::push`], but the work comes before that which was pushed otherwise, of the same requester.
-    pub fn push_first(&mut self, requester: Requester, work: T) -> u64 {
+    /// As [`Self::push`], but work that is `first` comes before that which is not, of the same requester.
+    pub fn push_as(&mut self, first: bool, requester: Requester, work: T) -> u64 {
         self.turns += 1;
-        self.push_as(self.turns, requester, work)
-    }
-
-    fn push_as(&mut self, number: u64, requester: Requester, work: T) -> u64 {
+        let number = if first { self.turns } else { LATER + self.turns };
         self.change(requester, Instant::now(), |Namespace { waiting, .. }| {
             let at = waiting.partition_point(|(other, _)| *other < number);
             waiting.insert(at, (number, work));
@@ -218,7 +214,7 @@ mod tests {
     fn work_that_is_pushed_first_comes_first_in_its_own_namespace() {
         let mut queue = queue(&[("a", 2), ("b", 2)]);
         queue.places = Places { all: 9, of_peer: 9, of_namespace: 9 };
-        let numbers: Vec<u64> = (7..10).map(|nth| queue.push_first(Requester::own("b"), nth)).collect();
+        let numbers: Vec<u64> = (7..10).map(|nth| queue.push_as(true, Requester::own("b"), nth)).collect();
         assert_eq!(queue.remove(&Requester::own("b"), numbers[1]), Some(8));
         assert_eq!(taken(&mut queue, Instant::now()), ["a-0", "b-7", "a-1", "b-9", "b-0", "b-1"]);
     }

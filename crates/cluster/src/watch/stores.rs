@@ -33,7 +33,7 @@ use crate::kinds::{self, Kind, State, own_name};
 use crate::metrics::{timestamp, whole};
 use crate::object;
 use crate::snapshot::service_ranges::ServiceRanges;
-use crate::snapshot::{Insertion, Missing, Snapshot, Stored, StoredService};
+use crate::snapshot::{Insertion, MAX_BYTES, Missing, Snapshot, Stored, StoredService};
 use crate::watch::api_server_lists;
 
 /// How many kinds are listed at a time, besides Services: their list must not wait for others, which a tenant can make
@@ -146,7 +146,7 @@ impl Stores {
         let inner = Inner {
             client,
             metrics,
-            snapshot: Arc::new(RwLock::new(Snapshot::limited())),
+            snapshot: Arc::new(RwLock::new(Snapshot::limited_to(MAX_BYTES))),
             states: Mutex::default(),
             service_cidrs: watch::Sender::new(ServiceRanges::default()),
             subscriptions: Subscriptions::default(),

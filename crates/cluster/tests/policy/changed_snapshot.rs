@@ -380,7 +380,7 @@ fn object_of_a_megabyte_is_kept_in_few_kibibytes() {
 /// A tenant may write any number of addresses, also of Services that are left out.
 #[test]
 fn external_addresses_of_a_service_that_is_left_out_share_its_key() {
-    let mut snapshot = Snapshot::limited();
+    let mut snapshot = Snapshot::limited_to(MAX_BYTES);
     let object = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": "shop", "name": "web"},
@@ -405,7 +405,7 @@ fn external_addresses_of_a_service_that_is_left_out_share_its_key() {
 fn objects_above_the_limit_of_their_namespace_are_left_out() {
     let selector = many_labels("node");
     let spec = |number: usize| json!({"nodeSelector": selector, "runtimeClassName": format!("r{number}")});
-    let shared = Arc::new(RwLock::new(Snapshot::limited()));
+    let shared = Arc::new(RwLock::new(Snapshot::limited_to(MAX_BYTES)));
     let mut snapshot = shared.write().unwrap();
     let mut kept = 0;
     let left_out = loop {

@@ -58,10 +58,7 @@ impl ServiceQueue {
             }
             None => size,
         };
-        let number = match first {
-            true => self.places(size).push_first(requester, id.clone()),
-            false => self.places(size).push(requester, id.clone()),
-        };
+        let number = self.places(size).push_as(first, requester, id.clone());
         self.queued.insert(id, (size, number, first));
     }
 
