@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use clusterip_cluster::api_error::{error_chain, error_message};
-use clusterip_cluster::backoff::RetryBackoff;
+use clusterip_cluster::backoff::retry_backoff;
 use clusterip_cluster::lease_writes;
 use clusterip_cluster::metrics::whole;
 use clusterip_cluster::send_if_changed::send_if_changed;
@@ -199,7 +199,7 @@ impl EventLoop {
 
     fn events(&self) -> Events {
         let config = watch_config().labels(&Observer::labels());
-        let events = watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(RetryBackoff::default());
+        let events = watcher(self.watched.clone(), config).modify(keep_used_fields).backoff(retry_backoff());
         events.ready_chunks(EVENTS).boxed()
     }
 

@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use kube::runtime::utils::Backoff;
+use backon::ExponentialBuilder;
+use kube::runtime::watcher::ExponentialBackoff;
 
 /// The pause before an operation that has failed so often in a row is tried again: it doubles from `first` to `longest`.
 pub fn pause_after(failures: u32, first: Duration, longest: Duration) -> Duration {
@@ -20,24 +21,9 @@ pub(crate) const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses between attempts: they double from 100 ms up to 5 s.
-#[derive(Default)]
-pub struct RetryBackoff {
-    failures: u32,
-}
-
-impl Iterator for RetryBackoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.failures = self.failures.saturating_add(1);
-        Some(pause_after(self.failures, MIN_RETRY_PAUSE, MAX_RETRY_PAUSE))
-    }
-}
-
-impl Backoff for RetryBackoff {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
+pub fn retry_backoff() -> ExponentialBackoff {
+    let builder = ExponentialBuilder::new().with_min_delay(MIN_RETRY_PAUSE).with_max_delay(MAX_RETRY_PAUSE);
+    builder.without_max_times().into()
 }
 
 #[cfg(test)]
@@ -51,5 +37,7 @@ mod tests {
             let pause = pause_after(failures, Duration::from_secs(2), Duration::from_secs(60));
             assert_eq!(pause, Duration::from_secs(seconds), "after {failures} failures");
         }
+        let pauses: Vec<u128> = retry_backoff().map(|pause| pause.as_millis()).take(8).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     }
 }

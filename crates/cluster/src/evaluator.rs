@@ -58,7 +58,8 @@ impl Evaluator {
         Self { settings, stores, ledger, claims: None, metrics }
     }
 
-    /// Whether the policy chose this address as the ClusterIP of this Service, here or in another replica. The API server may have to be asked about the claims of the others.
+    /// Whether the policy chose this address as the ClusterIP of this Service, here or in another replica. The API server
+    /// may have to be asked about the claims of the others.
     pub fn is_given_to(&self, address: IpAddr, service: &ServiceKey) -> bool {
         let is_claimed = |claims: &Claims| claims.is_claimed_for(address, service);
         self.settings().settings.external.pool_of(address).is_none()

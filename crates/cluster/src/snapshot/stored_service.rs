@@ -60,7 +60,7 @@ pub(crate) const FIELDS: [(&str, usize); 15] = [
 const PLAIN: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.ipFamilies"];
 
 /// The fields of a Service that decisions, moves and audits read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredService {
     pub(super) key: Arc<ServiceKey>,
     addresses: Box<[IpAddr]>,
@@ -198,13 +198,8 @@ impl StoredService {
         };
         self.ingress().map(|_| Self {
             key: Arc::clone(&self.key),
-            addresses: Box::default(),
-            external: Box::default(),
-            is_plain: [false; 3],
-            by_hand: None,
-            selected: LabelHashes::default(),
-            ports: None,
             fields: self.fields.iter().filter_map(kept).collect(),
+            ..Self::default()
         })
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::api_error::{error_chain, is_too_slow};
-use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, RetryBackoff, pause_after, with_jitter};
+use crate::backoff::{MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, pause_after, retry_backoff, with_jitter};
 use crate::list_pages::SMALL_PAGE_OBJECTS;
 use crate::repeated_failures;
 use crate::send_if_changed::send_if_changed;
@@ -342,7 +342,7 @@ impl Inner {
     /// something changes, so for a kind with few changes the recovery would go unnoticed.
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
-        let mut backoff = RetryBackoff::default();
+        let mut backoff = retry_backoff();
         let mut lists = Lists { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO };
         let mut expiries = 0_u32;
         loop {

@@ -25,7 +25,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use clusterip_cluster::api_error::error_chain;
-use clusterip_cluster::backoff::RetryBackoff;
+use clusterip_cluster::backoff::retry_backoff;
 use clusterip_cluster::external::assignments::{Owners, owners};
 use clusterip_cluster::external::{ExternalPolicy, recorded};
 use clusterip_cluster::kinds::own_name;
@@ -156,7 +156,7 @@ impl Controller {
         let labels = watch_config().labels(&Observer::labels());
         let events = || {
             let events = watcher(leases.clone(), labels.clone());
-            events.modify(keep_used_fields).backoff(RetryBackoff::default()).ready_chunks(EVENTS).boxed()
+            events.modify(keep_used_fields).backoff(retry_backoff()).ready_chunks(EVENTS).boxed()
         };
         let mut leases = events();
         let mut term = Term::new(Instant::now());
