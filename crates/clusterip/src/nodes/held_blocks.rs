@@ -1,10 +1,9 @@
 //! The blocks of Nodes: which Node has which block, and whether it lies in the pool of the Node.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use clusterip_cluster::panics;
-use clusterip_core::address::{Family, Occupancy, Span, overlap};
+use clusterip_core::address::{AddressSet, Family, Span, overlap};
 use clusterip_core::decision::Report;
 use clusterip_core::lookups::EmptyCluster;
 use clusterip_core::nodes::{Allocation, BlockPlace, Node, place_of};
@@ -20,7 +19,7 @@ use super::node_metrics::Misplaced;
 #[derive(Clone, Debug, Default)]
 pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
-    occupied: BTreeMap<Family, Occupancy>,
+    occupied: AddressSet,
     last: BTreeMap<IpNet, IpNet>,
 }
 
@@ -28,10 +27,7 @@ impl HeldBlocks {
     /// Replaces the blocks of a Node with blocks that this process did not assign.
     pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
         self.forget(node);
-        for block in &blocks {
-            let numbers = numbers(*block);
-            self.occupancy(*block).insert(numbers);
-        }
+        blocks.iter().for_each(|block| self.occupied.insert(*block));
         if !blocks.is_empty() {
             self.nodes.insert(node.to_owned(), blocks);
         }
@@ -51,11 +47,9 @@ impl HeldBlocks {
     pub fn forget(&mut self, node: &str) {
         let Some(gone) = self.nodes.remove(node) else { return };
         for block in gone {
-            let removed = numbers(block);
-            self.occupancy(block).remove(removed);
-            for other in self.sharing(node, block) {
-                let kept = numbers(other.1);
-                self.occupancy(other.1).insert(kept);
+            self.occupied.remove(block);
+            for (_, kept) in self.sharing(node, block) {
+                self.occupied.insert(kept);
             }
         }
     }
@@ -65,9 +59,8 @@ impl HeldBlocks {
     }
 
     pub fn is_free(&self, block: IpNet) -> bool {
-        let numbers = numbers(block);
-        let occupied = self.occupied.get(&Family::of(block.addr()));
-        occupied.is_none_or(|occupied| occupied.gaps(numbers.clone()).next() == Some(numbers))
+        let span = Span::from(block);
+        self.occupied.gaps(&span).next() == Some(span.numbers())
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &[IpNet])> {
@@ -86,21 +79,15 @@ impl HeldBlocks {
 
     /// The state that the policy gets, with as few ranges as possible.
     pub fn allocation(&self) -> Allocation {
-        let subnets = |family: Family, range: RangeInclusive<u128>| match family {
-            Family::V4 => {
-                let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());
-                IpSubnets::V4(Ipv4Subnets::new(first, last, 0))
+        let subnets = |span: Span| {
+            let (first, last) = span.numbers().into_inner();
+            match span.family() {
+                Family::V4 => IpSubnets::V4(Ipv4Subnets::new((first as u32).into(), (last as u32).into(), 0)),
+                Family::V6 => IpSubnets::V6(Ipv6Subnets::new(first.into(), last.into(), 0)),
             }
-            Family::V6 => IpSubnets::V6(Ipv6Subnets::new((*range.start()).into(), (*range.end()).into(), 0)),
         };
-        let ranges =
-            self.occupied.iter().flat_map(|(family, occupied)| occupied.ranges().map(|range| (*family, range)));
-        let held = ranges.flat_map(|(family, range)| subnets(family, range)).collect();
+        let held = self.occupied.spans().flat_map(subnets).collect();
         Allocation { held, last: self.last.values().copied().collect() }
-    }
-
-    fn occupancy(&mut self, block: IpNet) -> &mut Occupancy {
-        self.occupied.entry(Family::of(block.addr())).or_default()
     }
 }
 
@@ -108,10 +95,6 @@ impl HeldBlocks {
 pub fn fields_of(blocks: &[IpNet]) -> Map<String, Value> {
     let texts = || blocks.iter().map(ToString::to_string);
     Map::from_iter([("podCIDR".to_owned(), texts().next().into()), ("podCIDRs".to_owned(), texts().collect())])
-}
-
-fn numbers(block: IpNet) -> RangeInclusive<u128> {
-    Span::from(block).numbers()
 }
 
 #[derive(Clone, Debug)]

@@ -35,7 +35,8 @@ impl Blocks {
 
     /// The index of the last block. (The number of blocks would not fit into a `u128` for the addresses of `::/0`.)
     pub fn last_index(&self) -> u128 {
-        low_bits(self.block_len - self.cidr.prefix_len())
+        let bits = u32::from(self.block_len - self.cidr.prefix_len());
+        u128::MAX.checked_shr(u128::BITS - bits).unwrap_or(0)
     }
 
     /// The block with this index; `None` behind the last one.
@@ -86,11 +87,6 @@ impl Blocks {
 /// Whether two ranges have an address in common.
 pub fn overlap(a: IpNet, b: IpNet) -> bool {
     a.contains(&b) || b.contains(&a)
-}
-
-/// A number whose `bits` lowest bits are set.
-fn low_bits(bits: u8) -> u128 {
-    if bits == 0 { 0 } else { u128::MAX >> (128 - u32::from(bits)) }
 }
 
 /// The number of addresses in the static band of a range. The band starts at index 1; KEP-3070
@@ -213,12 +209,14 @@ pub struct AddressSet {
 }
 
 impl AddressSet {
-    pub fn insert(&mut self, address: IpAddr) {
-        self.of(address).insert(number(address)..=number(address));
+    pub fn insert(&mut self, addresses: impl Into<Span>) {
+        let span = addresses.into();
+        self.of(span.family()).insert(span.numbers());
     }
 
-    pub fn remove(&mut self, address: IpAddr) {
-        self.of(address).remove(number(address)..=number(address));
+    pub fn remove(&mut self, addresses: impl Into<Span>) {
+        let span = addresses.into();
+        self.of(span.family()).remove(span.numbers());
     }
 
     /// The addresses in ascending order, those of IPv4 first, in as few spans as possible.
@@ -238,8 +236,8 @@ impl AddressSet {
         of_family.gaps(within.numbers())
     }
 
-    fn of(&mut self, address: IpAddr) -> &mut Occupancy {
-        match Family::of(address) {
+    fn of(&mut self, family: Family) -> &mut Occupancy {
+        match family {
             Family::V4 => &mut self.v4,
             Family::V6 => &mut self.v6,
         }
