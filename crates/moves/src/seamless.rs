@@ -293,7 +293,7 @@ impl Situation<'_> {
 pub struct Progress {
     /// Whether this run recorded the move. No other run creates temporary Services.
     recorded: bool,
-    failure: Option<String>,
+    pub failure: Option<String>,
     tried_old: bool,
     without_trigger: bool,
     /// Whether `old` was refused the old addresses. Then, and after it took them, this run leaves `old` as it is: if
@@ -302,7 +302,7 @@ pub struct Progress {
     took_old: bool,
     deleted_trigger: bool,
     /// What did not go as planned, as text for the outcome.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Progress {
@@ -316,14 +316,6 @@ impl Progress {
             self.notes.push(reason.clone());
             self.failure = Some(reason);
         }
-    }
-
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
-    pub fn notes(&self) -> &[String] {
-        &self.notes
     }
 
     /// Notes the answer to the request of a step. Returns whether to wait before the objects are read again: a move
@@ -460,11 +452,7 @@ fn spec_at(journal: &Journal, addresses: &[IpAddr]) -> Map<String, Value> {
     let mut spec: Map<String, Value> = COPIED.iter().filter_map(copied).collect();
     spec.insert("type".to_owned(), "ClusterIP".into());
     step::drop_ports(&mut spec, |_| true);
-    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-    if let Some(first) = texts.first() {
-        spec.insert("clusterIP".to_owned(), first.as_str().into());
-        spec.insert("clusterIPs".to_owned(), texts.into());
-    }
+    step::set_addresses(&mut spec, addresses);
     spec
 }
 

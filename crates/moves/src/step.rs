@@ -171,13 +171,9 @@ pub fn assigned(service: &Value, journal: &Journal, to: &[IpAddr], without: &Wit
         ([], ReleaseMethod::SingleStack) => &journal.from[..1.min(journal.from.len())],
         (to, _) => to,
     };
-    let kept: Vec<String> = kept.iter().map(IpAddr::to_string).collect();
     spec.remove("clusterIP");
     spec.remove("clusterIPs");
-    if let Some(first) = kept.first() {
-        spec.insert("clusterIP".into(), first.as_str().into());
-        spec.insert("clusterIPs".into(), kept.into());
-    }
+    set_addresses(&mut spec, kept);
     drop_ports(&mut spec, |port| without.ports.contains(&port));
     if without.external {
         EXTERNAL_FIELDS.iter().for_each(|field| drop(spec.remove(*field)));
@@ -192,6 +188,15 @@ pub fn assigned(service: &Value, journal: &Journal, to: &[IpAddr], without: &Wit
         annotate(&mut service, REASON_ANNOTATION, reason);
     }
     service
+}
+
+/// Writes these addresses to a spec; none if the API server picks them.
+pub(crate) fn set_addresses(spec: &mut Fields, addresses: &[IpAddr]) {
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    if let Some(first) = texts.first() {
+        spec.insert("clusterIP".into(), first.as_str().into());
+        spec.insert("clusterIPs".into(), texts.into());
+    }
 }
 
 const EXTERNAL_FIELDS: [&str; 2] = ["externalIPs", "loadBalancerIP"];
@@ -323,11 +328,11 @@ fn managed_fields(service: &Value) -> impl Iterator<Item = &Fields> {
     entries.filter_map(Value::as_object)
 }
 
-fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {
+pub(crate) fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {
     service.get("spec")?.get(field)?.as_str()
 }
 
-fn annotation<'v>(service: &'v Value, name: &str) -> Option<&'v str> {
+pub(crate) fn annotation<'v>(service: &'v Value, name: &str) -> Option<&'v str> {
     service.get("metadata")?.get("annotations")?.get(name)?.as_str()
 }
 
@@ -396,7 +401,8 @@ fn by_number(ports: &[Value]) -> BTreeMap<(Option<&str>, Option<u64>), &Fields> 
 /// or given up, and stays lost. A field that an owner has gained stays with that owner. If no other client changed the
 /// Service, the result equals `original` exactly.
 fn restored_owners<'e>(original: &[Fields], now: impl Iterator<Item = &'e Fields>) -> Vec<Fields> {
-    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.partition(|entry| is_ours(entry));
+    let is_ours = |entry: &&Fields| entry.get("manager").is_some_and(|manager| manager == MANAGER);
+    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.partition(is_ours);
     let taken = tree(ours);
     let current: BTreeMap<_, &Fields> = others.iter().rev().map(|other| (key(other), *other)).collect();
     let known: BTreeSet<_> = original.iter().map(key).collect();
@@ -425,10 +431,6 @@ fn restored_owners<'e>(original: &[Fields], now: impl Iterator<Item = &'e Fields
 fn copied_without(object: Option<&Fields>, field: &str) -> Fields {
     let others = object.into_iter().flatten().filter(|(name, _)| *name != field);
     others.map(|(name, value)| (name.clone(), value.clone())).collect()
-}
-
-fn is_ours(entry: &Fields) -> bool {
-    entry.get("manager").is_some_and(|manager| manager == MANAGER)
 }
 
 fn key(entry: &Fields) -> [Option<&str>; 4] {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use siphasher::sip::SipHasher24;
 
 use crate::journal::{Journal, Plan};
+use crate::step::{annotation, text};
 
 /// The value of the label `app.kubernetes.io/managed-by` on temporary Services.
 pub(crate) const MANAGED_BY: &str = "clusterip";
@@ -103,8 +104,7 @@ impl<'v> Temporary<'v> {
     /// Whether it is ours, and has released its address: it is an `ExternalName` that never resolves.
     pub fn is_released(&self) -> bool {
         let Self::Ours(object) = self else { return false };
-        let spec = |field: &str| object.get("spec").and_then(|spec| spec.get(field)?.as_str());
-        spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME)
+        text(object, "type") == Some("ExternalName") && text(object, "externalName") == Some(MOVING_NAME)
     }
 }
 
@@ -144,9 +144,7 @@ pub fn is_being_deleted(object: &Value) -> bool {
 /// longer.
 pub(crate) fn grace_end(old: &Temporary<'_>, journal: &Journal) -> i64 {
     let written = match old {
-        Temporary::Ours(old) => old
-            .get("metadata")
-            .and_then(|metadata| metadata.get("annotations")?.get(SWAPPED_ANNOTATION)?.as_str()?.parse::<i64>().ok()),
+        Temporary::Ours(old) => annotation(old, SWAPPED_ANNOTATION).and_then(|text| text.parse::<i64>().ok()),
         Temporary::Absent | Temporary::Foreign => None,
     };
     let valid = journal.recorded_at..=journal.recorded_at.saturating_add(MAX_UNTIL_SWAP);

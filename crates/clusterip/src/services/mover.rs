@@ -717,7 +717,7 @@ impl<T: Targets> Run<'_, T> {
             Some(attempt) => (attempt.wanted(), attempt.notes.as_slice()),
             None => (journal.to.as_slice(), [].as_slice()),
         };
-        step::ending(service, journal, to, &[notes, self.progress.notes()].concat())
+        step::ending(service, journal, to, &[notes, &self.progress.notes].concat())
     }
 
     /// How the move of the Service, which is stored like this, has ended; `None` if no step was left.

@@ -389,9 +389,9 @@ impl<T: Targets> Run<'_, T> {
 
     fn outcome(&mut self, seen: &Observed) -> Outcome {
         let reached = seen.service.as_ref().and_then(|service| self.reached(service));
-        match (reached, self.progress.failure(), &seen.service) {
+        match (reached, &self.progress.failure, &seen.service) {
             (None | Some(Outcome::Kept { .. }), Some(reason), Some(_)) => {
-                Outcome::Unmoved(Unmoved::NotPrepared { reason: reason.to_owned() })
+                Outcome::Unmoved(Unmoved::NotPrepared { reason: reason.clone() })
             }
             (Some(reached), ..) => reached,
             (None, None, Some(_)) => Outcome::Unmoved(Unmoved::NotMoving),
