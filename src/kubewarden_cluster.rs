@@ -118,7 +118,8 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
         let scope = (lookups == Lookups::Namespace).then_some(namespace);
         let objects = self.list(&resource, scope, &workload_masks(kind.template))?;
         let workloads = list::workloads(&objects, kind.template, namespace, selector);
-        Ok(workloads.map_err(|error| resource.malformed(&error))?.into())
+        let workloads = workloads.map_err(|error| resource.malformed(&error))?;
+        Ok(Selected { workloads, ..Selected::default() })
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {

@@ -122,7 +122,7 @@ impl Evaluator {
         let cluster = StoredCluster::reserving(self.stores.snapshot(), subject.clone(), settings, &self.ledger, claims);
         let (outside, service) = (settings.outside_of_pools(), &subject.owner.service);
         let key = service.to_string();
-        let mut picker = Picker::new(&cluster, settings.order, &key, (&service.namespace, &service.name));
+        let mut picker = Picker::new(&cluster, settings.order, key, (&service.namespace, &service.name));
         let picked = families.iter().map(|family| picker.pick(&settings.candidates(&outside, *family)));
         let picked = picked.collect::<Result<Option<Vec<IpAddr>>, _>>().ok()??;
         cluster.commit(&picked, settings);

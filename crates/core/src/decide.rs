@@ -136,8 +136,7 @@ impl Response {
     }
 
     pub(crate) fn unreadable(message: String) -> Self {
-        let verdict = Verdict::Denied(Denial { code: 400, message });
-        Self::new(Decision::new(verdict), Value::Null)
+        Self::new(Decision::denied(400, message), Value::Null)
     }
 }
 

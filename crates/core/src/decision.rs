@@ -162,7 +162,8 @@ impl Verdict {
 
     /// The verdict, in which a refusal names the object, such as `Service shop/web`.
     pub(crate) fn about(self, object: &str) -> Self {
-        if let Self::Denied(denial) = self { Self::Denied(denial.about(object)) } else { self }
+        let Self::Denied(Denial { code, message }) = self else { return self };
+        Self::Denied(Denial { code, message: format!("{object}: {message}") })
     }
 
     pub fn reason(&self) -> Option<&str> {
@@ -195,13 +196,6 @@ pub struct Denial {
 
 /// The HTTP status of a refusal because a look-up failed.
 pub(crate) const LOOKUP_FAILED: u16 = 500;
-
-impl Denial {
-    /// The same refusal, which begins with the object.
-    pub(crate) fn about(self, object: &str) -> Self {
-        Self { message: format!("{object}: {}", self.message), ..self }
-    }
-}
 
 impl From<LookupError> for Denial {
     fn from(error: LookupError) -> Self {

@@ -176,7 +176,6 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
 
 /// Reads the key of a field, and returns a copy and the reader of the field; `None` if the field is skipped.
 struct Key<'m> {
-    /// The reader of the object.
     object: MaskedReader<'m>,
     /// How many fields of the object have been read.
     read: usize,

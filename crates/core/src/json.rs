@@ -109,17 +109,10 @@ impl<'v> Located<'v> {
 
     /// The first `most` entries, by key, of a field with a map of strings. The other entries are not read.
     pub(crate) fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
-        match self.get(key)? {
-            Some(at) => at.first(most),
-            None => Ok(BTreeMap::new()),
-        }
+        self.get(key)?.map_or(Ok(BTreeMap::new()), |at| at.first(most))
     }
 
-    pub fn map(&self) -> Result<BTreeMap<String, String>, TypeMismatch> {
-        self.first(usize::MAX)
-    }
-
-    fn first(&self, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
+    pub(crate) fn first(&self, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         let mut map = BTreeMap::new();
         for (name, value) in self.object()?.iter().take(most) {
             let text = value.as_str().ok_or_else(|| self.below(name, value).mismatch("a string"))?;

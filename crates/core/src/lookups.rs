@@ -111,12 +111,6 @@ pub struct Selected {
     pub is_incomplete: bool,
 }
 
-impl From<Vec<Workload>> for Selected {
-    fn from(workloads: Vec<Workload>) -> Self {
-        Self { workloads, ..Self::default() }
-    }
-}
-
 /// The metadata of a Namespace that affects its Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceMeta {

@@ -80,15 +80,11 @@ impl Service {
                 .collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        let family_policy = match spec.get("ipFamilyPolicy")? {
+        let policy = spec.at("ipFamilyPolicy")?;
+        let unknown = || policy.mismatch("SingleStack, PreferDualStack or RequireDualStack");
+        let family_policy = match spec.text_of("ipFamilyPolicy")? {
+            Some(name) => Some(FamilyPolicy::parse(name).ok_or_else(unknown)?),
             None => None,
-            Some(policy) => match policy.text()? {
-                "" => None,
-                name => Some(
-                    FamilyPolicy::parse(name)
-                        .ok_or_else(|| policy.mismatch("SingleStack, PreferDualStack or RequireDualStack"))?,
-                ),
-            },
         };
         let kind = spec.text_of("type")?;
         let cluster_ip = spec.text_of("clusterIP")?;

@@ -107,8 +107,8 @@ impl TemplateAt {
     pub fn pods(self, labels: &Value, spec: &Value) -> Result<Option<Pods>, TypeMismatch> {
         let spec = Located::new(spec, "spec");
         if self == Self::Itself {
-            let labels =
-                if labels.is_null() { Labels::new() } else { Located::new(labels, "metadata.labels").map()? };
+            let at = Located::new(labels, "metadata.labels");
+            let labels = if labels.is_null() { Labels::new() } else { at.first(usize::MAX)? };
             return Ok(Some(Pods { labels, spec: PodSpec::read(&spec) }));
         }
         let Some(template) = spec.descend(&self.path()[1..])? else { return Ok(None) };

@@ -60,7 +60,7 @@ impl Load {
                     Way::Policy(order) => {
                         let name = format!("web-{round}-{number}");
                         let key = format!("shop/{name}");
-                        Picker::new(&state, order, &key, ("shop", &name)).pick(&candidates)?.ok_or("a full pool")?
+                        Picker::new(&state, order, key, ("shop", &name)).pick(&candidates)?.ok_or("a full pool")?
                     }
                 };
                 refused += usize::from(!picked.insert(address));

@@ -158,7 +158,6 @@ impl Candidates {
     }
 }
 
-/// The numbers of the addresses of `family` in these spans.
 fn numbers_of(spans: &[Span], family: Family) -> Occupancy {
     let mut numbers = Occupancy::default();
     spans.iter().filter(|span| span.family() == family).for_each(|span| numbers.insert(span.numbers()));
@@ -253,9 +252,7 @@ impl Order {
     /// Services would get other addresses when they are created again.
     pub fn walk(self, key: &str, count: u128) -> Walk {
         match self {
-            Self::Lowest => Walk { next: 0, step: 1, count, left: count },
-            Self::Spread if count <= 1 => Walk { next: 0, step: 1, count, left: count },
-            Self::Spread => {
+            Self::Spread if count > 1 => {
                 let mut hasher = SipHasher24::new();
                 hasher.write(key.as_bytes());
                 let hash = hasher.finish128();
@@ -266,6 +263,7 @@ impl Order {
                 }
                 Walk { next: u128::from(hash.h1) % count, step, count, left: count }
             }
+            Self::Spread | Self::Lowest => Walk { next: 0, step: 1, count, left: count },
         }
     }
 }

@@ -49,17 +49,8 @@ impl ClaimField<'_> {
     /// be too long.
     pub fn beyond(&self, matters: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let counted = self.counted();
-        for text in self.texts {
-            for part in parts(text) {
-                if let Some(address) = parse_address(part)
-                    && !counted.contains(&address)
-                    && matters(address)
-                {
-                    return Some(address);
-                }
-            }
-        }
-        None
+        let mut addresses = self.texts.iter().flat_map(|text| parts(text)).filter_map(parse_address);
+        addresses.find(|address| !counted.contains(address) && matters(*address))
     }
 
     /// The first part that kube-vip looks up as the name of a host, so that the DNS server chooses the address, and
@@ -78,7 +69,6 @@ impl ClaimField<'_> {
     }
 }
 
-/// The fields and annotations in which a Service claims addresses.
 pub(crate) fn claim_fields(service: &Service) -> Vec<ClaimField<'_>> {
     let mut claim_fields = vec![ClaimField { name: EXTERNAL_IPS, texts: &service.external_ips }];
     if let Some(text) = &service.load_balancer_ip {
@@ -94,13 +84,8 @@ pub(crate) fn claim_fields(service: &Service) -> Vec<ClaimField<'_>> {
 
 /// The addresses that a Service claims outside of its record and that count as held, each with its field.
 pub fn claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
-    let mut claims = Vec::new();
-    for field in claim_fields(service) {
-        for address in field.counted() {
-            claims.push((field.name, address));
-        }
-    }
-    claims
+    let of_field = |field: ClaimField<'_>| field.counted().into_iter().map(move |address| (field.name, address));
+    claim_fields(service).into_iter().flat_map(of_field).collect()
 }
 
 /// The fields of a stored Service on which its external addresses depend. All others are as in a Service without them.

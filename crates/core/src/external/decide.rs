@@ -13,6 +13,7 @@ use crate::annotations::{
     is_too_long_for_addresses, parts, recorded_addresses,
 };
 use crate::decision::{Decision, Denial, External, RecordChange};
+use crate::distinct;
 use crate::json::quote;
 use crate::lookups::{Cluster, LazyNamespace, LookupError};
 use crate::request::{About, Change, Request};
@@ -59,7 +60,13 @@ pub(crate) fn decide(
             external.load_balancer_class
         ));
     }
-    let mut wrong = check_claims(&claimant, &new)?;
+    // Other programs assign the addresses of these fields, also such that are outside of every pool.
+    let mut wrong = Vec::new();
+    for (field, address) in new {
+        if let Right::Refused(why) = claimant.right_to(address)? {
+            wrong.push(format!("{}: {address} {why}", field_label(field)));
+        }
+    }
     wrong.extend(check_unknown(&claimant, old.as_ref()));
     if is_ours {
         wrong.extend(check_requested(&claimant, before, &families)?);
@@ -221,22 +228,16 @@ fn assign(
 
 /// The addresses that the Service requests or already has, the most important first.
 fn requested_addresses(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
-    let mut requested = Vec::new();
-    let mut add = |text: Option<&String>| {
-        for address in text.map(|text| recorded_addresses(text)).unwrap_or_default() {
-            if !requested.contains(&address) {
-                requested.push(address);
-            }
-        }
-    };
     let field = service.load_balancer_ip.as_ref();
-    add(service.annotations.get(REQUESTED_ADDRESS_ANNOTATION));
-    add(field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field));
-    add(service.annotations.get(RECORD_ANNOTATION));
-    // A manifest that replaces the Service without our annotation is not meant to drop its address.
-    add(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
-    add(field);
-    requested
+    let texts = [
+        service.annotations.get(REQUESTED_ADDRESS_ANNOTATION),
+        field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field),
+        service.annotations.get(RECORD_ANNOTATION),
+        // A manifest that replaces the Service without our annotation is not meant to drop its address.
+        before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)),
+        field,
+    ];
+    distinct(texts.into_iter().flatten().flat_map(|text| recorded_addresses(text)))
 }
 
 /// The first address of the pool, in the Service's own order, that no other Service has. If all are taken, adds a
@@ -270,18 +271,6 @@ fn nothing(claimant: &Claimant<'_>, pool: Option<&ExternalPool>, reason: &str) -
     let has_record = claimant.service.annotations.get(RECORD_ANNOTATION).is_some();
     let outcome = if has_record { RecordChange::Removed } else { RecordChange::Unchanged };
     External { pool: pool.map(|pool| pool.name.clone()), ..External::new(outcome, reason) }
-}
-
-/// Lists the mistakes in addresses that the Service claims and that other programs assign: addresses of our pools that
-/// the Service may not have. Addresses outside of every pool are ignored.
-fn check_claims(claimant: &Claimant<'_>, claims: &[(&'static str, IpAddr)]) -> Result<Vec<String>, LookupError> {
-    let mut wrong = Vec::new();
-    for (field, address) in claims {
-        if let Right::Refused(why) = claimant.right_to(*address)? {
-            wrong.push(format!("{}: {address} {why}", field_label(field)));
-        }
-    }
-    Ok(wrong)
 }
 
 /// Lists the newly claimed addresses that would not count as held, so that another Service could get them too, the new

@@ -151,8 +151,7 @@ impl<'a> Case<'a> {
     fn allocate(&mut self, service: &Service) -> Result<Verdict, Verdict> {
         let (pool, choice) = self.place(service)?;
         let (primary, second) = families(service, pool, self.settings);
-        let key = self.request.hash_key();
-        let mut picker = self.picker(&key);
+        let mut picker = self.picker();
         let Some(first) = self.pick(&mut picker, pool, primary)? else {
             return Err(self.without(pool, primary, &choice));
         };
@@ -175,8 +174,7 @@ impl<'a> Case<'a> {
             return Ok(Verdict::Unchanged(otherwise.to_owned()));
         };
         let (pool, choice) = self.place(service)?;
-        let key = self.request.hash_key();
-        Ok(match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
+        Ok(match self.second_address(&mut self.picker(), pool, second, &choice)? {
             Some(address) => Verdict::Allocated(vec![first, address]),
             None => Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family)),
         })
@@ -319,11 +317,9 @@ impl<'a> Case<'a> {
         Ok(choice)
     }
 
-    fn picker<'k>(&self, key: &'k str) -> Picker<'k>
-    where
-        'a: 'k,
-    {
-        Picker::new(self.cluster, self.settings.order, key, (&self.request.namespace, &self.request.name))
+    fn picker(&self) -> Picker<'a> {
+        let request = self.request;
+        Picker::new(self.cluster, self.settings.order, request.hash_key(), (&request.namespace, &request.name))
     }
 
     fn warn(&mut self, warning: String) {

@@ -16,7 +16,6 @@ use crate::settings::Settings;
 use crate::workload::{OS_LABEL, PodSpec, labelled, normal};
 use crate::workload::{Workload, WorkloadKind};
 
-/// The known node labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
     /// Sorted by key.
@@ -133,7 +132,6 @@ fn by_name(workloads: Vec<Workload>) -> Vec<Workload> {
     sorted
 }
 
-/// A search for the values of some node labels.
 struct Search<'a> {
     keys: &'a [&'a str],
     namespace: &'a str,
@@ -143,19 +141,11 @@ struct Search<'a> {
     warnings: &'a mut Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The kind of an object with labels of nodes. Messages show its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LabelSource {
     Node,
     RuntimeClass,
-}
-
-impl LabelSource {
-    fn kind(self) -> &'static str {
-        match self {
-            Self::Node => "Node",
-            Self::RuntimeClass => "RuntimeClass",
-        }
-    }
 }
 
 /// The labels of a Node, or the node selector of a RuntimeClass, looked up once; `None` if the object does not exist.
@@ -225,7 +215,7 @@ impl<'a> Search<'a> {
             if let Some(name) = name
                 && let Some(value) = self.node_labels(from, name, undecided)?.and_then(|labels| labelled(labels, key))
             {
-                return Ok(Some((value, format!(" {with} {} {name}", from.kind()))));
+                return Ok(Some((value, format!(" {with} {from:?} {name}"))));
             }
         }
         Ok(None)
@@ -247,7 +237,7 @@ impl<'a> Search<'a> {
                 // One warning for each kind is enough: there may be a Node for each of a hundred Pods.
                 let first = !self.nodes.iter().any(|known| known.from == from && known.labels.is_none());
                 if labels.is_none() && first {
-                    self.warnings.push(format!("{} {name} does not exist: its node labels are unknown", from.kind()));
+                    self.warnings.push(format!("{from:?} {name} does not exist: its node labels are unknown"));
                 }
                 self.nodes.push(NodeLabels { from, name: name.to_owned(), labels });
                 self.nodes.len() - 1

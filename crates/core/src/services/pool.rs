@@ -150,7 +150,7 @@ pub struct Picker<'a> {
     cluster: &'a dyn Cluster,
     order: Order,
     /// The key that the order is hashed from.
-    key: &'a str,
+    key: String,
     /// The Service that gets the addresses. Its own addresses do not count as used.
     subject: (&'a str, &'a str),
     taken_seen: u32,
@@ -159,7 +159,7 @@ pub struct Picker<'a> {
 
 impl<'a> Picker<'a> {
     /// A picker for the Service with this namespace and name. `key` is the key for [`Order::walk`].
-    pub fn new(cluster: &'a dyn Cluster, order: Order, key: &'a str, subject: (&'a str, &'a str)) -> Self {
+    pub fn new(cluster: &'a dyn Cluster, order: Order, key: String, subject: (&'a str, &'a str)) -> Self {
         Self { cluster, order, key, subject, taken_seen: 0, has_ip_address_api: true }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Picker<'a> {
         let is_listed = |listed: &Option<Vec<u128>>, address: IpAddr| {
             listed.as_ref().is_some_and(|listed| listed.binary_search(&number(address)).is_ok())
         };
-        let mut walk = self.order.walk(self.key, band.count());
+        let mut walk = self.order.walk(&self.key, band.count());
         loop {
             if listed.is_none() && self.must_list() {
                 match self.pick_known(band, &walk)? {

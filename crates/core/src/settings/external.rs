@@ -95,7 +95,10 @@ impl Reader {
         let paths;
         let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return Vec::new() };
         (external.pools, paths) = self.required_pools(at, &fields, "external", Self::external_pool).into_iter().unzip();
-        if let Some(class) = fields.get("loadBalancerClass").and_then(|at| self.class(at)) {
+        // It has the form of a label key.
+        let expected = "a class: expected a label key such as example.com/lan";
+        let read = |at| self.text(at, is_label_key, expected);
+        if let Some(class) = fields.get("loadBalancerClass").and_then(read) {
             external.load_balancer_class = class;
         }
         external.default = self.field(&fields, "default", Self::flag);
@@ -117,11 +120,6 @@ impl Reader {
     fn external_match(&mut self, at: &Located<'_>) -> Option<AdmissionScope> {
         let fields = self.fields(at, &["namespaces", "namespaceSelector", "serviceSelector"])?;
         Some(self.scope(&fields))
-    }
-
-    /// Reads a load balancer class, which has the form of a label key.
-    fn class(&mut self, at: &Located<'_>) -> Option<String> {
-        self.text(at, is_label_key, "a class: expected a label key such as example.com/lan")
     }
 }
 
