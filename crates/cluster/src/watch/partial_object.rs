@@ -144,27 +144,18 @@ const CALLER: [Field; 9] = [
     ("webhooks.matchConditions.expression", TEXT),
     ("webhooks.name", TEXT),
 ];
-const POD_SPEC: [Field; 9] = [
+const POD_SPEC: [Field; 5] = [
     // More than the terms that are evaluated have, each with its key, its operator and a value.
-    ("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", 16 * MAX_AFFINITY_TERMS),
-    (
-        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.key",
-        TEXT,
-    ),
-    (
-        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.operator",
-        TEXT,
-    ),
-    (
-        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.values",
-        TEXT,
-    ),
-    ("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields.key", TEXT),
+    (TERMS, 16 * MAX_AFFINITY_TERMS),
     ("nodeName", TEXT),
     ("nodeSelector", MAX_LABELS),
     ("os.name", TEXT),
     ("runtimeClassName", TEXT),
 ];
+const TERMS: &str = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+/// The fields of a term, which are texts.
+const TERM: [&str; 4] =
+    ["matchExpressions.key", "matchExpressions.operator", "matchExpressions.values", "matchFields.key"];
 /// How many labels are read, in their order, which is that of the keys. Nodes and Namespaces of administrators have
 /// fewer, and of other objects fewer count.
 const LABELS_OF_OBJECT: usize = 4096;
@@ -223,6 +214,7 @@ fn mask(metadata: &[&str], fields: &[&[Field]], templates: &[TemplateAt]) -> Mas
     for template in templates {
         let mut at = |field: &[&str], most| mask.at(&[template.path(), field].concat().join(".")).most = most;
         POD_SPEC.iter().for_each(|(field, most)| at(&["spec", field], *most));
+        TERM.iter().for_each(|field| at(&["spec", TERMS, field], TEXT));
         if *template != TemplateAt::Itself {
             at(&["metadata", "labels"], MAX_LABELS);
         }

@@ -319,7 +319,6 @@ impl<'t> Composer<'t> {
     }
 }
 
-/// The names of the fields of a mapping.
 #[derive(Default)]
 struct Names(HashSet<String>);
 
