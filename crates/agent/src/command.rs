@@ -188,7 +188,6 @@ impl Agent {
 struct Running {
     stop: watch::Sender<bool>,
     health: watch::Receiver<Health>,
-    /// Holds the addresses.
     held: JoinHandle<()>,
     tasks: JoinSet<anyhow::Result<()>>,
 }

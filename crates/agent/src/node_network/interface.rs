@@ -174,11 +174,8 @@ impl Interface {
     /// The addresses that [`hold`](Self::hold) has added, in this process or an earlier one; sorted.
     pub async fn held(&self) -> Result<Vec<IpAddr>> {
         let listed = self.listed().await?;
-        let held = listed
-            .messages
-            .iter()
-            .flat_map(|(address, messages)| messages.iter().filter(|message| ours(message)).map(|_| *address));
-        Ok(held.collect())
+        let held = listed.messages.iter().filter(|(_, messages)| messages.iter().any(ours));
+        Ok(held.map(|(address, _)| *address).collect())
     }
 
     /// The addresses of the interface, for one call at a time.

@@ -94,7 +94,8 @@ impl Controller {
         let writer = Writer::new(self.client.clone(), self.term.clone());
         let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         loop {
-            term.update_metrics();
+            self.metrics.waiting.set(whole(term.allocation_state.waiting.len()));
+            self.metrics.misplaced(&term.allocation_state.misplaced());
             let free = term.complete && writes.len() < MAX_PARALLEL_WRITES && term.allocation_state.has_task();
             let unchecked = term.complete && !term.allocation_state.unchecked.is_empty();
             let due = term.allocation_state.due();
@@ -259,10 +260,5 @@ impl Term {
     fn tell(&self, node: &WatchedNode, reason: &str, note: &str) {
         let content = EventContent { uid: &node.uid, warning: true, reason, note: note.to_owned() };
         self.events.tell(("v1", "Node"), (None, &node.name), "Assign", content);
-    }
-
-    fn update_metrics(&self) {
-        self.metrics.waiting.set(whole(self.allocation_state.waiting.len()));
-        self.metrics.misplaced(&self.allocation_state.misplaced());
     }
 }

@@ -129,11 +129,8 @@ impl StatusWriter {
     async fn read(&self) -> Option<Known> {
         let mut known = Known::new();
         for kind in Kind::ALL {
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.api_resource());
-            let list = |page| {
-                let api = api.clone();
-                async move { api.list(&page).await }
-            };
+            let api: &Api<DynamicObject> = &Api::all_with(self.client.clone(), &kind.api_resource());
+            let list = |page| async move { api.list(&page).await };
             let visit = |mut object: DynamicObject| {
                 let Some(name) = object.metadata.name else { return };
                 let status = object.data.get_mut("status").map(Value::take);

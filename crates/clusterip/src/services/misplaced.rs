@@ -27,6 +27,7 @@ use thiserror::Error;
 
 use crate::service_placement::{Fit, Placement, Skip, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::StayReason;
+use crate::text::several;
 
 /// Which misplaced Services may be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,7 +236,7 @@ fn contradicts(pool: &Pool, node: &Labels) -> bool {
 
 /// Why a Service with this number of endpoints within reach stays, and the remedy.
 fn reachable(endpoints: usize) -> String {
-    let endpoints = if endpoints == 1 { "1 ready endpoint".to_owned() } else { format!("{endpoints} ready endpoints") };
+    let endpoints = several(endpoints, "ready endpoint");
     format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
 }
 

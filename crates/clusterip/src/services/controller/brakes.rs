@@ -163,12 +163,8 @@ impl Brakes {
             _ => false,
         };
         if !waits {
-            self.stop_waiting(id);
+            self.waiting.remove(id);
         }
-    }
-
-    pub fn stop_waiting(&mut self, id: &ServiceKey) {
-        self.waiting.remove(id);
     }
 }
 
@@ -335,7 +331,7 @@ mod tests {
         let mut brakes = Brakes::default();
         brakes.settings_changed(some("shop", 30), 30, BTreeSet::new());
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
-        brakes.stop_waiting(&id(3));
+        brakes.waiting.remove(&id(3));
         assert_eq!(brakes.waiting.len(), 29);
         assert_eq!(brakes.take(&id(30), AskedBy::Controller, Instant::now()), Ok(()), "misplaced later");
     }

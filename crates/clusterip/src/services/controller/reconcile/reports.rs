@@ -213,7 +213,7 @@ impl Reconciler {
 
     /// Removes the findings about a Service that is in place or gone, and stops its wait for consent.
     pub(super) fn clear_findings(&self, id: &ServiceKey) {
-        self.brakes.lock().stop_waiting(id);
+        self.brakes.lock().waiting.remove(id);
         let mut all = self.known.lock();
         let Some(known) = all.get_mut(id) else { return };
         (known.unmatched, known.silent_since) = (Vec::new(), None);
