@@ -124,10 +124,8 @@ impl Agent {
         let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
         let client = self.cluster.client().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let (cluster_metrics, metrics) = (ClusterMetrics::default(), AgentMetrics::default());
         let mut exposition = Exposition::default();
-        exposition.add(&cluster_metrics);
-        exposition.add(&metrics);
+        let (cluster_metrics, metrics): (ClusterMetrics, AgentMetrics) = (exposition.exposed(), exposition.exposed());
         let server = probes::bind(self.listen).await?;
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
         let duties = Duties {

@@ -49,6 +49,13 @@ impl Exposition {
         component.register(&mut self.0);
     }
 
+    /// New metrics, which are exposed from now on.
+    pub fn exposed<C: Component + Default>(&mut self) -> C {
+        let component = C::default();
+        self.add(&component);
+        component
+    }
+
     pub fn encode(&self) -> String {
         let _lock = scrape_lock();
         let mut exposed = String::new();

@@ -21,24 +21,17 @@ pub struct ServerMetrics {
 impl ServerMetrics {
     #[expect(clippy::new_without_default, reason = "a server has one")]
     pub fn new() -> Self {
-        let mut metrics = Self {
-            admission: AdmissionMetrics::default(),
-            evaluation: EvaluationMetrics::default(),
-            cluster: ClusterMetrics::default(),
-            claims: ClaimMetrics::default(),
-            services: ServiceMetrics::default(),
-            nodes: NodeMetrics::default(),
-            external: ExternalMetrics::default(),
-            exposition: Exposition::default(),
-        };
-        metrics.exposition.add(&metrics.cluster);
-        metrics.exposition.add(&metrics.admission);
-        metrics.exposition.add(&metrics.evaluation);
-        metrics.exposition.add(&metrics.services);
-        metrics.exposition.add(&metrics.claims);
-        metrics.exposition.add(&metrics.nodes);
-        metrics.exposition.add(&metrics.external);
-        metrics
+        let mut exposition = Exposition::default();
+        Self {
+            cluster: exposition.exposed(),
+            admission: exposition.exposed(),
+            evaluation: exposition.exposed(),
+            services: exposition.exposed(),
+            claims: exposition.exposed(),
+            nodes: exposition.exposed(),
+            external: exposition.exposed(),
+            exposition,
+        }
     }
 
     /// All metrics in the OpenMetrics text format.

@@ -1,7 +1,7 @@
 //! Prints manifests with their addresses and blocks filled in.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::slice;
 
 use anyhow::anyhow;
@@ -115,9 +115,7 @@ fn verify(
 }
 
 fn hash(object: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(object)
 }
 
 fn set(object: &mut Value, Filling { fields, values, record }: &Filling) {
