@@ -87,7 +87,7 @@ impl<T> FairQueue<T> {
         self.push_as(false, requester, work)
     }
 
-    /// As [`Self::push`], but work that is `first` comes before that which is not, of the same requester.
+    /// As [`Self::push`], but work that is `first` comes before other work of the same requester.
     pub fn push_as(&mut self, first: bool, requester: Requester, work: T) -> u64 {
         self.turns += 1;
         let number = if first { self.turns } else { LATER + self.turns };

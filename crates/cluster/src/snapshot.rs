@@ -79,8 +79,8 @@ pub enum Insertion {
 }
 
 impl Snapshot {
-    /// A snapshot in which the objects of one namespace may take so many bytes, such as [`MAX_BYTES`], for a cluster that
-    /// many tenants share.
+    /// A snapshot in which the objects of one namespace may take `max_bytes` bytes, such as [`MAX_BYTES`], for a cluster
+    /// that many tenants share.
     pub fn limited_to(max_bytes: usize) -> Self {
         Self { max_bytes: Some(max_bytes), ..Self::default() }
     }

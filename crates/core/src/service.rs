@@ -80,12 +80,9 @@ impl Service {
                 .collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        let policy = spec.at("ipFamilyPolicy")?;
-        let unknown = || policy.mismatch("SingleStack, PreferDualStack or RequireDualStack");
-        let family_policy = match spec.text_of("ipFamilyPolicy")? {
-            Some(name) => Some(FamilyPolicy::parse(name).ok_or_else(unknown)?),
-            None => None,
-        };
+        let unknown = || Err(spec.at("ipFamilyPolicy")?.mismatch("SingleStack, PreferDualStack or RequireDualStack"));
+        let read = |name| FamilyPolicy::parse(name).map_or_else(unknown, Ok);
+        let family_policy = spec.text_of("ipFamilyPolicy")?.map(read).transpose()?;
         let kind = spec.text_of("type")?;
         let cluster_ip = spec.text_of("clusterIP")?;
         let owned = |text: Option<&str>| text.map(str::to_owned);

@@ -220,8 +220,8 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
     }
 }
 
-/// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties
-/// under them. Then the kinds are watched that these duties need. The error names all missing permissions.
+/// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties under
+/// them; the error names all that are missing. Then it watches the kinds that the settings and the duties need.
 pub async fn start_following(source: SettingsSource, stores: &Stores, duties: &Duties) -> anyhow::Result<Follower> {
     let client = stores.client();
     let start = async {

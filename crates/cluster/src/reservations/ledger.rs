@@ -279,9 +279,9 @@ impl Ledger {
         released
     }
 
-    /// Whether the policy chose this address for the Service with this key. A request that contains such
-    /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
-    /// If the name is not generated yet, any request without a name in the namespace may have been the first one.
+    /// Whether the policy chose this address for the Service with this key. A request that contains such an address was
+    /// reviewed before: the API server calls the webhook again after other webhooks, with another UID. If the name is not
+    /// generated yet, any request without a name in the namespace may have been the first one.
     pub fn is_given_to(&self, address: IpAddr, service: &ServiceKey) -> bool {
         self.active(address, |it| it.origin != Origin::Author && it.owner.service == *service)
     }

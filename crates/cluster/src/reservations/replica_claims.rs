@@ -159,8 +159,8 @@ impl Claims {
         }
     }
 
-    /// Whether another replica has claimed an address for this Service. Blocks as
-    /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
+    /// Whether another replica has claimed an address for this Service. Blocks as [`Self::claim`] does: the claim may be so
+    /// recent that only the API server knows it.
     pub(crate) fn is_claimed_for(&self, address: IpAddr, service: &ServiceKey) -> bool {
         let asked = async { answer(CLAIM_TIMEOUT, self.0.leases.get_opt(&ReplicaClaim::lease_name(address))).await };
         let found = block_in_place(|| self.0.runtime.block_on(asked)).unwrap_or_else(|error| {

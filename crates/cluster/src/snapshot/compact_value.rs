@@ -1,4 +1,4 @@
-//! JSON values that many objects have, in little memory.
+//! A form of JSON values that takes little memory.
 
 use clusterip_core::label_selector::Labels;
 use serde_json::{Number, Value};

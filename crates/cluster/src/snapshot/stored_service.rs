@@ -221,8 +221,9 @@ impl StoredService {
         service.insert("metadata".to_owned(), metadata.into());
         let plain = plain(&self.addresses).into_iter().flatten().zip(self.is_plain);
         let plain = plain.filter_map(|(field, is_plain)| is_plain.then_some(field));
-        let fields = self.fields.iter().map(|(index, field)| (FIELDS[usize::from(*index)].0, field.value()));
-        for (path, value) in fields.chain(plain).filter(|(path, _)| has(path)) {
+        let fields = self.fields.iter().map(|(index, field)| (FIELDS[usize::from(*index)].0, field));
+        let fields = fields.filter(|(path, _)| has(path)).map(|(path, field)| (path, field.value()));
+        for (path, value) in fields.chain(plain.filter(|(path, _)| has(path))) {
             let Some((outer, last)) = path.rsplit_once('.') else { continue };
             let within = outer.split('.').try_fold(&mut service, |object, key| {
                 object.entry(key).or_insert_with(|| Map::new().into()).as_object_mut()

@@ -153,7 +153,7 @@ const POD_SPEC: [Field; 5] = [
     ("runtimeClassName", TEXT),
 ];
 const TERMS: &str = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
-/// The fields of a term, which are texts.
+/// The fields of a term: texts, and `values`, a list of texts.
 const TERM: [&str; 4] =
     ["matchExpressions.key", "matchExpressions.operator", "matchExpressions.values", "matchFields.key"];
 /// How many labels are read, in their order, which is that of the keys. Nodes and Namespaces of administrators have

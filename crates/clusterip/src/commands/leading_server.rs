@@ -73,7 +73,7 @@ impl Servers {
         };
         let mut servers = Self::default();
         for (namespace, SettingsInUse { leader, agents_namespace, .. }) in listed {
-            let spec = one_lease(client, &namespace).await?.unwrap_or_default();
+            let spec = lease_spec(client, &namespace).await?.unwrap_or_default();
             if leases::holder(&spec) == Some(leader.as_str()) {
                 let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
                 servers.leading.push(Server { namespace, holder, agents_namespace, lease });
@@ -274,7 +274,7 @@ impl LeadingServer {
     ) -> anyhow::Result<Result<T, String>> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let lease = one_lease(client, &self.namespace).await?;
+            let lease = lease_spec(client, &self.namespace).await?;
             let in_use = match lease.as_ref().and_then(leases::holder) {
                 Some(leader) => stored_settings::of_leader(client, &self.namespace, leader).await,
                 None => Ok(None),
@@ -327,7 +327,7 @@ async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Ve
         sleep(LOOK).await;
         let mut later = Vec::new();
         for server in undecided {
-            let Some(spec) = one_lease(client, &server.namespace).await? else { continue };
+            let Some(spec) = lease_spec(client, &server.namespace).await? else { continue };
             // The next leader stores its settings first.
             if leases::holder(&spec).map(Identity::of).as_ref() != Some(&server.holder) {
                 continue;
@@ -361,8 +361,8 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
     holders.map(Identity::of).any(|holder| holder.role() == Some(Role::Serve))
 }
 
-/// The leader's Lease of a namespace; `None` if there is none.
-async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<LeaseSpec>> {
+/// The spec of the leader's Lease of a namespace; `None` if the Lease is missing, or has no spec.
+async fn lease_spec(client: &Client, namespace: &str) -> anyhow::Result<Option<LeaseSpec>> {
     let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await;
     lease.map(|lease| lease?.spec).map_err(|error| failed(format!("Lease {namespace}/{LEASE} can't be read"), &error))
 }

@@ -60,7 +60,7 @@ pub(crate) fn decide(
             external.load_balancer_class
         ));
     }
-    // Other programs assign the addresses of these fields, also such that are outside of every pool.
+    // Other programs assign the addresses of these fields. One that lies in no pool is ignored.
     let mut wrong = Vec::new();
     for (field, address) in new {
         if let Right::Refused(why) = claimant.right_to(address)? {

@@ -141,16 +141,12 @@ struct Search<'a> {
     warnings: &'a mut Vec<String>,
 }
 
-/// The kind of an object with labels of nodes. Messages show its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LabelSource {
-    Node,
-    RuntimeClass,
-}
+const NODE: &str = "Node";
 
 /// The labels of a Node, or the node selector of a RuntimeClass, looked up once; `None` if the object does not exist.
 struct NodeLabels {
-    from: LabelSource,
+    /// The kind of the object, as messages show it.
+    from: &'static str,
     name: String,
     labels: Option<Labels>,
 }
@@ -210,18 +206,18 @@ impl<'a> Search<'a> {
         if let Some(value) = spec.requires(key) {
             return Ok(Some((value, String::new())));
         }
-        let sources = [(LabelSource::RuntimeClass, &spec.runtime_class, "with"), (LabelSource::Node, &spec.node, "on")];
+        let sources = [("RuntimeClass", &spec.runtime_class, "with"), (NODE, &spec.node, "on")];
         for (from, name, with) in sources {
             if let Some(name) = name
                 && let Some(value) = self.node_labels(from, name, undecided)?.and_then(|labels| labelled(labels, key))
             {
-                return Ok(Some((value, format!(" {with} {from:?} {name}"))));
+                return Ok(Some((value, format!(" {with} {from} {name}"))));
             }
         }
         Ok(None)
     }
 
-    fn node_labels(&mut self, from: LabelSource, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
+    fn node_labels(&mut self, from: &'static str, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
         /// The Pods of a Service may run on many Nodes. Once there is a value, a few Nodes are enough to find a
         /// disagreement.
         const COMPARED: usize = 8;
@@ -231,13 +227,13 @@ impl<'a> Search<'a> {
             None if !undecided && self.nodes.len() >= COMPARED => return Ok(None),
             None => {
                 let labels = match from {
-                    LabelSource::Node => self.cluster.node_labels(name)?,
-                    LabelSource::RuntimeClass => self.cluster.runtime_class_nodes(name)?,
+                    NODE => self.cluster.node_labels(name)?,
+                    _ => self.cluster.runtime_class_nodes(name)?,
                 };
                 // One warning for each kind is enough: there may be a Node for each of a hundred Pods.
                 let first = !self.nodes.iter().any(|known| known.from == from && known.labels.is_none());
                 if labels.is_none() && first {
-                    self.warnings.push(format!("{from:?} {name} does not exist: its node labels are unknown"));
+                    self.warnings.push(format!("{from} {name} does not exist: its node labels are unknown"));
                 }
                 self.nodes.push(NodeLabels { from, name: name.to_owned(), labels });
                 self.nodes.len() - 1

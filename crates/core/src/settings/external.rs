@@ -95,7 +95,7 @@ impl Reader {
         let paths;
         let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return Vec::new() };
         (external.pools, paths) = self.required_pools(at, &fields, "external", Self::external_pool).into_iter().unzip();
-        // It has the form of a label key.
+        // A class has the form of a label key.
         let expected = "a class: expected a label key such as example.com/lan";
         let read = |at| self.text(at, is_label_key, expected);
         if let Some(class) = fields.get("loadBalancerClass").and_then(read) {

@@ -57,8 +57,8 @@ fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Ma
     }
 }
 
-/// The API version in which Kubernetes serves this kind; `None` unless the kind has a version that Kubernetes no longer
-/// serves. An object with such a version can't be created, so it is no evidence.
+/// The API version in which Kubernetes serves this kind; `None` unless `api_version` is one in which Kubernetes no longer
+/// serves it. An object of such a version can't be created, so it is no evidence.
 fn served_instead((api_version, kind): &Kind) -> Option<&'static str> {
     Some(match (api_version.as_str(), kind.as_str()) {
         ("extensions/v1beta1", "Deployment" | "DaemonSet" | "ReplicaSet")
