@@ -16,6 +16,7 @@ impl Reviewer for Refuses {
 }
 
 fuzz_target!(|body: &[u8]| {
+    admission::namespace_of(body);
     match admission::answer(&Refuses, body) {
         Ok(answer) => {
             let answer: Value = serde_json::from_slice(&answer).unwrap();
