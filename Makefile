@@ -36,7 +36,7 @@ PROXY ?= nftables
 # Archives of images for the nodes of `make cluster`, with commas between them.
 IMAGES ?=
 # How many tests on a control plane run at once. They spend most of their time waiting.
-E2E_THREADS ?= 5
+E2E_THREADS ?= 6
 # Which of the tests on a control plane run: those whose names contain one of these words. All if it is empty.
 TESTS ?=
 
