@@ -7,6 +7,8 @@ use clusterip_core::workload::TemplateAt;
 use serde_json::Value;
 use strsim::damerau_levenshtein;
 
+use super::api_server_rules::ADDRESS_FIELDS;
+
 /// The fields that a plan reads, by the object that they belong to. Of a Pod, those that say on which nodes it runs.
 const METADATA: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 const SERVICE: [&str; 8] =
@@ -36,7 +38,7 @@ pub(super) fn of_fields(object: &Value) -> Vec<String> {
         let fields = object.pointer(path).and_then(Value::as_object);
         let is_reported = |key: &str| {
             // The row of the Service has a warning about these.
-            ["clusterIP", "clusterIPs"].iter().any(|field| field.eq_ignore_ascii_case(key))
+            ADDRESS_FIELDS.iter().any(|field| field.eq_ignore_ascii_case(key))
         };
         let keys = fields.into_iter().flat_map(|fields| fields.keys()).map(String::as_str);
         for key in keys.filter(|key| !known.contains(key) && !is_reported(key)) {

@@ -23,14 +23,17 @@ impl PlannedObject {
         let (api_version, kind) = &read.kind;
         let is_whole =
             read.service().is_some() || matches!(kind.as_str(), "Node" | "ServiceCIDR") || is_settings_api(api_version);
-        if let Value::Object(fields) = &mut object {
-            fields.retain(|field, _| ["apiVersion", "kind", "metadata", "spec", "status"].contains(&field.as_str()));
-        }
-        // `managedFields` are often as large as the rest of an object. `ReadObject` has what counts of them.
-        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-            metadata.remove("managedFields");
-        }
-        Self { read, whole: is_whole.then(|| CompactValue::of(&object)), misspelled }
+        let whole = is_whole.then(|| {
+            if let Value::Object(fields) = &mut object {
+                fields
+                    .retain(|field, _| ["apiVersion", "kind", "metadata", "spec", "status"].contains(&field.as_str()));
+                // `managedFields` are often as large as the rest of an object. `ReadObject` has what counts of them.
+                let metadata = fields.get_mut("metadata").and_then(Value::as_object_mut);
+                metadata.map(|metadata| metadata.remove("managedFields"));
+            }
+            CompactValue::of(&object)
+        });
+        Self { read, whole, misspelled }
     }
 
     /// The object, if it is a Service, a Node, a ServiceCIDR, or of the settings API; otherwise null.
@@ -39,7 +42,8 @@ impl PlannedObject {
     }
 
     pub(crate) fn is_node(&self) -> bool {
-        self.read.kind == ("v1".to_owned(), "Node".to_owned())
+        let (api_version, kind) = &self.read.kind;
+        (api_version.as_str(), kind.as_str()) == ("v1", "Node")
     }
 
     /// Whether this is the same kind of object, with the same name.

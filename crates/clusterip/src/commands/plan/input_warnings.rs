@@ -17,15 +17,12 @@ pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manif
     let asked: Vec<Kind> = kinds::asked(&settings.settings).collect();
     let mut misspelled: Vec<String> = Vec::new();
     for Manifest { object, origin } in manifests {
-        let shown = object.shown();
         if let Some(served) = served_instead(&object.read.kind) {
-            let api_version = &object.read.kind.0;
-            warn(&format!(
-                "{origin}: {shown} is not used as evidence: Kubernetes no longer serves {api_version}, but {served}"
-            ));
+            let unused = format!("{origin}: {} is not used as evidence", object.shown());
+            warn(&format!("{unused}: Kubernetes no longer serves {}, but {served}", object.read.kind.0));
         }
         if asked.contains(&object.read.kind) {
-            misspelled.extend(object.misspelled.iter().map(|field| format!("{origin}: {shown}: {field}")));
+            misspelled.extend(object.misspelled.iter().map(|field| format!("{origin}: {}: {field}", object.shown())));
         } else if let Some(kind) = misspellings::of_kind(&asked, &object.read) {
             misspelled.push(format!("{origin}: {kind}"));
         }
