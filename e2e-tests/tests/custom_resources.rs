@@ -240,7 +240,8 @@ async fn new_object_counts_as_not_observed() {
 
 #[tokio::test]
 async fn rules_accept_every_field() {
-    let client = defined().await.client();
+    let plane = defined().await;
+    let client = plane.client();
     for file in files("accepted") {
         let created = trial(&client, &std::fs::read_to_string(&file).unwrap()).await;
         created.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
