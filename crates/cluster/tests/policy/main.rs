@@ -12,6 +12,7 @@ mod lookup_failures;
 mod misbehaving_modules;
 mod module;
 mod module_equals_core;
+mod query_shapes;
 mod sessions;
 mod snapshot_ip_addresses;
 mod snapshot_lookups;
