@@ -16,9 +16,7 @@ struct Rubbish {
 
 impl HostCalls for Rubbish {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let (HostCall::ListAll { api_version, kind, .. }
-        | HostCall::ListNamespace { api_version, kind, .. }
-        | HostCall::Get { api_version, kind, .. }) = call;
+        let (api_version, kind) = call.resource();
         let resource = format!("{api_version}/{kind}");
         if resource == self.about {
             return Ok(self.text.clone().into_bytes());
@@ -26,7 +24,7 @@ impl HostCalls for Rubbish {
         let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
         let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"runtimeClassName": "windows"}});
         let list = |item: Value| json!({"items": [item]});
-        let answer = match kind.as_str() {
+        let answer = match kind {
             "Deployment" => list(json!({"metadata": metadata, "spec": {"template": template}})),
             "CronJob" => list(json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template": template}}}})),
             "Pod" => list(json!({"metadata": metadata, "spec": {"nodeName": "n1"}})),
@@ -57,7 +55,7 @@ fn answer_with(about: &'static str, text: &str) -> Response {
 }
 
 #[track_caller]
-pub fn report(problems: Vec<String>) {
+fn report(problems: Vec<String>) {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 

@@ -1,32 +1,23 @@
 //! The deployments grant exactly the permissions that the program checks at startup.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 use clusterip_cluster::kinds;
 use clusterip_cluster::permissions::{Duties, Need, Registration, needs};
-use clusterip_cluster::yaml;
 use clusterip_core::workload::WorkloadKind;
-use serde_json::Value;
+
+use crate::support::{documents, strings};
 
 /// Namespace, group, resource, name and verb.
 type Permission = (Option<String>, String, String, Option<String>, String);
-
-fn strings(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
-}
 
 /// The namespace of the server, and that of the agents.
 const NAMESPACE: &str = "clusterip-policy";
 const AGENTS: &str = "clusterip-policy-agents";
 
 fn granted(file: &str) -> BTreeSet<Permission> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
-    let text = fs::read_to_string(file).unwrap();
     let mut found = BTreeSet::new();
-    for document in yaml::documents(&text) {
-        let object = document.unwrap().to_value();
+    for object in documents(&format!("deploy/{file}")) {
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
         // A patch adds its rule to those of a ClusterRole.
         let added = object.as_array().into_iter().flatten().map(|operation| &operation["value"]);

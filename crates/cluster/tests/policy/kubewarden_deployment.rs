@@ -1,18 +1,15 @@
 //! deploy/kubewarden agrees with policy-metadata.yml, requests what its own settings need, and grants no more.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use clusterip_api::{InUse, Objects, Reason, compile};
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_cluster::yaml;
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::support::MODULE;
+use crate::support::{self, MODULE, documents, strings};
 
 const PERMISSIONS: &str = "deploy/kubewarden/permissions/policy-server-permissions.yaml";
 const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";
@@ -22,21 +19,11 @@ const NODES_WEBHOOK: &str = "deploy/nodes/component/webhook.yaml";
 const WEBHOOK: &str = "deploy/webhook/webhook-configuration.yaml";
 const METADATA: &str = "policy-metadata.yml";
 
-fn documents(file: &str) -> Vec<Value> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
-    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    yaml::documents(&text).map(|document| document.unwrap().to_value()).collect()
-}
-
 /// The only document of a file.
 #[track_caller]
 fn document(file: &str) -> Value {
     let [document] = <[Value; 1]>::try_from(documents(file)).expect("one document");
     document
-}
-
-fn strings(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
 /// API version and kind.
@@ -113,10 +100,8 @@ struct Noted {
 
 impl HostCalls for Noted {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let (HostCall::ListAll { api_version, kind, .. }
-        | HostCall::ListNamespace { api_version, kind, .. }
-        | HostCall::Get { api_version, kind, .. }) = call;
-        self.asked.lock().unwrap().insert((api_version.clone(), kind.clone()));
+        let (api_version, kind) = call.resource();
+        self.asked.lock().unwrap().insert((api_version.to_owned(), kind.to_owned()));
         let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
         let mut pod_spec = json!({"runtimeClassName": "some"});
         // A policy that does not ask for the field does not get it.
@@ -125,7 +110,7 @@ impl HostCalls for Noted {
         {
             pod_spec["nodeName"] = json!("some");
         }
-        let known = WorkloadKind::known().into_iter().find(|known| known.kind == *kind);
+        let known = WorkloadKind::known().into_iter().find(|known| known.kind == kind);
         let answer = match (call, known.map(|known| known.template)) {
             (HostCall::Get { name, .. }, _) if kind == "IPAddress" && !self.taken => {
                 return Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"));
@@ -146,26 +131,19 @@ impl HostCalls for Noted {
     }
 }
 
-fn request(operation: &str, namespace: &str, spec: Value, old_spec: Option<Value>) -> Value {
+/// The request that creates the Service `web`, or that changes it from `old_spec`.
+fn request(namespace: &str, spec: Value, old_spec: Option<Value>) -> Value {
     let service = |spec| {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web", "namespace": namespace},
-            "spec": spec,
-        })
+        let mut service = support::service();
+        (service["metadata"]["namespace"], service["spec"]) = (namespace.into(), spec);
+        service
     };
-    json!({
-        "uid": "00000000-0000-4000-8000-000000000001",
-        "kind": {"group": "", "version": "v1", "kind": "Service"},
-        "resource": {"group": "", "version": "v1", "resource": "services"},
-        "name": "web",
-        "namespace": namespace,
-        "operation": operation,
-        "userInfo": {"username": "alice"},
-        "object": service(spec),
-        "oldObject": old_spec.map(service),
-    })
+    let mut request = support::request(service(spec));
+    request["namespace"] = namespace.into();
+    if let Some(old_spec) = old_spec {
+        (request["operation"], request["oldObject"]) = ("UPDATE".into(), service(old_spec));
+    }
+    request
 }
 
 /// Every kind that the module asks for with these settings, for any cluster.
@@ -173,7 +151,7 @@ fn needed(settings: &Value) -> BTreeSet<Kind> {
     let mut asked = BTreeSet::new();
     for (workloads, taken) in [(false, false), (true, false), (false, true)] {
         let host = Arc::new(Noted { asked: Mutex::default(), workloads, taken });
-        let create = request("CREATE", "shop", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]}), None);
+        let create = support::request(support::service());
         let answer = MODULE.validate(&create, settings, Arc::<Noted>::clone(&host)).unwrap();
         // Each evaluation ran to its end.
         let message = answer.message.unwrap_or_default();
@@ -195,42 +173,33 @@ fn policy_may_look_up_exactly_what_its_settings_need() {
 }
 
 #[test]
-fn policies_have_the_rules_of_the_metadata() {
+fn policies_have_the_module_and_the_rules_of_the_metadata() {
     let metadata = document(METADATA);
-    for file in [POLICY, TEAM] {
-        let policy = document(file);
-        assert_eq!(rules(&policy["spec"]), rules(&metadata), "{file}");
-        let annotation = |name: &str| metadata["annotations"][format!("io.kubewarden.policy.{name}")].as_str().unwrap();
-        let module = format!("registry://{}:v{}", annotation("ociUrl"), annotation("version"));
-        assert_eq!(policy["spec"]["module"], json!(module), "{file}");
-        assert_eq!(policy["spec"]["mutating"], metadata["mutating"], "{file}");
-    }
-}
-
-#[test]
-fn policy_skips_the_same_requests_as_the_webhook() {
-    let (policy, webhook) = (document(POLICY), document(WEBHOOK));
-    let (policy, webhook) = (&policy["spec"], &webhook["webhooks"][0]);
-    for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
-        assert!(!policy[field].is_null(), "{field}");
-        assert_eq!(policy[field], webhook[field], "{field}");
-    }
-}
-
-#[test]
-fn node_policy_has_the_rules_of_the_webhook_and_never_mutates() {
-    let (metadata, policy, patch) = (document(METADATA), document(NODES), document(NODES_WEBHOOK));
-    let (policy, webhook) = (&policy["spec"], &patch[0]["value"]);
-    for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
-        assert!(!policy[field].is_null(), "{field}");
-        assert_eq!(policy[field], webhook[field], "{field}");
-    }
-    let mut rules = webhook["rules"].clone();
-    rules[0].as_object_mut().unwrap().remove("scope");
-    assert_eq!((&policy["rules"], &policy["mutating"]), (&rules, &json!(false)));
     let annotation = |name: &str| metadata["annotations"][format!("io.kubewarden.policy.{name}")].as_str().unwrap();
     let module = format!("registry://{}:v{}", annotation("ociUrl"), annotation("version"));
-    assert_eq!(policy["module"], json!(module));
+    for file in [POLICY, TEAM, NODES] {
+        let policy = document(file);
+        assert_eq!(policy["spec"]["module"], json!(module), "{file}");
+        if file != NODES {
+            assert_eq!(rules(&policy["spec"]), rules(&metadata), "{file}");
+            assert_eq!(policy["spec"]["mutating"], metadata["mutating"], "{file}");
+        }
+    }
+}
+
+#[test]
+fn policies_skip_the_same_requests_as_the_webhooks_and_that_of_nodes_never_mutates() {
+    let webhook_of_nodes = document(NODES_WEBHOOK)[0]["value"].clone();
+    for (file, webhook) in [(POLICY, &document(WEBHOOK)["webhooks"][0]), (NODES, &webhook_of_nodes)] {
+        let policy = &document(file)["spec"];
+        for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
+            assert!(!policy[field].is_null(), "{file}: {field}");
+            assert_eq!(policy[field], webhook[field], "{file}: {field}");
+        }
+    }
+    let (policy, mut rules) = (document(NODES), webhook_of_nodes["rules"].clone());
+    rules[0].as_object_mut().unwrap().remove("scope");
+    assert_eq!((&policy["spec"]["rules"], &policy["spec"]["mutating"]), (&rules, &json!(false)));
 }
 
 #[test]
@@ -259,17 +228,13 @@ fn node_policy_may_look_up_only_nodes() {
     }
 }
 
-/// The controller follows the policy for Nodes, and moves Services with the settings of that policy.
 #[test]
-fn both_policies_have_the_same_settings_of_services() {
-    assert_eq!(document(NODES)["spec"]["settings"]["services"], document(POLICY)["spec"]["settings"]["services"]);
-}
-
-#[test]
-fn node_policy_has_the_pools_of_the_deployment_without_kubewarden() {
+fn node_policy_has_the_settings_of_the_other_policy_and_the_pools_of_the_deployment_without_kubewarden() {
     let settings = compiled(&["deploy/webhook/pools.yaml", "deploy/nodes/pools.yaml"]);
     let policy = document(NODES);
     let of_policy = &policy["spec"]["settings"];
+    // The controller follows the policy for Nodes, and moves Services with the settings of that policy.
+    assert_eq!(of_policy["services"], document(POLICY)["spec"]["settings"]["services"]);
     assert_eq!(of_policy["nodes"]["pools"], settings["nodes"]["pools"]);
     assert_eq!(of_policy["services"]["pools"], settings["services"]["pools"]);
 }
@@ -309,9 +274,7 @@ struct NothingGranted;
 
 impl HostCalls for NothingGranted {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let (HostCall::ListAll { api_version, kind, .. }
-        | HostCall::ListNamespace { api_version, kind, .. }
-        | HostCall::Get { api_version, kind, .. }) = call;
+        let (api_version, kind) = call.resource();
         Err(format!(
             "Policy has not been granted access to Kubernetes {api_version}/{kind} resources. The violation has been \
              reported."
@@ -321,51 +284,26 @@ impl HostCalls for NothingGranted {
 
 #[test]
 fn team_policy_makes_no_look_ups() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        expected: Option<&'static str>,
-    }
     let policy = document(TEAM);
-    let namespace = policy["metadata"]["namespace"].as_str().unwrap();
     let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});
-    let refused = "Service payments/web: 172.21.48.9 lies in pool \"data\", expected pool \"payments\": namespace \
-                   payments; omit clusterIP, or use an address of the Service's pool";
-    let outside = "Service payments/web: 172.21.0.9 lies in no pool, expected pool \"payments\": namespace payments; omit \
-                   clusterIP, or use an address of the Service's pool";
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
-    let rows = [
-        Case {
-            name: "in its own range",
-            request: request("CREATE", namespace, with("172.21.32.9"), None),
-            expected: None,
-        },
-        Case {
-            name: "in another's",
-            request: request("CREATE", namespace, with("172.21.48.9"), None),
-            expected: Some(refused),
-        },
-        Case {
-            name: "in no pool",
-            request: request("CREATE", namespace, with("172.21.0.9"), None),
-            expected: Some(outside),
-        },
-        Case { name: "headless", request: request("CREATE", namespace, with("None"), None), expected: None },
-        Case {
-            name: "in another's, from ExternalName",
-            request: request("UPDATE", namespace, with("172.21.48.9"), Some(external)),
-            expected: Some(refused),
-        },
-        Case {
-            name: "in another's, as before",
-            request: request("UPDATE", namespace, with("172.21.48.9"), Some(with("172.21.48.9"))),
-            expected: None,
-        },
-    ];
-    for Case { name, request, expected } in rows {
+    let (in_another, in_none) = ("172.21.48.9 lies in pool \"data\"", "172.21.0.9 lies in no pool");
+    for (name, spec, old_spec, refused) in [
+        ("in its own range", with("172.21.32.9"), None, None),
+        ("in another's", with("172.21.48.9"), None, Some(in_another)),
+        ("in no pool", with("172.21.0.9"), None, Some(in_none)),
+        ("headless", with("None"), None, None),
+        ("in another's, from ExternalName", with("172.21.48.9"), Some(external), Some(in_another)),
+        ("in another's, as before", with("172.21.48.9"), Some(with("172.21.48.9")), None),
+    ] {
+        let request = request(policy["metadata"]["namespace"].as_str().unwrap(), spec, old_spec);
         let answer = MODULE.validate(&request, &policy["spec"]["settings"], Arc::new(NothingGranted)).unwrap();
+        let expected = refused.map(|refused| {
+            let remedy = "omit clusterIP, or use an address of the Service's pool";
+            format!("Service payments/web: {refused}, expected pool \"payments\": namespace payments; {remedy}")
+        });
         assert_eq!(
-            (answer.accepted, answer.message.as_deref(), answer.mutated_object, answer.warnings),
+            (answer.accepted, answer.message, answer.mutated_object, answer.warnings),
             (expected.is_none(), expected, None, None),
             "{name}"
         );

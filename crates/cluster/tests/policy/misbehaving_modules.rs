@@ -46,102 +46,61 @@ fn respond(length: usize) -> String {
     format!("(call $respond (i32.const 16) (i32.const {length})) (i32.const 1)")
 }
 
-const FOREVER: &str = "(loop $again (br $again))";
-
 #[test]
 fn misbehaving_module_ends_within_its_limits_with_an_error() {
-    struct Case {
-        name: &'static str,
-        start: &'static str,
-        call: &'static str,
-        message: &'static str,
-    }
-    const IGNORE: &str = "(drop (call $ask (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) \
-                          (i32.const 0) (i32.const 0) (i32.const 0)))";
-    let asks = format!("(loop $again {IGNORE} (br $again)) (i32.const 0)").leak();
-    let rows = [
-        Case {
-            name: "loops",
-            start: "",
-            call: "(loop $again (br $again)) (i32.const 0)",
-            message: "it gave no answer within 50000000 steps",
-        },
-        Case {
-            name: "loops as it begins",
-            start: FOREVER,
-            call: "(i32.const 0)",
-            message: "it gave no answer within 50000000 steps",
-        },
-        Case {
-            name: "grows its memory",
-            start: "",
-            call: "(loop $again (drop (memory.grow (i32.const 1))) (br $again)) (i32.const 0)",
-            message: "it needs more than 4 MiB of memory",
-        },
-        Case {
-            name: "calls itself",
-            start: "",
-            call: "(drop (call $deeper (i64.const 1))) (i32.const 0)",
-            message: "its calls are nested too deep",
-        },
-        Case {
-            name: "traps",
-            start: "",
-            call: "(unreachable)",
-            message: "it stopped: wasm `unreachable` instruction executed",
-        },
-        Case {
-            name: "reads outside of its memory",
-            start: "",
-            call: "(i32.load (i32.const -4))",
-            message: "it stopped: out of bounds memory access",
-        },
-        Case { name: "calls the host without end", start: "", call: asks, message: "it made more than 10000 look-ups" },
-        Case {
-            name: "logs without end",
-            start: "",
-            call: "(loop $again (call $log (i32.const 0) (i32.const 0)) (br $again)) (i32.const 0)",
-            message: "it gave no answer within 50000000 steps",
-        },
-        Case {
-            name: "fetches its request without end",
-            start: "",
-            call: "(loop $again (call $fetch (i32.const 64) (i32.const 128)) (br $again)) (i32.const 0)",
-            message: "it gave no answer within 50000000 steps",
-        },
-        Case {
-            name: "fetches its request to an address outside of its memory",
-            start: "",
-            call: "(call $fetch (i32.const -1) (i32.const -1)) (i32.const 0)",
-            message: "it is not a waPC policy: it passed an address outside of its memory",
-        },
-        Case {
-            name: "answers from outside of its memory",
-            start: "",
-            call: "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)",
-            message: "it is not a waPC policy: it passed an address outside of its memory",
-        },
-        Case {
-            name: "answers with more than it may",
-            start: "",
-            call: "(call $respond (i32.const 0) (i32.const 0x1000001)) (i32.const 1)",
-            message: "it is not a waPC policy: it passed a text of more than 16 MiB",
-        },
-        Case {
-            name: "says nothing",
-            start: "",
-            call: "(i32.const 0)",
-            message: "it is not a waPC policy: it returned neither an answer nor an error",
-        },
-        Case {
-            name: "returns an error",
-            start: "",
-            call: "(call $fail (i32.const 0) (i32.const 4)) (i32.const 0)",
-            message: "it returned an error: \"v1\"",
-        },
-    ];
-    for Case { name, start, call, message } in rows {
-        let error = evaluate(&module("", start, call)).expect_err(name);
+    const FOREVER: &str = "(loop $again (br $again))";
+    const NO_ANSWER: &str = "it gave no answer within 50000000 steps";
+    const OUTSIDE: &str = "it is not a waPC policy: it passed an address outside of its memory";
+    const NOTHING: &str = "(i32.const 0)";
+    let forever = |body: &str| format!("(loop $again {body} (br $again)) {NOTHING}");
+    let ask = format!("(drop (call $ask {}))", [NOTHING; 8].join(" "));
+    for (name, start, call, message) in [
+        ("loops", "", forever(""), NO_ANSWER),
+        ("loops as it begins", FOREVER, NOTHING.to_owned(), NO_ANSWER),
+        ("grows its memory", "", forever("(drop (memory.grow (i32.const 1)))"), "it needs more than 4 MiB of memory"),
+        (
+            "calls itself",
+            "",
+            "(drop (call $deeper (i64.const 1))) (i32.const 0)".to_owned(),
+            "its calls are nested too deep",
+        ),
+        ("traps", "", "(unreachable)".to_owned(), "it stopped: wasm `unreachable` instruction executed"),
+        (
+            "reads outside of its memory",
+            "",
+            "(i32.load (i32.const -4))".to_owned(),
+            "it stopped: out of bounds memory access",
+        ),
+        ("calls the host without end", "", forever(&ask), "it made more than 10000 look-ups"),
+        ("logs without end", "", forever("(call $log (i32.const 0) (i32.const 0))"), NO_ANSWER),
+        ("fetches its request without end", "", forever("(call $fetch (i32.const 64) (i32.const 128))"), NO_ANSWER),
+        (
+            "fetches its request to an address outside of its memory",
+            "",
+            "(call $fetch (i32.const -1) (i32.const -1)) (i32.const 0)".to_owned(),
+            OUTSIDE,
+        ),
+        (
+            "answers from outside of its memory",
+            "",
+            "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)".to_owned(),
+            OUTSIDE,
+        ),
+        (
+            "answers with more than it may",
+            "",
+            "(call $respond (i32.const 0) (i32.const 0x1000001)) (i32.const 1)".to_owned(),
+            "it is not a waPC policy: it passed a text of more than 16 MiB",
+        ),
+        ("says nothing", "", NOTHING.to_owned(), "it is not a waPC policy: it returned neither an answer nor an error"),
+        (
+            "returns an error",
+            "",
+            "(call $fail (i32.const 0) (i32.const 4)) (i32.const 0)".to_owned(),
+            "it returned an error: \"v1\"",
+        ),
+    ] {
+        let error = evaluate(&module("", start, &call)).expect_err(name);
         assert_eq!(error.to_string(), message, "{name}");
     }
 }
@@ -178,61 +137,40 @@ fn every_operation_gets_an_instance_of_its_own() {
 
 #[test]
 fn module_that_is_no_policy_is_not_loaded() {
-    struct Case {
-        name: &'static str,
-        bytes: Vec<u8>,
-        message: &'static str,
-    }
+    const NO_MODULE: &str = "it is not a WebAssembly module that can be run: ";
+    const NO_POLICY: &str = "it is not a waPC policy: ";
     let text = |text: &str| wat::parse_str(text).unwrap();
-    let rows = [
-        Case { name: "text", bytes: b"hello".to_vec(), message: "it is not a WebAssembly module that can be run: " },
-        Case { name: "nothing", bytes: Vec::new(), message: "it is not a WebAssembly module that can be run: " },
-        Case {
-            name: "half a module",
-            bytes: text(&module("", "", "(i32.const 0)"))[..100].to_vec(),
-            message: "it is not a WebAssembly module that can be run: ",
-        },
-        Case {
-            name: "a module for WASI",
-            bytes: text(r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32))))"#),
-            message: "it is not a waPC policy: it imports wasi_snapshot_preview1.proc_exit",
-        },
-        Case {
-            name: "another function of waPC",
-            bytes: text(r#"(module (import "wapc" "__host_exec" (func)))"#),
-            message: "it is not a waPC policy: it imports wapc.__host_exec",
-        },
-        Case {
-            name: "a function with other parameters",
-            bytes: text(r#"(module (import "wapc" "__guest_error" (func)))"#),
-            message: "it is not a waPC policy: ",
-        },
-        Case {
-            name: "nothing to call",
-            bytes: text(r#"(module (memory (export "memory") 1))"#),
-            message: "it is not a waPC policy: ",
-        },
-        Case {
-            name: "no memory",
-            bytes: text(
-                r#"(module (import "wapc" "__guest_response" (func $respond (param i32 i32)))
-                    (func (export "__guest_call") (param i32 i32) (result i32)
-                        (call $respond (i32.const 0) (i32.const 0)) (i32.const 1)))"#,
-            ),
-            message: "it is not a waPC policy: it does not export its memory",
-        },
-        Case {
-            name: "a memory that begins above the limit",
-            bytes: text(r#"(module (memory (export "memory") 65))"#),
-            message: "it needs more than 4 MiB of memory",
-        },
-        Case {
-            name: "another protocol",
-            bytes: text(&module("", "", "(i32.const 0)").replace("v1", "v2")),
-            message: "it is not a waPC policy: it speaks version \"v2\" of the protocol, expected \"v1\"",
-        },
-    ];
-    for Case { name, bytes, message } in rows {
+    let without_memory = r#"(module (import "wapc" "__guest_response" (func $respond (param i32 i32)))
+        (func (export "__guest_call") (param i32 i32) (result i32)
+            (call $respond (i32.const 0) (i32.const 0)) (i32.const 1)))"#;
+    let working = module("", "", "(i32.const 0)");
+    for (name, bytes, message) in [
+        ("text", b"hello".to_vec(), NO_MODULE),
+        ("half a module", text(&working)[..100].to_vec(), NO_MODULE),
+        (
+            "a module for WASI",
+            text(r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32))))"#),
+            "it is not a waPC policy: it imports wasi_snapshot_preview1.proc_exit",
+        ),
+        (
+            "another function of waPC",
+            text(r#"(module (import "wapc" "__host_exec" (func)))"#),
+            "it is not a waPC policy: it imports wapc.__host_exec",
+        ),
+        ("other parameters", text(r#"(module (import "wapc" "__guest_error" (func)))"#), NO_POLICY),
+        ("nothing to call", text(r#"(module (memory (export "memory") 1))"#), NO_POLICY),
+        ("no memory", text(without_memory), "it is not a waPC policy: it does not export its memory"),
+        (
+            "a memory that begins above the limit",
+            text(r#"(module (memory (export "memory") 65))"#),
+            "it needs more than 4 MiB of memory",
+        ),
+        (
+            "another protocol",
+            text(&working.replace("v1", "v2")),
+            "it is not a waPC policy: it speaks version \"v2\" of the protocol, expected \"v1\"",
+        ),
+    ] {
         match WasmModule::new(&bytes, LIMITS) {
             Err(error) => assert!(error.to_string().starts_with(message), "{name}: {error}"),
             Ok(_) => panic!("{name}: loaded"),

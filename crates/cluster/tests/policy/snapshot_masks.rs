@@ -1,119 +1,39 @@
 //! Which fields of an object a look-up with field masks contains.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use crate::support::snapshots::{ask, deployment, get, list_all, masks};
 
-/// Field masks, and what they keep of an object.
-struct Case {
-    name: &'static str,
-    paths: Option<Vec<&'static str>>,
-    fields: Value,
-    kept: Value,
-}
-
-/// Compares an object of a list and a single object.
-#[track_caller]
-fn check(rows: Vec<Case>) {
-    for Case { name, paths, fields, kept } in rows {
-        let paths = paths.map(|paths| paths.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
-        let whole = |fields: &Value| {
-            let mut object = deployment("shop", "a");
-            object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            object
-        };
+/// An object of a list and a single object have the same fields.
+#[test]
+fn masks_keep_only_the_named_fields_and_their_parents() {
+    let whole = |fields: &Value| {
+        let mut object = deployment("shop", "a");
+        object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        object
+    };
+    let (list, list_of_lists) = (json!([{"b": 1, "c": 2}, {"c": 3}, "text"]), json!([[{"b": 1, "c": 2}], []]));
+    let more = json!({"spec": {"a": {"b": [1], "x": 2}, "c": 3, "x": 4}, "status": 5});
+    for (name, paths, fields, kept) in [
+        ("no masks at all", None, more.clone(), more.clone()),
+        ("an empty set is none", masks(&[]), more.clone(), more.clone()),
+        ("a field with all below", masks(&["spec.a"]), more.clone(), json!({"spec": {"a": {"b": [1], "x": 2}}})),
+        ("several", masks(&["spec.a.b", "spec.c"]), more.clone(), json!({"spec": {"a": {"b": [1]}, "c": 3}})),
+        ("the longer path counts", masks(&["spec", "spec.c"]), more.clone(), json!({"spec": {"c": 3}})),
+        ("lists", masks(&["spec.b"]), json!({ "spec": list }), json!({"spec": [{"b": 1}, {}, "text"]})),
+        ("lists of lists", masks(&["spec.b"]), json!({ "spec": list_of_lists }), json!({"spec": [[{"b": 1}], []]})),
+        ("a value where the mask goes on", masks(&["spec.c.b"]), more.clone(), json!({"spec": {"c": 3}})),
+        ("null there", masks(&["spec.a.b"]), json!({"spec": {"a": null}}), json!({"spec": {"a": null}})),
+        ("a parent that loses everything", masks(&["spec.y"]), more.clone(), json!({"spec": {}})),
+        ("no field of the object", masks(&["nothing"]), more, json!({})),
+        ("a key with a dot can't be named", masks(&["spec.a.b"]), json!({"spec": {"a.b": 1}}), json!({"spec": {}})),
+    ] {
         let objects = [whole(&fields)];
         let listed = ask(&objects, &list_all("apps/v1/Deployment", paths.clone())).unwrap();
         assert_eq!(listed["items"], json!([whole(&kept)]), "{name}, listed");
         let got = ask(&objects, &get("apps/v1/Deployment", Some("shop"), "a", paths));
         assert_eq!(got, Ok(whole(&kept)), "{name}, got");
     }
-}
-
-#[test]
-fn masks_keep_only_the_named_fields() {
-    check(vec![
-        Case {
-            name: "no masks at all",
-            paths: None,
-            fields: json!({"spec": {"a": 1}, "status": 5}),
-            kept: json!({"spec": {"a": 1}, "status": 5}),
-        },
-        Case {
-            name: "an empty set is none",
-            paths: Some(vec![]),
-            fields: json!({"spec": {"a": 1}}),
-            kept: json!({"spec": {"a": 1}}),
-        },
-        Case {
-            name: "a field with all that is below",
-            paths: Some(vec!["spec"]),
-            fields: json!({"spec": {"a": {"b": [1]}}, "status": {}}),
-            kept: json!({"spec": {"a": {"b": [1]}}}),
-        },
-        Case {
-            name: "fields of a field",
-            paths: Some(vec!["spec.a.b", "spec.c"]),
-            fields: json!({"spec": {"a": {"b": 1, "x": 2}, "c": 3, "x": 4}}),
-            kept: json!({"spec": {"a": {"b": 1}, "c": 3}}),
-        },
-        Case {
-            name: "lists are passed through",
-            paths: Some(vec!["spec.containers.image"]),
-            fields: json!({"spec": {"containers": [{"name": "a", "image": "b"}, {"name": "c"}, "text"]}}),
-            kept: json!({"spec": {"containers": [{"image": "b"}, {}, "text"]}}),
-        },
-        Case {
-            name: "lists of lists too",
-            paths: Some(vec!["spec.a.b"]),
-            fields: json!({"spec": {"a": [[{"b": 1, "c": 2}], []]}}),
-            kept: json!({"spec": {"a": [[{"b": 1}], []]}}),
-        },
-        Case {
-            name: "of a path and a longer one, the longer counts",
-            paths: Some(vec!["spec", "spec.a"]),
-            fields: json!({"spec": {"a": 1, "b": 2}}),
-            kept: json!({"spec": {"a": 1}}),
-        },
-    ]);
-}
-
-#[test]
-fn masks_that_name_no_field_of_an_object_keep_its_parents_and_values() {
-    check(vec![
-        Case {
-            name: "a value where the mask goes on stays",
-            paths: Some(vec!["spec.a.b"]),
-            fields: json!({"spec": {"a": 5, "b": 6}}),
-            kept: json!({"spec": {"a": 5}}),
-        },
-        Case {
-            name: "null too",
-            paths: Some(vec!["spec.a.b"]),
-            fields: json!({"spec": {"a": null}}),
-            kept: json!({"spec": {"a": null}}),
-        },
-        Case {
-            name: "a parent that loses everything stays",
-            paths: Some(vec!["spec.x"]),
-            fields: json!({"spec": {"a": 1}}),
-            kept: json!({"spec": {}}),
-        },
-        Case {
-            name: "a mask that no object has",
-            paths: Some(vec!["nothing"]),
-            fields: json!({"spec": {"a": 1}}),
-            kept: json!({}),
-        },
-        Case {
-            name: "a key with a dot can't be named",
-            paths: Some(vec!["spec.a.b"]),
-            fields: json!({"spec": {"a.b": 1}}),
-            kept: json!({"spec": {}}),
-        },
-    ]);
 }
 
 #[test]

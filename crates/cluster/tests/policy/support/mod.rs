@@ -1,13 +1,15 @@
 //! Calls operations of the module and of the core: bytes in, bytes out. And requests to call them with.
 
+pub mod random;
 pub mod snapshots;
 
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
-use clusterip_core::Response;
+use clusterip_cluster::yaml;
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::{Value, json};
 
@@ -53,6 +55,17 @@ impl HostCalls for NoCluster {
     }
 }
 
+/// The documents of a file of this repository.
+pub fn documents(file: &str) -> Vec<Value> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    yaml::documents(&text).map(|document| document.unwrap().to_value()).collect()
+}
+
+pub fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
+}
+
 /// The request that creates `object`.
 pub fn request(object: Value) -> Value {
     json!({
@@ -77,25 +90,7 @@ pub fn service() -> Value {
     })
 }
 
-/// The module's answer to the bytes of a payload.
-pub fn answer(payload: &[u8]) -> Response {
-    serde_json::from_slice(&call("validate", payload, Arc::new(NoCluster)).unwrap()).unwrap()
-}
-
 /// The payload of `validate` for this request, with default settings.
 pub fn payload(request: Value) -> Vec<u8> {
     serde_json::to_vec(&json!({"request": request, "settings": {}})).unwrap()
-}
-
-/// Nested lists.
-pub fn nested(levels: usize) -> String {
-    format!("{}{}", "[".repeat(levels), "]".repeat(levels))
-}
-
-/// The request that creates the Service `shop/web`, with `value` at `pointer`.
-pub fn request_with(pointer: &str, value: Value) -> Value {
-    let mut request = request(service());
-    request["oldObject"] = Value::Null;
-    *request.pointer_mut(pointer).unwrap() = value;
-    request
 }
