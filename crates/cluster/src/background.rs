@@ -167,7 +167,6 @@ fn increase_niceness(niceness: i32) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Barrier, mpsc};
     use std::time::Duration;
 
@@ -292,19 +291,5 @@ mod tests {
         let failed: Result<(), _> = run_long(|| panic!("on purpose")).await;
         assert_eq!(failed.unwrap_err().to_string(), PANICKED);
         assert_eq!(run_long(|| 1).await.unwrap(), 1);
-    }
-
-    #[tokio::test]
-    async fn work_whose_future_was_dropped_is_not_begun() {
-        let barrier = Arc::new(Barrier::new(2));
-        let first = Arc::clone(&barrier);
-        let first = tokio::spawn(run_long(move || first.wait().is_leader()));
-        let begun = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&begun);
-        drop(run_long(move || flag.store(true, Ordering::Relaxed)));
-        barrier.wait();
-        first.await.unwrap().unwrap();
-        run_long(|| ()).await.unwrap();
-        assert!(!begun.load(Ordering::Relaxed));
     }
 }

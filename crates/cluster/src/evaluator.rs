@@ -264,23 +264,19 @@ impl Evaluation {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
+#[allow(clippy::unwrap_used)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use axum::http::{Request as HttpRequest, Response as HttpResponse};
-    use kube::Client;
-    use kube::client::Body;
     use serde_json::json;
-    use tower::service_fn;
 
     use crate::host_metrics::ClusterMetrics;
     use crate::kinds::State;
     use crate::live_settings::check_settings;
     use crate::metrics::Exposition;
     use crate::snapshot::service_ranges::ServiceRanges;
+    use crate::watch::stores::tests::client;
 
     use super::*;
 
@@ -299,60 +295,42 @@ mod tests {
         }
         let gold = || json!({"team": "gold"});
         let namespace = |labels: Value| json!({"metadata": {"name": "shop", "labels": labels}});
-        let list = |items: Value| (200, json!({"metadata": {}, "items": items}));
-        let selecting = || json!({"namespaceSelector": {"matchLabels": gold()}});
+        let list = |items: Value| json!({"metadata": {}, "items": items});
         let refusal = json!({"kind": "Status", "metadata": {}, "code": 403, "message": "no", "reason": "Forbidden"});
+        let base = || Case {
+            name: "just created",
+            selector: json!({"namespaceSelector": {"matchLabels": gold()}}),
+            stored: None,
+            listed: (200, list(json!([namespace(gold())]))),
+            requests: 1,
+            expected: Ok("selected"),
+        };
+        let absent = || (200, list(json!([])));
         let cases = [
-            Case {
-                name: "just created",
-                selector: selecting(),
-                stored: None,
-                listed: list(json!([namespace(gold())])),
-                requests: 1,
-                expected: Ok("selected"),
-            },
-            Case {
-                name: "it does not exist",
-                selector: selecting(),
-                stored: None,
-                listed: list(json!([])),
-                requests: 1,
-                expected: Ok("default"),
-            },
+            base(),
+            Case { name: "it does not exist", listed: absent(), expected: Ok("default"), ..base() },
             Case {
                 name: "it can't be read",
-                selector: selecting(),
-                stored: None,
                 listed: (403, refusal),
-                requests: 1,
                 expected: Err("looking up v1/Namespace shop failed: no"),
+                ..base()
             },
-            Case {
-                name: "in the store",
-                selector: selecting(),
-                stored: Some(gold()),
-                listed: list(json!([])),
-                requests: 0,
-                expected: Ok("selected"),
-            },
+            Case { name: "in the store", stored: Some(gold()), listed: absent(), requests: 0, ..base() },
             Case {
                 name: "no pool asks",
                 selector: json!({"namespaces": ["shop"]}),
-                stored: None,
-                listed: list(json!([])),
+                listed: absent(),
                 requests: 0,
-                expected: Ok("selected"),
+                ..base()
             },
         ];
         for Case { name, selector, stored, listed, requests, expected } in cases {
             let asked = Arc::new(AtomicUsize::new(0));
             let count = Arc::clone(&asked);
-            let answer = service_fn(move |request: HttpRequest<Body>| {
-                assert!(request.uri().to_string().contains("/api/v1/namespaces?"), "{}", request.uri());
+            let client = client(move |path, _| {
+                assert_eq!(path, "/api/v1/namespaces");
                 count.fetch_add(1, Ordering::Relaxed);
-                let body = Body::from(listed.1.to_string().into_bytes());
-                let answer = HttpResponse::builder().status(listed.0).body(body).unwrap();
-                async move { Ok::<_, Infallible>(answer) }
+                (listed.0, listed.1.to_string())
             });
             let pools = json!([
                 {"name": "selected", "cidrs": ["10.0.1.0/24"], "match": selector},
@@ -360,7 +338,6 @@ mod tests {
             ]);
             let document = json!({"services": {"pools": pools}});
             let live = check_settings(document, &ServiceRanges::default()).unwrap();
-            let client = Client::new(answer, "default");
             let stores = Stores::new(client, ClusterMetrics::default(), |_| (), |_| ());
             if let Some(labels) = stored {
                 let mut object = namespace(labels);
@@ -394,8 +371,8 @@ mod tests {
             ("another kind", "Node", 9, json!(["10.9.0.5"]), true),
             ("no address of a pool", "Service", 9, json!(["10.8.0.5"]), true),
         ] {
-            let no_answer = service_fn(|_: HttpRequest<Body>| async { Err::<HttpResponse<Body>, _>("no answer") });
-            let stores = Stores::new(Client::new(no_answer, "default"), ClusterMetrics::default(), |_| (), |_| ());
+            let client = client(|_, _| (500, String::new()));
+            let stores = Stores::new(client, ClusterMetrics::default(), |_| (), |_| ());
             let since = Instant::now().checked_sub(Duration::from_secs(failing_for)).unwrap();
             let failing = State::Failing { since, reason: String::new(), usable: true };
             stores.states().insert(("v1".to_owned(), kind.to_owned()), failing);
@@ -413,26 +390,15 @@ mod tests {
 
     #[test]
     fn a_panic_is_caught_and_counted() {
-        struct Case {
-            name: &'static str,
-            panics: fn() -> anyhow::Result<()>,
-            message: &'static str,
-        }
-        let cases = [
-            Case { name: "a text", panics: || panic!("on purpose"), message: "on purpose" },
-            Case { name: "a formatted text", panics: || panic!("on {}", "purpose"), message: "on purpose" },
-            Case { name: "another value", panics: || std::panic::panic_any(7), message: "for an unknown reason" },
-        ];
-        for Case { name, panics, message } in cases {
-            let metrics = EvaluationMetrics::default();
-            let mut exposition = Exposition::default();
-            exposition.add(&metrics);
-            let said = guarded(&metrics, &Owner::new("shop", "web", ""), panics).unwrap_err().to_string();
-            assert_eq!(said, format!("the decision failed: {message}; see the log of clusterip"), "{name}");
-            let text = exposition.encode();
-            for line in ["clusterip_evaluation_errors_total 1", "clusterip_evaluation_duration_seconds_count 1"] {
-                assert!(text.lines().any(|other| other == line), "{name}: {line} is not in\n{text}");
-            }
+        let metrics = EvaluationMetrics::default();
+        let mut exposition = Exposition::default();
+        exposition.add(&metrics);
+        let panics = || -> anyhow::Result<()> { std::panic::panic_any(7) };
+        let said = guarded(&metrics, &Owner::new("shop", "web", ""), panics).unwrap_err().to_string();
+        assert_eq!(said, "the decision failed: for an unknown reason; see the log of clusterip");
+        let text = exposition.encode();
+        for line in ["clusterip_evaluation_errors_total 1", "clusterip_evaluation_duration_seconds_count 1"] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }
     }
 }

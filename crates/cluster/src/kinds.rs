@@ -169,39 +169,4 @@ mod tests {
             assert_eq!(own_name(&(api_version.to_owned(), kind.to_owned())), expected, "{name}");
         }
     }
-
-    #[test]
-    fn watched_kinds_have_regular_plurals() {
-        let settings = Settings { kinds: WorkloadKind::known(), ..Settings::default() };
-        let plurals: Vec<String> = watched(&settings)
-            .chain(callers())
-            .map(|kind| {
-                let resource = regular(&kind);
-                assert_eq!((&resource.api_version, &resource.kind), (&kind.0, &kind.1));
-                resource.plural
-            })
-            .collect();
-        let expected = [
-            "services",
-            "namespaces",
-            "nodes",
-            "runtimeclasses",
-            "ipaddresses",
-            "servicecidrs",
-            "deployments",
-            "statefulsets",
-            "daemonsets",
-            "replicasets",
-            "replicationcontrollers",
-            "jobs",
-            "cronjobs",
-            "pods",
-            "endpointslices",
-            "mutatingwebhookconfigurations",
-            "validatingwebhookconfigurations",
-            "apiservices",
-            "customresourcedefinitions",
-        ];
-        assert_eq!(plurals, expected);
-    }
 }

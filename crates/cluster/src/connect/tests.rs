@@ -26,36 +26,33 @@ fn time_limits_are_read_as_kubectl_reads_them() {
     }
 }
 
-/// The arguments for a cluster at this URL. The file must exist as long as they are used.
-fn arguments(name: &str, url: &str, request_timeout: &str) -> ClusterArguments {
+/// The client for a kubeconfig with this cluster and user, or the error.
+async fn client(name: &str, cluster: &str, user: &str, request_timeout: Duration) -> Result<Client, String> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let file = std::env::temp_dir().join(format!("clusterip-connect-{}-{name}", std::process::id()));
     let config = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
          contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
-         clusters: [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+         clusters: [{{name: a, cluster: {cluster}}}]\nusers:\n- name: a\n  user: {user}\n"
     );
     std::fs::write(&file, config).unwrap();
-    let request_timeout = time_limit(request_timeout).unwrap();
-    ClusterArguments { kubeconfig: Some(file), context: None, request_timeout }
+    let arguments = ClusterArguments { kubeconfig: Some(file.clone()), context: None, request_timeout };
+    let client = arguments.client().await;
+    std::fs::remove_file(&file).unwrap();
+    client.map_err(|error| error_chain(&error).replace(&file.display().to_string(), "FILE"))
 }
 
 #[test]
 fn namespace_of_the_context_is_known() {
-    struct Case {
-        name: &'static str,
-        context: Option<&'static str>,
-        expected: Option<&'static str>,
-    }
     let text = "{apiVersion: v1, kind: Config, current-context: shop, clusters: [], users: [], contexts: [\
                 {name: shop, context: {cluster: it, namespace: shop}}, {name: all, context: {cluster: it}}]}";
     let kubeconfig = Kubeconfig::from_yaml(text).unwrap();
-    let cases = [
-        Case { name: "the current context", context: None, expected: Some("shop") },
-        Case { name: "a context with a namespace", context: Some("shop"), expected: Some("shop") },
-        Case { name: "a context without a namespace", context: Some("all"), expected: None },
-        Case { name: "an unknown context", context: Some("nope"), expected: None },
-    ];
-    for Case { name, context, expected } in cases {
+    for (name, context, expected) in [
+        ("the current context", None, Some("shop")),
+        ("a context with a namespace", Some("shop"), Some("shop")),
+        ("a context without a namespace", Some("all"), None),
+        ("an unknown context", Some("nope"), None),
+    ] {
         assert_eq!(namespace_of(&kubeconfig, context).as_deref(), expected, "{name}");
     }
 }
@@ -112,26 +109,12 @@ fn user_info_is_removed_from_urls() {
     }
 }
 
-/// The error for a kubeconfig with these clusters and users.
-async fn connect_error(name: &str, cluster: &str, user: &str) -> String {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let file = std::env::temp_dir().join(format!("clusterip-connect-{}-{name}", std::process::id()));
-    let config = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
-         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
-         clusters: [{{name: a, cluster: {cluster}}}]\nusers:\n- name: a\n  user: {user}\n"
-    );
-    std::fs::write(&file, config).unwrap();
-    let arguments = ClusterArguments { kubeconfig: Some(file.clone()), ..ClusterArguments::default() };
-    let error = arguments.client().await.err().unwrap();
-    std::fs::remove_file(&file).unwrap();
-    error_chain(&error).replace(&file.display().to_string(), "FILE")
-}
-
 #[tokio::test]
 async fn errors_do_not_print_secrets_of_the_kubeconfig() {
     let server = "{server: 'https://127.0.0.1:1'}";
-    let broken = connect_error("broken", server, "\n    token: [hunter2").await;
+    let error =
+        async |name, cluster, user: &str| client(name, cluster, user, Duration::from_secs(10)).await.err().unwrap();
+    let broken = error("broken", server, "\n    token: [hunter2").await;
     assert!(broken.starts_with("kubeconfig FILE: failed to parse kubeconfig YAML"), "{broken}");
     assert!(!broken.contains("hunter2") && !broken.contains('\n'), "{broken}");
 
@@ -139,108 +122,79 @@ async fn errors_do_not_print_secrets_of_the_kubeconfig() {
                 args: ['-c', 'echo hunter2; exit 3'], env: [{name: PASSWORD, value: hunter2}], \
                 interactiveMode: Never}}";
     assert_eq!(
-        connect_error("exec", server, exec).await,
+        error("exec", server, exec).await,
         "the configuration of the cluster can't be used: the exec plugin \"sh\" of the kubeconfig failed (exit \
          status: 3)"
     );
     let talks = exec.replace("; exit 3", "");
     assert_eq!(
-        connect_error("talks", server, &talks).await,
+        error("talks", server, &talks).await,
         "the configuration of the cluster can't be used: the output of the exec plugin of the kubeconfig is not \
          an ExecCredential"
     );
     let proxy = "{server: 'https://127.0.0.1:1', proxy-url: 'ftp://me:hunter2@proxy:1'}";
     assert_eq!(
-        connect_error("proxy", proxy, "{}").await,
+        error("proxy", proxy, "{}").await,
         "the configuration of the cluster can't be used: the proxy ftp://proxy:1/ of the kubeconfig has a protocol \
          that is not supported"
     );
 }
 
-/// The text of the error of a request, and that of the error of a command that ends with it.
-async fn errors(arguments: &ClusterArguments) -> (String, String) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = arguments.client().await.unwrap();
-    std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
-    let failure = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
-    (failure.to_string(), failure.unreachable.clone().unwrap())
-}
-
-/// The errors if this is the cause.
-fn expected(url: &str, cause: &str) -> (String, String) {
-    let remedy = "check that it runs, and that --kubeconfig and --context name the right cluster";
-    let of_command = format!("the API server {url} (context a) can't be reached: {cause}; {remedy}");
-    (format!("GET {url}/version: {cause}"), of_command)
-}
-
 #[tokio::test]
-async fn refused_connection_is_reported_once_with_the_url() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let arguments = arguments("refused", &url.replace("//", "//me:secret@"), "10s");
-    assert_eq!(errors(&arguments).await, expected(&url, "Connection refused (os error 111)"));
-}
-
-#[tokio::test]
-async fn api_server_that_hangs_is_given_up_after_the_time_limit() {
-    // The kernel accepts the connection, and no program reads the request.
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let begin = Instant::now();
-    let arguments = arguments("hangs", &url, "300ms");
-    assert_eq!(errors(&arguments).await, expected(&url, "no answer within 300ms (--request-timeout)"));
-    assert!(begin.elapsed() < Duration::from_secs(10));
-}
-
-#[tokio::test]
-async fn response_that_stops_in_the_middle_is_given_up_after_the_time_limit() {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let half = tokio::spawn(async move {
-        let (mut connection, _) = listener.accept().await.unwrap();
-        // An answer before the request is another error.
-        connection.read_exact(&mut [0; 16]).await.unwrap();
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
-        connection.write_all(head.as_bytes()).await.unwrap();
-        std::future::pending::<()>().await;
-    });
-    let arguments = arguments("half", &url, "300ms");
-    assert_eq!(errors(&arguments).await, expected(&url, "no answer within 300ms (--request-timeout)"));
-    half.abort();
-}
-
-#[tokio::test]
-async fn refusal_names_the_server_and_a_remedy() {
+async fn api_server_that_does_not_answer_or_refuses_is_named_with_a_remedy() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     struct Case {
         name: &'static str,
-        response: &'static str,
-        /// The error after the name of the server.
-        expected: &'static str,
+        /// What the server sends after a request, and whether it ends the connection then; `None` if no server runs.
+        response: Option<(&'static str, bool)>,
+        /// The error of the request, in which URL is that of the server.
+        failure: &'static str,
+        /// Why a command says that the server can't be reached.
+        cause: Option<&'static str>,
     }
+    const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    const NO_ANSWER: &str = "no answer within 300ms (--request-timeout)";
     let cases = [
         Case {
+            name: "refused",
+            response: None,
+            failure: "GET URL/version: Connection refused (os error 111)",
+            cause: Some("Connection refused (os error 111)"),
+        },
+        Case {
+            name: "hangs",
+            response: Some(("", false)),
+            failure: "GET URL/version: no answer within 300ms (--request-timeout)",
+            cause: Some(NO_ANSWER),
+        },
+        Case {
+            name: "stops in the middle",
+            response: Some((HALF, false)),
+            failure: "GET URL/version: no answer within 300ms (--request-timeout)",
+            cause: Some(NO_ANSWER),
+        },
+        Case {
             name: "unauthorized",
-            response: "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
-            expected: " refuses the request: Unauthorized; check the user of the context, whose token or \
-                       certificate may have expired, and that --kubeconfig and --context name the right cluster",
+            response: Some(("HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", true)),
+            failure: "the API server URL (context a) refuses the request: Unauthorized; check the user of the context, \
+                      whose token or certificate may have expired, and that --kubeconfig and --context name the right \
+                      cluster",
+            cause: None,
         },
         Case {
             name: "https",
-            response: "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
-            expected: " refuses the request: it expects HTTPS; write https:// instead of http:// in the \
-                       cluster's `server` in the kubeconfig",
+            response: Some(("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", true)),
+            failure: "the API server URL (context a) refuses the request: it expects HTTPS; write https:// instead of \
+                      http:// in the cluster's `server` in the kubeconfig",
+            cause: None,
         },
     ];
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    for Case { name, response, expected } in cases {
+    for Case { name, response, failure, cause } in cases {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move {
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let Some((response, ends)) = response else { return };
             let (mut connection, _) = listener.accept().await.unwrap();
             // An answer before the end of the request is another error.
             let (mut request, mut part) = (Vec::new(), [0; 1024]);
@@ -249,12 +203,25 @@ async fn refusal_names_the_server_and_a_remedy() {
                 request.extend_from_slice(&part[..length]);
             }
             connection.write_all(response.as_bytes()).await.unwrap();
+            if !ends {
+                std::future::pending::<()>().await;
+            }
             connection.shutdown().await.unwrap();
         });
-        let arguments = arguments(name, &url, "10s");
-        let client = arguments.client().await.unwrap();
-        std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
-        let failure = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
-        assert_eq!(failure.to_string(), format!("the API server {url} (context a){expected}"), "{name}");
+        if response.is_none() {
+            server.await.unwrap();
+        }
+        let is_slow = cause == Some(NO_ANSWER);
+        let limit = if is_slow { Duration::from_millis(300) } else { Duration::from_secs(10) };
+        let cluster = format!("{{server: 'http://me:secret@{address}'}}");
+        let (begin, client) = (Instant::now(), client(name, &cluster, "{}", limit).await.unwrap());
+        let found = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
+        assert!(begin.elapsed() < Duration::from_secs(10), "{name}");
+        let url = format!("http://{address}");
+        assert_eq!(found.to_string(), failure.replace("URL", &url), "{name}");
+        let remedy = "check that it runs, and that --kubeconfig and --context name the right cluster";
+        let unreachable =
+            cause.map(|cause| format!("the API server {url} (context a) can't be reached: {cause}; {remedy}"));
+        assert_eq!(found.unreachable, unreachable, "{name}");
     }
 }

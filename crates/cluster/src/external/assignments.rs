@@ -190,25 +190,6 @@ mod tests {
     use super::*;
     use crate::snapshot::MAX_PORTS;
 
-    struct Case<'r> {
-        name: &'r str,
-        services: Vec<Value>,
-        assigned: Vec<ExpectedAssignment<'r>>,
-        refused: Vec<ExpectedRefusedRecord<'r>>,
-    }
-
-    struct ExpectedAssignment<'r> {
-        address: &'r str,
-        service: &'r str,
-        nodes: &'r [&'r str],
-    }
-
-    struct ExpectedRefusedRecord<'r> {
-        service: &'r str,
-        address: &'r str,
-        reason: &'r str,
-    }
-
     fn settings() -> ExternalSettings {
         let document = json!({"external": {"pools": [
             {"name": "all", "cidrs": ["10.0.9.0/24"]},
@@ -242,60 +223,59 @@ mod tests {
             node("c", "Unknown", json!({"edge": "yes"})),
             node("d", "True", json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""})),
         ];
-        let ingress = |address: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
-        let cases: [Case<'_>; 7] = [
+        struct Case {
+            name: &'static str,
+            services: Vec<Value>,
+            /// Each address with its Service and the nodes that may hold it.
+            assigned: &'static [&'static str],
+            /// Each refused record with its reason.
+            refused: &'static [&'static str],
+        }
+        let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}]}}});
+        let deleted = json!({"metadata": {"deletionTimestamp": true}});
+        let of = |name: &str| service(name, "10.0.9.10", json!({}));
+        let cases = [
             Case {
                 name: "one Service",
-                services: vec![service("web", "10.0.9.10", json!({}))],
-                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
-                refused: vec![],
+                services: vec![of("web")],
+                assigned: &["10.0.9.10 shop/web a b"],
+                refused: &[],
             },
             Case {
                 name: "an address that only nodes with a label may hold",
                 services: vec![service("web", "10.0.10.10", json!({}))],
-                assigned: vec![ExpectedAssignment { address: "10.0.10.10", service: "web", nodes: &["a"] }],
-                refused: vec![],
+                assigned: &["10.0.10.10 shop/web a"],
+                refused: &[],
             },
             Case {
                 name: "an address in no pool",
                 services: vec![service("web", "10.0.8.10", json!({}))],
-                assigned: vec![],
-                refused: vec![],
+                assigned: &[],
+                refused: &[],
             },
             Case {
                 name: "a Service that is being deleted",
-                services: vec![service("web", "10.0.9.10", json!({"metadata": {"deletionTimestamp": true}}))],
-                assigned: vec![],
-                refused: vec![],
+                services: vec![service("web", "10.0.9.10", deleted)],
+                assigned: &[],
+                refused: &[],
             },
             Case {
                 name: "a Service that the policy denies",
-                services: vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
-                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
-                refused: vec![ExpectedRefusedRecord { service: "bad", address: "10.0.9.10", reason: "not for you" }],
+                services: vec![of("bad"), of("web")],
+                assigned: &["10.0.9.10 shop/web a b"],
+                refused: &["10.0.9.10 shop/bad: not for you"],
             },
             Case {
                 name: "two Services: the first by name has the address",
-                services: vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
-                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "api", nodes: &["a", "b"] }],
-                refused: vec![ExpectedRefusedRecord {
-                    service: "web",
-                    address: "10.0.9.10",
-                    reason: "Service shop/api has recorded it, too",
-                }],
+                services: vec![of("web"), of("api")],
+                assigned: &["10.0.9.10 shop/api a b"],
+                refused: &["10.0.9.10 shop/web: Service shop/api has recorded it, too"],
             },
             Case {
                 name: "two Services: the one whose status shows the address has it",
-                services: vec![
-                    service("web", "10.0.9.10", ingress("10.0.9.10")),
-                    service("api", "10.0.9.10", json!({})),
-                ],
-                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
-                refused: vec![ExpectedRefusedRecord {
-                    service: "api",
-                    address: "10.0.9.10",
-                    reason: "Service shop/web has recorded it, too",
-                }],
+                services: vec![service("web", "10.0.9.10", shown), of("api")],
+                assigned: &["10.0.9.10 shop/web a b"],
+                refused: &["10.0.9.10 shop/api: Service shop/web has recorded it, too"],
             },
         ];
         for Case { name, services, assigned, refused } in cases {
@@ -303,25 +283,14 @@ mod tests {
             let (owners, found_refused) = owners(&settings(), services, &mut |service| {
                 Ok((service.key().name == "bad").then(|| "not for you".to_owned()))
             });
-            let found = (assignments(&settings(), &owners, &nodes), found_refused);
-            let owned = |name: &str| ServiceKey::new("shop", name);
-            let expected: Assignments = assigned
-                .into_iter()
-                .map(|ExpectedAssignment { address, service, nodes }| {
-                    let nodes = Arc::new(nodes.iter().map(|node| (*node).to_owned()).collect());
-                    let ports = [(Protocol::Tcp, 80)].into();
-                    (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
-                })
-                .collect();
-            let refused: Vec<RefusedRecord> = refused
-                .into_iter()
-                .map(|ExpectedRefusedRecord { service, address, reason }| RefusedRecord {
-                    service: owned(service),
-                    address: address.parse().unwrap(),
-                    reason: reason.to_owned(),
-                })
-                .collect();
-            assert_eq!(found, (expected, refused), "{name}");
+            let found = assignments(&settings(), &owners, &nodes);
+            assert!(found.values().all(|found| *found.ports == [(Protocol::Tcp, 80)]), "{name}");
+            let nodes = |nodes: &BTreeSet<String>| nodes.iter().map(|node| format!(" {node}")).collect::<String>();
+            let found =
+                found.iter().map(|(address, found)| format!("{address} {}{}", found.service, nodes(&found.nodes)));
+            assert_eq!(found.collect::<Vec<_>>(), assigned, "{name}");
+            let found = found_refused.iter().map(|one| format!("{} {}: {}", one.address, one.service, one.reason));
+            assert_eq!(found.collect::<Vec<_>>(), refused, "{name}");
         }
     }
 

@@ -153,73 +153,21 @@ mod tests {
             })
         };
         let ours = || json!("clusterip-policy/external");
-        struct Case {
-            name: &'static str,
-            service: Value,
-            /// Whether the settings include Services without a class.
-            default: bool,
-            expected: Vec<&'static str>,
-        }
-        let cases = [
-            Case {
-                name: "of our class",
-                service: service("LoadBalancer", ours(), "10.0.9.10"),
-                default: false,
-                expected: vec!["10.0.9.10"],
-            },
-            Case {
-                name: "both families",
-                service: service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
-                default: false,
-                expected: vec!["fd00::9", "10.0.9.10"],
-            },
-            Case {
-                name: "a record that is not an address",
-                service: service("LoadBalancer", ours(), "x"),
-                default: false,
-                expected: vec![],
-            },
-            Case {
-                name: "of another class",
-                service: service("LoadBalancer", json!("other"), "10.0.9.10"),
-                default: true,
-                expected: vec![],
-            },
-            Case {
-                name: "without a class, which the settings include",
-                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
-                default: true,
-                expected: vec!["10.0.9.10"],
-            },
-            Case {
-                name: "without a class",
-                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
-                default: false,
-                expected: vec![],
-            },
-            Case {
-                name: "of another type",
-                service: service("ClusterIP", ours(), "10.0.9.10"),
-                default: true,
-                expected: vec![],
-            },
-            Case { name: "an empty object", service: json!({}), default: true, expected: vec![] },
-        ];
-        for Case { name, service, default, expected } in cases {
-            let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
+        let none = Value::Null;
+        // Whether the settings include Services without a class.
+        for (name, service, default, expected) in [
+            ("of our class", service("LoadBalancer", ours(), "10.0.9.10"), false, &["10.0.9.10"][..]),
+            ("both families", service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"), false, &["fd00::9", "10.0.9.10"]),
+            ("of another class", service("LoadBalancer", json!("other"), "10.0.9.10"), true, &[]),
+            ("without a class", service("LoadBalancer", none.clone(), "10.0.9.10"), false, &[]),
+            ("without a class, included", service("LoadBalancer", none, "10.0.9.10"), true, &["10.0.9.10"]),
+            ("of another type", service("ClusterIP", ours(), "10.0.9.10"), true, &[]),
+        ] {
+            let expected: Vec<IpAddr> = expected.iter().map(|address| address.parse().unwrap()).collect();
             assert_eq!(recorded(&StoredService::read(&service), &settings(default)), expected, "{name}");
         }
         let without_pools = ExternalSettings::default();
         assert!(!StoredService::read(&service("LoadBalancer", ours(), "")).is_served(&without_pools), "without pools");
-    }
-
-    #[test]
-    fn status_is_read() {
-        let ingress = json!([{"ip": "10.0.9.10"}, {"hostname": "x"}, {"ip": "fd00::9"}]);
-        let service = json!({"status": {"loadBalancer": {"ingress": ingress}}});
-        let expected = BTreeSet::from(["10.0.9.10".parse().unwrap(), "fd00::9".parse().unwrap()]);
-        assert_eq!(StoredService::read(&service).shown(), expected);
-        assert!(StoredService::read(&json!({})).shown().is_empty());
     }
 
     #[test]

@@ -273,15 +273,12 @@ pub async fn report_missing_permissions(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use axum::http::{Request, Response};
-    use kube::client::Body;
     use serde_json::{Value, json};
-    use tower::service_fn;
 
     use super::*;
+    use crate::watch::stores::tests::client;
 
     /// The pool was edited into a Service range, so its version in use is the one in its status.
     #[tokio::test]
@@ -295,8 +292,8 @@ mod tests {
         let (of_pools, of_ranges) = (list(&[&edited]), list(&[&range]));
         let fails = Arc::new(AtomicBool::new(true));
         let is_failing = Arc::clone(&fails);
-        let client = service_fn(move |request: Request<Body>| {
-            let (status, answer) = match request.uri().path().rsplit('/').next().unwrap() {
+        let client = client(move |path, _| {
+            let (status, answer) = match path.rsplit('/').next().unwrap() {
                 "servicecidrs" if is_failing.load(Ordering::SeqCst) => {
                     (429, json!({"status": "Failure", "code": 429, "message": "too many requests"}))
                 }
@@ -305,10 +302,9 @@ mod tests {
                 "selfsubjectaccessreviews" => (201, json!({"spec": {}, "status": {"allowed": true}})),
                 _ => (200, json!({"metadata": {}, "items": []})),
             };
-            let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
-            async move { Ok::<_, Infallible>(answer.unwrap()) }
+            (status, answer.to_string())
         });
-        let (client, metrics) = (Client::new(client, "default"), ClusterMetrics::default());
+        let metrics = ClusterMetrics::default();
         for agent in [false, true] {
             let duties = Duties { agent, pools: true, ..Duties::default() };
             let stores = Stores::new(client.clone(), metrics.clone(), |_| (), |_| ());

@@ -185,51 +185,23 @@ mod tests {
 
     #[test]
     fn only_complete_json_is_accepted() {
-        struct Case {
-            name: &'static str,
-            text: String,
-            expected: Option<&'static str>,
-        }
         let web = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}"#;
-        let whole = r#"default/web"#;
-        let cases = [
-            Case { name: "a list", text: format!(r#"{{"kind": "List", "items": [{web}]}}"#), expected: Some(whole) },
-            Case {
-                name: "a list with its kind after the items",
-                text: format!(r#"{{"items": [{web}], "metadata": {{}}, "kind": "List"}}"#),
-                expected: Some(whole),
-            },
-            Case { name: "an empty list", text: r#"{"kind": "List", "items": []}"#.to_owned(), expected: Some("") },
-            Case { name: "an object", text: web.to_owned(), expected: Some(whole) },
-            Case {
-                name: "documents",
-                text: format!("---\n{web}\n---\n{web}\n"),
-                expected: Some("default/web, default/web"),
-            },
-            Case { name: "a document in YAML", text: format!("{web}\n---\nkind: Service\n"), expected: None },
-            Case {
-                name: "a list whose items have no kind",
-                text: r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#.to_owned(),
-                expected: None,
-            },
-            Case {
-                name: "a list in a list",
-                text: r#"{"kind": "List", "items": [{"kind": "PodList", "apiVersion": "v1"}]}"#.to_owned(),
-                expected: None,
-            },
-            Case { name: "YAML", text: "{kind: List, items: []}".to_owned(), expected: None },
-            Case {
-                name: "a list with more text after it",
-                text: format!(r#"{{"kind": "List", "items": [{web}]}} x"#),
-                expected: None,
-            },
-            Case {
-                name: "a list that is cut off",
-                text: format!(r#"{{"kind": "List", "items": [{web}"#),
-                expected: None,
-            },
-        ];
-        for Case { name, text, expected } in cases {
+        let list = |items: &str| format!(r#"{{"kind": "List", "items": [{items}]}}"#);
+        let untyped = r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#;
+        let kind_last = format!(r#"{{"items": [{web}], "metadata": {{}}, "kind": "List"}}"#);
+        for (name, text, expected) in [
+            ("a list", list(web), Some("default/web")),
+            ("a list with its kind after the items", kind_last, Some("default/web")),
+            ("an empty list", list(""), Some("")),
+            ("an object", web.to_owned(), Some("default/web")),
+            ("documents", format!("---\n{web}\n---\n{web}\n"), Some("default/web, default/web")),
+            ("a document in YAML", format!("{web}\n---\nkind: Service\n"), None),
+            ("a list whose items have no kind", untyped.to_owned(), None),
+            ("a list in a list", list(r#"{"kind": "PodList", "apiVersion": "v1"}"#), None),
+            ("YAML", "{kind: List, items: []}".to_owned(), None),
+            ("a list with more text after it", list(web) + " x", None),
+            ("a list that is cut off", list(web).trim_end_matches("]}").to_owned(), None),
+        ] {
             let mut seen = Vec::new();
             let shown = |item| format!("{}/{}", object::namespace(&item), object::name(&item));
             let is_json = visit(&text, "default", shown, |item| seen.push(item));
@@ -244,56 +216,30 @@ mod tests {
         let list = |items: &[&str]| {
             format!(r#"{{"apiVersion": "v1",{}"items": [{}], "kind": "List"}}"#, "\n", items.join(",\n"))
         };
-        struct Case {
-            name: &'static str,
-            text: String,
-            is_parsed: bool,
-        }
         let with = |item: &'static str| list(&[web, item, node]);
-        let cases = [
-            Case { name: "objects", text: list(&[web, node, node, web]), is_parsed: true },
-            Case { name: "no objects", text: list(&[]), is_parsed: true },
-            Case {
-                name: "an item without a name",
-                text: with(r#"{"apiVersion": "v1", "kind": "A", "metadata": {}}"#),
-                is_parsed: false,
-            },
-            Case {
-                name: "a name that is no text",
-                text: with(r#"{"apiVersion": "v1", "kind": "A", "metadata": {"name": 1}}"#),
-                is_parsed: false,
-            },
-            Case {
-                name: "a kind with a blank",
-                text: with(r#"{"apiVersion": "v1", "kind": "A B", "metadata": {"name": "a"}}"#),
-                is_parsed: false,
-            },
-            Case {
-                name: "a kustomization",
-                text: with(r#"{"apiVersion": "kustomize.config.k8s.io/v1", "kind": "A", "metadata": {"name": "a"}}"#),
-                is_parsed: false,
-            },
-            Case {
-                name: "a list in the list",
-                text: with(r#"{"apiVersion": "v1", "kind": "List", "items": []}"#),
-                is_parsed: false,
-            },
-            Case {
-                name: "a list without a version",
-                text: r#"{"kind": "List", "items": []}"#.to_owned(),
-                is_parsed: false,
-            },
-            Case { name: "a list and a document", text: format!("{}\n---\n{web}", list(&[web])), is_parsed: false },
-            Case { name: "an object", text: format!("\n {web}\n"), is_parsed: true },
-            Case { name: "documents", text: format!("{web}\n---\n\n{node}\n\n---\n{web}\n"), is_parsed: true },
-            Case { name: "documents after a line", text: format!("---\n{node}\n---\n{web}"), is_parsed: true },
-            Case { name: "two objects in one document", text: format!("{web}\n{web}\n---\n{web}"), is_parsed: false },
-            Case { name: "an empty document", text: format!("{web}\n---\n---\n{web}\n"), is_parsed: false },
-            Case { name: "a document in YAML", text: format!("{web}\n---\na: b\n"), is_parsed: false },
-            Case { name: "a text after the mark", text: format!("{web}\n--- # x\n{web}\n"), is_parsed: false },
-            Case { name: "an end of a document", text: format!("{web}\n...\n---\n{web}\n"), is_parsed: false },
-        ];
-        for Case { name, text, is_parsed } in cases {
+        for (name, text, is_parsed) in [
+            ("objects", list(&[web, node, node, web]), true),
+            ("no objects", list(&[]), true),
+            ("an item without a name", with(r#"{"apiVersion": "v1", "kind": "A", "metadata": {}}"#), false),
+            ("a name that is no text", with(r#"{"apiVersion": "v1", "kind": "A", "metadata": {"name": 1}}"#), false),
+            ("a kind with a blank", with(r#"{"apiVersion": "v1", "kind": "A B", "metadata": {"name": "a"}}"#), false),
+            (
+                "a kustomization",
+                with(r#"{"apiVersion": "kustomize.config.k8s.io/v1", "kind": "A", "metadata": {"name": "a"}}"#),
+                false,
+            ),
+            ("a list in the list", with(r#"{"apiVersion": "v1", "kind": "List", "items": []}"#), false),
+            ("a list without a version", r#"{"kind": "List", "items": []}"#.to_owned(), false),
+            ("a list and a document", format!("{}\n---\n{web}", list(&[web])), false),
+            ("an object", format!("\n {web}\n"), true),
+            ("documents", format!("{web}\n---\n\n{node}\n\n---\n{web}\n"), true),
+            ("documents after a line", format!("---\n{node}\n---\n{web}"), true),
+            ("two objects in one document", format!("{web}\n{web}\n---\n{web}"), false),
+            ("an empty document", format!("{web}\n---\n---\n{web}\n"), false),
+            ("a document in YAML", format!("{web}\n---\na: b\n"), false),
+            ("a text after the mark", format!("{web}\n--- # x\n{web}\n"), false),
+            ("an end of a document", format!("{web}\n...\n---\n{web}\n"), false),
+        ] {
             let source = ManifestText { name: "list.json".to_owned(), text };
             let (mut expected, mut errors) = (Vec::new(), Vec::new());
             let documents = yaml::documents(&source.text);

@@ -617,4 +617,4 @@ impl Subscriptions {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests;
+pub(crate) mod tests;

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client of an API server that answers a request for this path, with its query, with this status and text. A watch
 /// stays open after the text.
-fn client(answer: impl Fn(&str, &str) -> (u16, String) + Clone + Send + Sync + 'static) -> Client {
+pub(crate) fn client(answer: impl Fn(&str, &str) -> (u16, String) + Clone + Send + Sync + 'static) -> Client {
     let service = service_fn(move |request: Request<kube::client::Body>| {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         let (status, text) = answer(path, query);
