@@ -141,32 +141,16 @@ mod tests {
 
     #[test]
     fn own_name_is_only_for_kinds_of_kubernetes() {
-        struct Case {
-            name: &'static str,
-            api_version: &'static str,
-            kind: &'static str,
-            expected: &'static str,
-        }
-        let cases = [
-            Case { name: "a fixed kind", api_version: "v1", kind: "Service", expected: "Service" },
-            Case {
-                name: "a kind that the controller watches",
-                api_version: "discovery.k8s.io/v1",
-                kind: "EndpointSlice",
-                expected: "EndpointSlice",
-            },
-            Case { name: "a Pod", api_version: "v1", kind: "Pod", expected: "Pod" },
-            Case { name: "a workload", api_version: "apps/v1", kind: "Deployment", expected: "" },
-            Case {
-                name: "a custom kind of the same name",
-                api_version: "mesh.example.org/v1",
-                kind: "Service",
-                expected: "",
-            },
-            Case { name: "another version", api_version: "networking.k8s.io/v1beta1", kind: "IPAddress", expected: "" },
-        ];
-        for Case { name, api_version, kind, expected } in cases {
-            assert_eq!(own_name(&(api_version.to_owned(), kind.to_owned())), expected, "{name}");
+        for (api_version, kind, expected) in [
+            ("v1", "Service", "Service"),
+            // The controller watches it.
+            ("discovery.k8s.io/v1", "EndpointSlice", "EndpointSlice"),
+            ("v1", "Pod", "Pod"),
+            ("apps/v1", "Deployment", ""),
+            ("mesh.example.org/v1", "Service", ""),
+            ("networking.k8s.io/v1beta1", "IPAddress", ""),
+        ] {
+            assert_eq!(own_name(&(api_version.to_owned(), kind.to_owned())), expected, "{api_version} {kind}");
         }
     }
 }

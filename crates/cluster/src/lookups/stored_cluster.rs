@@ -445,33 +445,15 @@ mod tests {
             is_used: bool,
             expected: bool,
         }
+        let retry =
+            Case { name: "a retry", address: KEPT, before: "web", after: "web", is_used: false, expected: true };
+        let refused = Case { expected: false, ..retry };
         let cases = [
-            Case { name: "a retry", address: KEPT, before: "web", after: "web", is_used: false, expected: true },
-            Case { name: "it exists", address: KEPT, before: "web", after: "web", is_used: true, expected: false },
-            Case {
-                name: "reserved for another Service",
-                address: KEPT,
-                before: "db",
-                after: "web",
-                is_used: false,
-                expected: false,
-            },
-            Case {
-                name: "kept for another Service",
-                address: KEPT,
-                before: "web",
-                after: "db",
-                is_used: false,
-                expected: false,
-            },
-            Case {
-                name: "an address that is not kept",
-                address: "10.0.0.2",
-                before: "web",
-                after: "web",
-                is_used: false,
-                expected: false,
-            },
+            retry,
+            Case { name: "it exists", is_used: true, ..refused },
+            Case { name: "reserved for another Service", before: "db", ..refused },
+            Case { name: "kept for another Service", after: "db", ..refused },
+            Case { name: "an address that is not kept", address: "10.0.0.2", ..refused },
         ];
         for Case { name, address, before, after, is_used, expected } in cases {
             for dry_run in [false, true] {

@@ -194,87 +194,47 @@ mod tests {
 
     #[test]
     fn ranges_of_service_cidrs_not_ready_or_being_deleted_are_unusable() {
-        struct Row {
-            name: &'static str,
-            objects: Vec<Value>,
-            all: &'static [&'static str],
-            unusable: &'static [&'static str],
-        }
         let kubernetes = || service_cidr("kubernetes", &["10.0.0.0/16", "fd00::/112"], ready("True"));
         let team = |more: Value| service_cidr("a-team", &["10.2.0.0/16"], more);
-        const BOTH: &[&str] = &["10.0.0.0/16", "fd00::/112", "10.2.0.0/16"];
-        const DELETED: &str =
-            "ServiceCIDR a-team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
-        const NOT_READY: &str =
-            "ServiceCIDR a-team (10.2.0.0/16) is not ready: addresses of it are refused by the API server";
-        let rows = [
-            Row { name: "none", objects: vec![json!({"kind": "Service"})], all: &[], unusable: &[] },
-            Row {
-                name: "ready, the primary first",
-                objects: vec![team(ready("True")), kubernetes()],
-                all: BOTH,
-                unusable: &[],
-            },
-            Row {
-                name: "without conditions, as without a controller manager",
-                objects: vec![kubernetes(), team(json!({}))],
-                all: BOTH,
-                unusable: &[],
-            },
-            Row {
-                name: "conditions without Ready",
-                objects: vec![
-                    kubernetes(),
-                    team(json!({"status": {"conditions": [{"type": "A", "status": "False"}]}})),
-                ],
-                all: BOTH,
-                unusable: &[],
-            },
-            Row {
-                name: "not ready",
-                objects: vec![kubernetes(), team(ready("False"))],
-                all: BOTH,
-                unusable: &[NOT_READY],
-            },
-            Row {
-                name: "not known whether ready",
-                objects: vec![kubernetes(), team(ready("Unknown"))],
-                all: BOTH,
-                unusable: &[NOT_READY],
-            },
-            Row {
-                name: "being deleted",
-                objects: vec![kubernetes(), team(deleted())],
-                all: BOTH,
-                unusable: &[DELETED],
-            },
-            Row {
-                name: "being deleted, as it is kept in the stores",
-                objects: vec![kubernetes(), team(json!({"metadata": {"deletionTimestamp": true}}))],
-                all: BOTH,
-                unusable: &[DELETED],
-            },
-            Row {
-                name: "being deleted, while another one has the range",
-                objects: vec![kubernetes(), team(deleted()), service_cidr("other", &["10.2.0.0/15"], json!({}))],
-                all: &["10.0.0.0/16", "fd00::/112", "10.2.0.0/16", "10.2.0.0/15"],
-                unusable: &[],
-            },
-            Row {
-                name: "being deleted, while another one has a part of the range",
-                objects: vec![kubernetes(), team(deleted()), service_cidr("other", &["10.2.64.0/18"], json!({}))],
-                all: &["10.0.0.0/16", "fd00::/112", "10.2.0.0/16", "10.2.64.0/18"],
-                unusable: &[
-                    "ServiceCIDR a-team (10.2.0.0/18) is being deleted: addresses of it are refused by the API server",
-                    "ServiceCIDR a-team (10.2.128.0/17) is being deleted: addresses of it are refused by the API server",
-                ],
-            },
-        ];
-        for row in rows {
-            let found = ServiceRanges::of(row.objects);
-            assert_eq!(found.all, row.all, "{}", row.name);
-            let unusable: Vec<String> = found.unusable.iter().map(|range| range.why.clone()).collect();
-            assert_eq!(unusable, row.unusable, "{}", row.name);
+        let (being_deleted, not_ready) = ("is being deleted", "is not ready");
+        // Besides the primary ranges there are those of the team and perhaps another one.
+        for (name, more, another, unusable) in [
+            ("ready", ready("True"), None, &[][..]),
+            ("without conditions, as without a controller manager", json!({}), None, &[]),
+            (
+                "conditions without Ready",
+                json!({"status": {"conditions": [{"type": "A", "status": "False"}]}}),
+                None,
+                &[],
+            ),
+            ("not ready", ready("False"), None, &[("10.2.0.0/16", not_ready)]),
+            ("not known whether ready", ready("Unknown"), None, &[("10.2.0.0/16", not_ready)]),
+            ("being deleted", deleted(), None, &[("10.2.0.0/16", being_deleted)]),
+            (
+                "being deleted, as it is kept in the stores",
+                json!({"metadata": {"deletionTimestamp": true}}),
+                None,
+                &[("10.2.0.0/16", being_deleted)],
+            ),
+            ("being deleted, while another one has the range", deleted(), Some("10.2.0.0/15"), &[]),
+            (
+                "being deleted, while another one has a part of the range",
+                deleted(),
+                Some("10.2.64.0/18"),
+                &[("10.2.0.0/18", being_deleted), ("10.2.128.0/17", being_deleted)],
+            ),
+        ] {
+            let other = another.map(|range| service_cidr("other", &[range], json!({})));
+            // The primary ranges come first, whatever the order of the objects.
+            let found = ServiceRanges::of([Some(team(more)), other, Some(kubernetes())].into_iter().flatten());
+            let all = ["10.0.0.0/16", "fd00::/112", "10.2.0.0/16"].into_iter().chain(another);
+            assert_eq!(found.all, all.collect::<Vec<_>>(), "{name}");
+            let why = |(range, is): &(&str, &str)| {
+                format!("ServiceCIDR a-team ({range}) {is}: addresses of it are refused by the API server")
+            };
+            let found: Vec<String> = found.unusable.into_iter().map(|range| range.why).collect();
+            assert_eq!(found, unusable.iter().map(why).collect::<Vec<_>>(), "{name}");
         }
+        assert_eq!(ServiceRanges::of([json!({"kind": "Service"})]), ServiceRanges::default());
     }
 }

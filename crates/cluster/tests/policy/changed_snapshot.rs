@@ -21,7 +21,13 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 enum Op {
     Insert(Value),
-    Remove(&'static str, &'static str, String, String),
+    Remove(Value),
+}
+
+/// The API version, the kind, the namespace and the name of an object.
+fn id(object: &Value) -> [String; 4] {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    ["/apiVersion", "/kind", "/metadata/namespace", "/metadata/name"].map(text)
 }
 
 const NAMESPACES: [&str; 2] = ["bank", "shop"];
@@ -66,17 +72,7 @@ fn object() -> impl Strategy<Value = Value> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let remove = object().prop_map(|object| {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (api_version, kind) = match text("/kind").as_str() {
-            "Service" => ("v1", "Service"),
-            "Node" => ("v1", "Node"),
-            "Deployment" => ("apps/v1", "Deployment"),
-            _ => ("discovery.k8s.io/v1", "EndpointSlice"),
-        };
-        Op::Remove(api_version, kind, text("/metadata/namespace"), text("/metadata/name"))
-    });
-    prop_oneof![3 => object().prop_map(Op::Insert), 1 => remove]
+    prop_oneof![3 => object().prop_map(Op::Insert), 1 => object().prop_map(Op::Remove)]
 }
 
 /// What a snapshot keeps of an object.
@@ -153,10 +149,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Insert(object) => {
-                    let text =
-                        |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-                    let id = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
-                    let expected = match left.insert(id, object.clone()) {
+                    let expected = match left.insert(id(&object), object.clone()) {
                         Some(replaced) if replaced == object => Insertion::Same,
                         replaced => Insertion::Changed {
                             before: replaced.as_ref().map(stored),
@@ -165,9 +158,11 @@ proptest! {
                     };
                     prop_assert_eq!(Snapshot::insert_in(&changed, &object), expected);
                 }
-                Op::Remove(api_version, kind, namespace, name) => {
-                    let removed = changed.write().unwrap().remove(api_version, kind, &namespace, &name);
-                    let expected = left.remove(&(kind.to_owned(), namespace, name));
+                Op::Remove(object) => {
+                    let id = id(&object);
+                    let [api_version, kind, namespace, name] = &id;
+                    let removed = changed.write().unwrap().remove(api_version, kind, namespace, name);
+                    let expected = left.remove(&id);
                     prop_assert_eq!(removed, expected.as_ref().map(stored));
                 }
             }

@@ -1,6 +1,6 @@
-//! Every look-up with every kind of failure, in the words of policy-server: the module and the core
-//! deny with the reason and the remedy, and ask for nothing more. The tests of `src/kubewarden_cluster.rs` have all words
-//! for each kind of failure.
+//! Every look-up with every kind of failure, in the words of policy-server: the module and the core deny with the reason
+//! and the remedy, and ask for nothing more. The tests of `src/kubewarden_cluster.rs` have all words for each kind of
+//! failure.
 
 use std::sync::{Arc, Mutex};
 
@@ -220,9 +220,7 @@ impl Failure {
             Self::NotGranted => {
                 format!("no permission to read {about}: {quoted}; grant the policy and its host read access{without}")
             }
-            Self::Absent => {
-                format!("the cluster has no {about}: {quoted}; install the API{without}")
-            }
+            Self::Absent => format!("the cluster has no {about}: {quoted}; install the API{without}"),
             Self::Interrupted => {
                 format!("looking up {about} failed: {quoted}; try again; if it still fails, see the log of the host")
             }

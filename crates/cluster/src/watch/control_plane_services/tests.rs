@@ -76,34 +76,17 @@ fn references_to_services_are_read() {
 
 #[test]
 fn webhooks_of_k2s_are_recognized_by_their_names() {
-    struct Case {
-        name: &'static str,
-        webhook: &'static str,
-        conditions: Value,
-        expected: bool,
-    }
     let never = json!({"name": "never", "expression": " false\n"});
     let maybe = json!({"name": "maybe", "expression": "object.metadata.name != 'web'"});
-    let cases = [
-        Case { name: "of Services", webhook: "clusterip.k2s.io", conditions: json!([]), expected: true },
-        Case { name: "of workloads", webhook: "workload.clusterip.k2s.io", conditions: json!([]), expected: true },
-        Case { name: "with a condition", webhook: "clusterip.k2s.io", conditions: json!([maybe]), expected: true },
-        Case {
-            name: "that is never called",
-            webhook: "clusterip.k2s.io",
-            conditions: json!([maybe, never]),
-            expected: false,
-        },
-        Case { name: "of another domain", webhook: "myclusterip.k2s.io", conditions: json!([]), expected: false },
-        Case {
-            name: "of this program",
-            webhook: "services.clusterip-policy.io",
-            conditions: json!([]),
-            expected: false,
-        },
-        Case { name: "without a name", webhook: "", conditions: json!([]), expected: false },
-    ];
-    for Case { name, webhook, conditions, expected } in cases {
+    for (name, webhook, conditions, expected) in [
+        ("of Services", "clusterip.k2s.io", json!([]), true),
+        ("of workloads", "workload.clusterip.k2s.io", json!([]), true),
+        ("with a condition", "clusterip.k2s.io", json!([maybe]), true),
+        ("that is never called", "clusterip.k2s.io", json!([maybe, never]), false),
+        ("of another domain", "myclusterip.k2s.io", json!([]), false),
+        ("of this program", "services.clusterip-policy.io", json!([]), false),
+        ("without a name", "", json!([]), false),
+    ] {
         let object = json!({"metadata": {"name": "a"}, "webhooks": [{"name": webhook, "matchConditions": conditions}]});
         assert_eq!(Calls::of(&watched(&kind(MUTATING), &object)).chooses_addresses, expected, "{name}");
     }
