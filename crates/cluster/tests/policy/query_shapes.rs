@@ -81,7 +81,7 @@ fn allowed(namespace: Option<&str>) -> BTreeSet<String> {
 #[test]
 fn query_shapes_depend_only_on_the_namespace_and_the_scope_of_look_ups() {
     let seen = RefCell::new(BTreeSet::new());
-    let config = Config { cases: 5000, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 8000, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let outcome = runner.run(&(request(), settings(), cluster()), |(request, settings, (objects, ..))| {
         let recorder = Recorder::new(Arc::new(snapshots::complete(&objects)));

@@ -110,21 +110,23 @@ fn node() -> impl Strategy<Value = Value> {
 }
 
 fn workload() -> impl Strategy<Value = Value> {
-    let kind =
-        select(&[("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "CronJob"), ("v1", "Pod")][..]);
+    let kind = prop_oneof![
+        3 => select(&[("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "CronJob")][..]),
+        2 => Just(("v1", "Pod")),
+    ];
     let affinity = text(OS).prop_map(|os| {
         let term = json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": [os]}]});
         let required = json!({"nodeSelectorTerms": [term]});
         json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
     });
     let pod_spec = prop_oneof![
-        Just(json!({})),
-        text(OS).prop_map(|os| json!({"os": {"name": os}})),
-        text(OS).prop_map(|os| json!({"nodeSelector": {"kubernetes.io/os": os, "zone": "east"}})),
-        text(NAMES).prop_map(|name| json!({"runtimeClassName": name})),
-        text(NAMES).prop_map(|name| json!({"nodeName": name})),
-        affinity,
-        Just(json!({"nodeSelector": 5})),
+        1 => Just(json!({})),
+        1 => text(OS).prop_map(|os| json!({"os": {"name": os}})),
+        1 => text(OS).prop_map(|os| json!({"nodeSelector": {"kubernetes.io/os": os, "zone": "east"}})),
+        2 => text(NAMES).prop_map(|name| json!({"runtimeClassName": name})),
+        3 => text(NAMES).prop_map(|name| json!({"nodeName": name})),
+        1 => affinity,
+        1 => Just(json!({"nodeSelector": 5})),
     ];
     (kind, metadata(true), pod_labels(), pod_spec).prop_map(|((api_version, kind), mut metadata, labels, pod_spec)| {
         let template = json!({"metadata": {"labels": labels}, "spec": pod_spec});
@@ -152,13 +154,13 @@ fn cluster_object() -> impl Strategy<Value = Value> {
     let address = text(ADDRESSES).prop_map(
         |name| json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": name}}),
     );
-    prop_oneof![4 => service(), 3 => workload(), 2 => node(), 1 => namespace, 1 => class, 1 => address]
+    prop_oneof![4 => service(), 6 => workload(), 2 => node(), 1 => namespace, 1 => class, 1 => address]
 }
 
 /// Random objects, a kind that may not be read, and a kind that the cluster does not have.
 pub fn cluster() -> impl Strategy<Value = (Vec<Value>, Option<&'static str>, Option<&'static str>)> {
     let kinds = &["Service", "Deployment", "Pod", "Namespace", "Node", "RuntimeClass", "IPAddress"][..];
-    let cluster = (vec(cluster_object(), 0..12), weighted(0.15, select(kinds)), weighted(0.2, Just("IPAddress")));
+    let cluster = (vec(cluster_object(), 0..20), weighted(0.15, select(kinds)), weighted(0.2, Just("IPAddress")));
     // No object has a kind that the cluster lacks.
     cluster.prop_map(|(mut objects, forbidden, absent)| {
         objects.retain(|object| absent.is_none_or(|absent| object["kind"] != absent));
