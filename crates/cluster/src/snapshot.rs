@@ -19,6 +19,7 @@ use serde_json::Value;
 mod compact_value;
 mod namespace;
 pub mod service_ranges;
+mod shared;
 mod stored_objects;
 mod stored_service;
 mod workloads;

@@ -142,7 +142,7 @@ pub const OS_LABEL: &str = "kubernetes.io/os";
 const OS_LABEL_BETA: &str = "beta.kubernetes.io/os";
 
 /// The fields of a Pod spec that restrict its nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodSpec {
     /// `spec.os.name`: `linux` or `windows`
     pub os: Option<String>,
@@ -157,7 +157,7 @@ pub struct PodSpec {
 }
 
 /// A node selector term. A node must match all of its requirements.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Term {
     /// The expressions with the operator `In`, each with its label and values. Only this operator can name a single
     /// value.

@@ -1,7 +1,11 @@
 //! A form of JSON values that takes little memory.
 
+use std::sync::Arc;
+
 use clusterip_core::label_selector::Labels;
 use serde_json::{Number, Value};
+
+use super::shared;
 
 /// How many bytes the allocator adds.
 pub(super) const ALLOCATED: usize = 8;
@@ -16,7 +20,7 @@ pub enum CompactValue {
     Frequent(&'static str),
     Text(Box<str>),
     List(Box<[Self]>),
-    Map(Box<[(Box<str>, Self)]>),
+    Map(Box<[(Arc<str>, Self)]>),
     Null,
     Bool(bool),
     Number(Number),
@@ -37,7 +41,7 @@ impl CompactValue {
             }
             Value::Array(items) => Self::List(items.iter().take(most).map(inner).collect()),
             Value::Object(fields) => {
-                Self::Map(fields.iter().take(most).map(|(key, value)| (key.as_str().into(), inner(value))).collect())
+                Self::Map(fields.iter().take(most).map(|(key, value)| (shared::key(key), inner(value))).collect())
             }
             Value::Null => Self::Null,
             Value::Bool(value) => Self::Bool(*value),
@@ -89,7 +93,7 @@ impl CompactValue {
             Self::Text(text) => text.len() + ALLOCATED,
             Self::List(items) => items.iter().map(|item| size_of::<Self>() + item.bytes()).sum(),
             Self::Map(fields) => {
-                let entry = |(key, value): &(Box<str>, Self)| key.len() + ALLOCATED + value.bytes();
+                let entry = |(key, value): &(Arc<str>, Self)| key.len() + ALLOCATED + value.bytes();
                 fields.iter().map(|field| size_of_val(field) + entry(field)).sum()
             }
         }

@@ -19,6 +19,7 @@ use clusterip_failover::assignments::{Port, Protocol};
 use serde_json::{Map, Value, json};
 
 use super::compact_value::{ALLOCATED, CompactValue};
+use super::shared;
 use super::workloads::{LabelHashes, label_hashes};
 use crate::object::map;
 
@@ -352,7 +353,8 @@ fn kept(path: &str, value: &Value, most: usize) -> Option<CompactValue> {
     match (path, value) {
         ("metadata.annotations", Value::Object(fields)) => {
             let kept = fields.iter().filter_map(|(key, value)| Some((&**key, shortened(key, value.as_str()?)?)));
-            let kept: Box<[_]> = kept.map(|(key, value)| (key.into(), CompactValue::Text(value.into()))).collect();
+            let kept: Box<[_]> =
+                kept.map(|(key, value)| (shared::key(key), CompactValue::Text(value.into()))).collect();
             (!kept.is_empty()).then_some(CompactValue::Map(kept))
         }
         ("spec.loadBalancerIP", Value::String(text)) => {

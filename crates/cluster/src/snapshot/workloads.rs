@@ -13,6 +13,7 @@ use clusterip_core::workload::PodSpec;
 use clusterip_core::workload::{Pods, TemplateAt, Workload};
 use serde_json::Value;
 
+use super::shared;
 use crate::object::map;
 
 /// Hashes of labels, in ascending order. The key of the hash is random, so a user can't choose labels with equal
@@ -131,7 +132,11 @@ impl StoredPods {
                 for text in texts.filter(|text| text.len() > MAX_LENGTH) {
                     *text = cut(text, MAX_LENGTH).into_owned();
                 }
-                if spec == PodSpec::default() { Self::Anywhere } else { Self::Restricted(Arc::new(spec)) }
+                if spec == PodSpec::default() {
+                    return Self::Anywhere;
+                }
+                let is_small = bytes_of(&spec) <= shared::LARGEST_SPEC;
+                Self::Restricted(if is_small { shared::spec(spec) } else { Arc::new(spec) })
             }
             Err(mismatch) => Self::UnreadableSpec(Box::new(mismatch)),
         }

@@ -133,7 +133,7 @@ impl PlanArguments {
         let mut given = GivenSettings::read(self.settings.as_deref())?;
         let has_context = self.namespace.is_none() && self.uses_cluster();
         let of_context = has_context.then(|| self.connection.namespace()).flatten();
-        let Input { mut sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        let Input { mut sources, mut manifests, skipped, outside } = self.input(of_context.as_deref())?;
         if self.output != Output::Yaml {
             sources.clear();
         }
@@ -196,7 +196,7 @@ impl PlanArguments {
         let planner = Planner::new(live.settings.clone(), there);
         let bar = progress_bar(planned, "{wide_bar} {pos} of {len}, {eta} to go");
         let (begin, mut done) = (Instant::now(), 0);
-        let mut plan = planner.plan(&manifests, is_selected, || {
+        let mut plan = planner.plan(&mut manifests, is_selected, || {
             done += 1;
             if begin.elapsed() >= PROGRESS_DELAY {
                 bar.set_position(done);

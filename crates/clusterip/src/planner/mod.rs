@@ -14,7 +14,7 @@ use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
-use clusterip_cluster::snapshot::{Snapshot, addresses};
+use clusterip_cluster::snapshot::{CompactValue, Snapshot, addresses};
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, claim};
 use clusterip_core::json::TypeMismatch;
@@ -32,6 +32,9 @@ pub use self::planned_object::PlannedObject;
 use crate::audit::services::MisplacedService;
 use crate::external::plan_state::PlanState;
 use crate::usage::{self, PoolUsage};
+
+/// So many Services are planned before their fields are dropped. In a large plan, these take as much memory as the rest.
+const AT_ONCE: usize = 4096;
 
 /// A plan, as `-o json` prints it.
 #[derive(Serialize)]
@@ -97,15 +100,15 @@ impl Planner {
 
     /// Plans the selected Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks
     /// that exist already or that other Services name, are known before the first Service is planned. `progress` is called
-    /// after each Service and Node.
+    /// after each Service and Node. The manifests of planned Services lose their fields.
     pub fn plan(
         mut self,
-        manifests: &[Manifest<PlannedObject>],
+        manifests: &mut [Manifest<PlannedObject>],
         is_selected: impl Fn(&Manifest<PlannedObject>) -> bool,
         mut progress: impl FnMut(),
     ) -> Plan {
         let mut seen = BTreeSet::new();
-        for Manifest { object: PlannedObject { read, .. }, .. } in manifests {
+        for Manifest { object: PlannedObject { read, .. }, .. } in &*manifests {
             if is_namespace(&read.kind.0, &read.kind.1) {
                 self.api_server.add_namespace(&read.name);
             }
@@ -113,7 +116,7 @@ impl Planner {
             // are added when they are planned.
             let is_known_before = read.service().is_none_or(|service| {
                 let key = service.key();
-                let is_new = !self.existing.contains_key(key) && seen.insert(key.clone());
+                let is_new = !self.existing.contains_key(key) && seen.insert(key);
                 is_new && !service.addresses().is_empty()
             });
             if is_known_before {
@@ -126,19 +129,23 @@ impl Planner {
             let object = manifest.object.value();
             self.external.add_pending(index, &planned_key(&object, index), &object);
         }
-        let selected: Vec<_> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
+        let selected: Vec<usize> =
+            services().filter(|(_, manifest)| is_selected(manifest)).map(|(index, _)| index).collect();
         let mut rows = Vec::with_capacity(selected.len());
-        in_order(
-            &selected,
-            |(index, manifest)| {
-                let object = manifest.object.value();
-                (Request::of_service(&format!("plan-{index}"), &object, None), object)
-            },
-            |(index, manifest), (create, object)| {
-                rows.push(self.plan_service(*index, create, object, &manifest.origin));
-                progress();
-            },
-        );
+        for some in selected.chunks(AT_ONCE) {
+            let some: Vec<_> = some.iter().map(|index| (*index, manifests[*index].object.take())).collect();
+            in_order(
+                &some,
+                |(index, service)| {
+                    let object = service.as_ref().map(CompactValue::value).unwrap_or_default();
+                    (Request::of_service(&format!("plan-{index}"), &object, None), object)
+                },
+                |(index, _), (create, object)| {
+                    rows.push(self.plan_service(*index, create, object, &manifests[*index].origin));
+                    progress();
+                },
+            );
+        }
         let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         let nodes = (!self.settings.nodes.pools.is_empty()).then(|| self.plan_nodes(manifests, &mut progress));
         let (nodes, blocks) = nodes.unzip();

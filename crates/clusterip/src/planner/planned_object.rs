@@ -52,6 +52,11 @@ impl PlannedObject {
         *kind == kind_of(object) && *name == object::name(object)
     }
 
+    /// Takes [`Self::value`] out of the object, which forgets it.
+    pub(crate) fn take(&mut self) -> Option<CompactValue> {
+        self.whole.take()
+    }
+
     /// Its kind, its namespace, which is empty if it has none, and its name.
     pub(crate) fn shown(&self) -> String {
         let ReadObject { kind: (_, kind), namespace, name, .. } = &self.read;

@@ -52,9 +52,9 @@ pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
 /// The same with these settings.
 pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<String, String>) {
     let planned = |Manifest { object, origin }| Manifest { object: PlannedObject::new(object), origin };
-    let manifests: Vec<_> = parse(sources, "default").into_iter().map(planned).collect();
+    let mut manifests: Vec<_> = parse(sources, "default").into_iter().map(planned).collect();
     let settings = Settings::from_value(&document).unwrap();
-    let plan = Planner::new(settings, Vec::new()).plan(&manifests, |_| true, || ());
+    let plan = Planner::new(settings, Vec::new()).plan(&mut manifests, |_| true, || ());
     let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)
 }
