@@ -91,20 +91,6 @@ fn cases() -> Vec<Case> {
             ],
         ),
         case(
-            "IPv6",
-            &["fd00:42::/62"],
-            (24, 64),
-            vec![
-                Gets("a", &["fd00:42::/64"]),
-                Gets("b", &["fd00:42:0:1::/64"]),
-                Goes("a"),
-                Gets("c", &["fd00:42:0:2::/64"]),
-                Gets("d", &["fd00:42:0:3::/64"]),
-                Gets("e", &["fd00:42::/64"]),
-                GetsNone("f"),
-            ],
-        ),
-        case(
             "dual stack",
             &["10.42.0.0/22", "fd00:42::/62"],
             (24, 64),
@@ -169,7 +155,6 @@ fn masks(case: &Case) -> Vec<String> {
     let (four, six) = case.lengths;
     match case.cidrs {
         [_, _] => vec![format!("--node-cidr-mask-size-ipv4={four}"), format!("--node-cidr-mask-size-ipv6={six}")],
-        [one] if one.contains(':') => vec![format!("--node-cidr-mask-size={six}")],
         _ => vec![format!("--node-cidr-mask-size={four}")],
     }
 }

@@ -1,13 +1,11 @@
 //! Pools as objects: a `clusterip serve` follows them and writes their status.
 
 pub mod access;
-mod audit;
 mod commands;
 mod conditions;
 mod definitions;
 mod in_use;
 mod leader;
-mod placement;
 mod reservations;
 mod service_cidrs;
 mod status;

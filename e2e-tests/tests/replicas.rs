@@ -66,31 +66,6 @@ async fn only_one_of_two_servers_without_claims_is_ready() {
     why_not_ready(&third).await;
 }
 
-#[tokio::test]
-async fn move_command_is_not_a_competing_server() {
-    let plane = ControlPlane::shared().await;
-    let namespace = plane.namespace("mover").await;
-    let client = plane.client();
-    let lease = |renewed: u32| {
-        json!({"metadata": {"name": "clusterip-leader"}, "spec": {"holderIdentity": "me_move_0000000000000001",
-            "leaseDurationSeconds": 600, "renewTime": format!("2026-01-01T00:00:{:02}.000000Z", renewed % 60)}})
-    };
-    send(&client, Method::POST, &leases(&namespace), Some(&lease(0))).await.unwrap();
-    let path = format!("{}/clusterip-leader", leases(&namespace));
-    let renewing = {
-        let client = client.clone();
-        tokio::spawn(async move {
-            for renewed in 1.. {
-                send(&client, Method::PATCH, &path, Some(&lease(renewed))).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(300)).await;
-            }
-        })
-    };
-    alone(&plane, &namespace).start().await;
-    assert_eq!(leader(&plane, &namespace).await, "me_move_0000000000000001");
-    renewing.abort();
-}
-
 /// The settings with another Windows pool.
 fn moved_on() -> String {
     SETTINGS.replace("172.21.1.0/24", "172.21.9.0/24")

@@ -12,16 +12,6 @@ pub fn one(cidrs: &[&str]) -> Value {
     json!({"pools": [pool("all", cidrs, &json!({}))]})
 }
 
-/// A pool for each operating system, none for others.
-pub fn by_os() -> Value {
-    let of = |os: &str, cidr: &str| pool(os, &[cidr], &json!({"match": {"os": os}}));
-    json!({"pools": [of("windows", "10.42.8.0/22"), of("linux", "10.42.0.0/22")]})
-}
-
-pub fn os(os: &str) -> Value {
-    json!({"kubernetes.io/os": os})
-}
-
 /// Whether a request gives blocks to this Node.
 pub fn gives(name: &str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
     let path = path(name);

@@ -79,30 +79,6 @@ async fn condition_says_why_a_pool_is_not_in_use() {
     assert_eq!(after["status"]["ranges"], json!(["172.21.70.128/25"]));
 }
 
-#[tokio::test]
-async fn last_good_version_stays_in_use_after_a_mistake() {
-    const GOOD: &str = "172.21.74.0/24";
-    let cluster = PoolCluster::shared().await;
-    let namespace = cluster.plane.namespace("mistaken").await;
-    cluster.apply(&[pool_of("mistaken", GOOD, &namespace)]).await;
-    let first = cluster.until_reason("ServicePool", "mistaken", "InUse", "").await;
-    cluster.serves(&namespace, &json!({}), GOOD).await;
-
-    cluster.apply(&[pool_of("mistaken", "10.99.1.0/24", &namespace)]).await;
-    let message = "; the previous version stays in use";
-    let second = cluster.until_reason("ServicePool", "mistaken", "OutsideServiceCIDRs", message).await;
-    assert_ne!(second["metadata"]["generation"], first["metadata"]["generation"]);
-    assert_eq!(second["status"]["inUse"]["cidrs"], json!([GOOD]), "{second}");
-    assert_eq!(second["status"]["ranges"], json!([GOOD]), "the fence reads these ranges: {second}");
-    cluster.serves(&namespace, &json!({}), GOOD).await;
-
-    cluster.apply(&[pool_of("mistaken", "172.21.75.0/24", &namespace)]).await;
-    let third = cluster.until_reason("ServicePool", "mistaken", "InUse", "").await;
-    assert_eq!(third["status"]["inUse"]["cidrs"], json!(["172.21.75.0/24"]), "{third}");
-    assert_eq!(condition(&third, "Stalled"), Value::Null, "{third}");
-    cluster.serves(&namespace, &json!({}), "172.21.75.0/24").await;
-}
-
 /// The status of an object that was deleted and created again is written again.
 #[tokio::test]
 async fn pool_that_is_replaced_gets_a_status() {

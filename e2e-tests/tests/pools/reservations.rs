@@ -105,24 +105,3 @@ async fn reinstall_into_a_full_pool_gets_its_address_back() {
     assert_eq!(address(&again).to_string(), KEPT);
     held(&cluster, "reserved", "Owner", "held").await;
 }
-
-#[tokio::test]
-async fn another_service_keeps_an_address_that_is_reserved_later() {
-    const RANGE: &str = "172.21.91.0/28";
-    let cluster = PoolCluster::shared_by_audits().await;
-    let namespace = cluster.plane.namespace("late-reserved").await;
-    let spec = |reservations: Value| {
-        let spec = json!({"cidrs": [RANGE], "match": {"namespaces": [namespace]}, "reservations": reservations});
-        pool("ServicePool", "late-reserved", spec)
-    };
-    cluster.apply(&[spec(json!([]))]).await;
-    cluster.serves(&namespace, &json!({}), RANGE).await;
-    let web = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
-    let taken = address(&web).to_string();
-    cluster.apply(&[spec(json!([{"address": taken, "namespace": namespace, "name": "db"}]))]).await;
-    held(&cluster, "late-reserved", "Other", "taken").await;
-    let db = cluster.create(&namespace, &service("db", json!({}))).await.unwrap();
-    assert!(within(address(&db), RANGE) && address(&db).to_string() != taken, "{db}");
-    cluster.delete(&namespace, "web").await;
-    held(&cluster, "late-reserved", "Nobody", "free").await;
-}
