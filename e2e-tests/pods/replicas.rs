@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use e2e_tests::support::command::Ended;
 use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{NAMESPACE, field, install, roll_out, service, uninstall};
-use e2e_tests::support::kubectl::Kubectl;
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub async fn leader(cluster: &WholeCluster) -> String {
 
 /// Asks the API server to evict a Pod. kubectl asks once. The client of the tests would repeat a request that is
 /// refused with the code 429.
-async fn evict(cluster: &WholeCluster, pod: &str) -> Kubectl {
+async fn evict(cluster: &WholeCluster, pod: &str) -> Ended {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
     cluster.kubectl_with(&["create", "--raw", &path, "--filename", "-"], &eviction.to_string()).await

@@ -1,17 +1,15 @@
 //! `clusterip move` without a server, and with one.
 
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Place;
+use crate::support::command::{self, Ended};
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
-use crate::support::move_helpers::{patch, request, send, stored};
-use crate::support::program;
+use crate::support::move_helpers::{patch, send, stored};
 use crate::support::serve_process::ServerBuilder;
 
 /// Two pools: one for Windows, with room for four, and one for the rest.
@@ -22,12 +20,6 @@ services:
   - {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}
 ";
 
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
 async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
     clusterip_with(plane, SETTINGS, arguments).await
 }
@@ -35,15 +27,9 @@ async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
 /// Runs `clusterip move` with these settings.
 async fn clusterip_with(plane: &ControlPlane, text: &str, arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("settings.yaml");
-    std::fs::write(&settings, text).unwrap();
-    let mut command = Command::new(program());
-    command.arg("move").args(arguments).arg("--kubeconfig").arg(plane.kubeconfig());
-    command.arg("--settings").arg(&settings).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let path = settings.display().to_string();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&path, "FILE");
-    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    std::fs::write(folder.path().join("FILE"), text).unwrap();
+    let arguments = [&["move", "--settings", "FILE"], arguments].concat();
+    command::clusterip(folder.path(), plane.kubeconfig(), &arguments).await
 }
 
 /// Creates a Service at this address, without an owner of the address, as if the API server had picked it.
@@ -186,35 +172,7 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
     for Case { name, allowed, address: before, reason: [begin, end] } in cases {
         let place = place(plane, name).await;
         service(&place, "cart", before, "windows").await;
-        let version = "admissionregistration.k8s.io/v1";
-        let policy = json!({
-            "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-            "spec": {
-                "matchConstraints": {
-                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"],
-                        "operations": ["CREATE", "UPDATE"]}],
-                },
-                "validations": [
-                    {"expression": allowed, "message": FORBIDDEN},
-                    {"expression": "object.metadata.name != 'probe'", "message": FORBIDDEN},
-                ],
-            },
-        });
-        let binding = json!({
-            "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
-        });
-        plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string()).await;
-        let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"},
-            "spec": {"ports": [{"port": 80}]}});
-        let trial = format!("/api/v1/namespaces/{name}/services?dryRun=All");
-        eventually("the policy to be in force", async || {
-            let tried = place.client.request::<Value>(request(Method::POST, &trial, &probe)).await;
-            tried.is_err_and(|error| error.to_string().contains(FORBIDDEN)).then_some(())
-        })
-        .await;
-
+        plane.allow_only(name, allowed, FORBIDDEN).await;
         let moved = clusterip_with(plane, settings, &["-n", name, "--server-namespace", name, "--yes"]).await;
         assert_eq!(moved.status, 1, "{name}: {}", moved.stderr);
         assert_eq!(moved.stdout.lines().last(), Some("moved 0 of 1, 0 stay"), "{name}");
@@ -247,12 +205,9 @@ async fn running_server_executes_the_moves() {
     patch(&handed.client, &handed.namespace, "cart", windows).await;
     server.logged("reason=\"ready_endpoints\"").await;
 
-    let mut command = Command::new(program());
-    command.args(["move", "--yes", "--kubeconfig"]).arg(plane.kubeconfig());
-    command.arg("--settings").arg(server.folder().join("settings.yaml"));
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    let arguments = ["move", "--yes", "--settings", "settings.yaml"];
+    let Ended { status, stdout, stderr } = command::clusterip(server.folder(), plane.kubeconfig(), &arguments).await;
+    assert_eq!(status, 0, "{stdout}{stderr}");
     assert!(
         stderr.lines().any(|line| line.starts_with("handed over to ") && line.ends_with(" in namespace default")),
         "{stderr}"

@@ -4,8 +4,6 @@
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::support::eventually::{MAX_WAIT, eventually};
@@ -29,15 +27,10 @@ fn later(mut object: Value) -> Verdict {
         "os" => object["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"}),
         "pool" => object["metadata"]["annotations"] = json!({"clusterip-policy/pool": "other"}),
         "unknown-pool" => object["metadata"]["annotations"] = json!({"clusterip-policy/pool": "none"}),
-        "headless" => {
-            object["spec"]["clusterIP"] = json!("None");
-            object["spec"].as_object_mut().unwrap().remove("clusterIPs");
-        }
         "external" => {
             object["spec"]["type"] = json!("ExternalName");
             object["spec"]["externalName"] = json!("example.com");
         }
-        "by-hand" => object["spec"]["clusterIP"] = json!("172.21.200.8"),
         _ => return Verdict::Keep,
     }
     Verdict::Change(object)
@@ -50,8 +43,8 @@ fn labelled(name: &str, later: &str) -> Value {
 }
 
 /// Deletes the Service of a row and waits until its address is free.
-async fn clear(cluster: &WebhookCluster, made: &DynamicObject) {
-    cluster.delete(NAMESPACE, &made.name_any()).await;
+async fn clear(cluster: &WebhookCluster, made: &Value) {
+    cluster.delete(NAMESPACE, made["metadata"]["name"].as_str().unwrap()).await;
     for (name, address, annotations) in
         [("one", ONE, json!({})), ("other", OTHER, json!({"clusterip-policy/os": "windows"}))]
     {
@@ -95,7 +88,7 @@ async fn changes_of_later_webhooks_are_decided_again() {
             let error = next.unwrap_err();
             assert!(error.contains("pool \"one\" (172.21.40.40/30) is full: 1 of 1 addresses used"), "{row}: {error}");
         }
-        clear(&cluster, &serde_json::from_value(made).unwrap()).await;
+        clear(&cluster, &made).await;
     }
 
     // A name that the API server generates.
@@ -105,53 +98,22 @@ async fn changes_of_later_webhooks_are_decided_again() {
     metadata.insert("generateName".to_owned(), json!("web-"));
     let made = cluster.create(NAMESPACE, &unnamed).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
-    clear(&cluster, &serde_json::from_value(made).unwrap()).await;
+    clear(&cluster, &made).await;
     unnamed["metadata"]["labels"][LATER] = json!("os");
     let made = cluster.create(NAMESPACE, &unnamed).await.unwrap();
     assert_eq!(address(&made).to_string(), OTHER);
-    clear(&cluster, &serde_json::from_value(made).unwrap()).await;
+    clear(&cluster, &made).await;
 
     // With an unknown pool, the address of the first answer is released.
     let refused = cluster.create(NAMESPACE, &labelled("unknown", "unknown-pool")).await.unwrap_err();
     assert!(refused.contains("names pool \"none\", which is unknown"), "{refused}");
     let made = cluster.create(NAMESPACE, &service("next", json!({}))).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
-    clear(&cluster, &serde_json::from_value(made).unwrap()).await;
+    clear(&cluster, &made).await;
 
     // A dry run of a Service that is only labelled shows its address, without a warning.
     let dry = cluster.dry_run(NAMESPACE, &labelled("label", "label")).await.unwrap();
     assert_eq!(address(&dry).to_string(), ONE);
-}
-
-/// The first address is reserved until its reservation expires, so these Services have a namespace of their own.
-#[tokio::test]
-async fn address_set_by_a_later_webhook_stays() {
-    let cluster = WebhookCluster::shared().await;
-    let namespace = cluster.plane.namespace("reinvocation-given").await;
-    serve(&cluster, &namespace, later).await;
-    struct Case {
-        name: &'static str,
-        expected: &'static str,
-        /// The second decision in the log.
-        decided: &'static str,
-    }
-    let cases = [
-        Case { name: "headless", expected: "None", decided: "unchanged: headless" },
-        Case { name: "by-hand", expected: "172.21.200.8", decided: "unchanged: set by hand" },
-    ];
-    for Case { name: row, expected, decided } in cases {
-        let made = cluster.create(&namespace, &labelled(row, row)).await.unwrap();
-        assert_eq!(made["spec"]["clusterIP"], expected, "{row}");
-        // The audit log has only the first answer; the log of the server has both.
-        let lines: Vec<String> =
-            cluster.server.log().into_iter().filter(|line| line.contains(&format!("name=\"{row}\""))).collect();
-        let last = lines.iter().rfind(|line| line.contains(&format!("namespace=\"{namespace}\""))).unwrap();
-        let (decision, reason) = decided.split_once(": ").unwrap();
-        assert!(last.contains(&format!("decision=\"{decision}\"")), "{row}: {last}");
-        assert!(last.contains(&format!("reason=\"{reason}\"")), "{row}: {last}");
-        let first = cluster.decided(&namespace, row);
-        assert_eq!(first.unwrap().decision, "allocated", "{row}");
-    }
 }
 
 /// A slow webhook delays a request, whose address stays reserved.

@@ -1,16 +1,16 @@
 //! `clusterip move` and `clusterip audit` use the settings of the server that leads, or those of the command line.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
+use crate::support::command::{self, Ended};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::{self, send, stored};
 use crate::support::pools::service_pools;
-use crate::support::program;
 use crate::support::serve_process::{Server, ServerBuilder};
 
 /// The settings of the server: not the pools of K2s.
@@ -18,26 +18,16 @@ const SERVER: &str = "{services: {pools: [{name: all, cidrs: [172.21.7.0/24]}]}}
 /// Other settings.
 const OTHER: &str = "{services: {pools: [{name: other, cidrs: [172.21.8.0/24]}]}}";
 
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
 /// Runs `clusterip` with these arguments and a folder with the files `server.yaml` and `other.yaml`.
 async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
     run(plane.kubeconfig(), arguments).await
 }
 
-async fn run(kubeconfig: &std::path::Path, arguments: &[&str]) -> Ended {
+async fn run(kubeconfig: &Path, arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("server.yaml"), SERVER).unwrap();
     std::fs::write(folder.path().join("other.yaml"), OTHER).unwrap();
-    let mut command = Command::new(program());
-    command.args(arguments).arg("--kubeconfig").arg(kubeconfig).current_dir(folder.path()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    command::clusterip(folder.path(), kubeconfig, arguments).await
 }
 
 /// Starts a server without a webhook in a new namespace, with pool objects. Returns its namespace, too.
@@ -193,16 +183,9 @@ async fn finished_trial_leaves_nothing_behind_and_an_old_event_is_no_reason() {
 async fn dry_run_needs_permissions_to_read_only_in_all_namespaces() {
     let plane = LentControlPlane::get().await;
     let namespace = plane.namespace("reader").await;
-    plane.kubectl(&["create", "serviceaccount", "reader", "-n", &namespace]).await.ok();
+    let reader = plane.service_account(&namespace, "reader").await;
     let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "reader"}, "rules": rules});
-    plane.apply(&role.to_string()).await;
-    let subject = format!("{namespace}:reader");
-    plane
-        .kubectl(&["create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount", &subject])
-        .await
-        .ok();
+    plane.grant(&reader, None, rules).await;
     service(&plane, &namespace, "172.21.0.70", "ClusterIP").await;
     let kubeconfig = plane.kubeconfig_of(&namespace, "reader").await;
     let ended = eventually("the permissions of the role", async || {
@@ -222,16 +205,9 @@ async fn dry_run_needs_permissions_to_read_only_in_all_namespaces() {
 
 async fn user_of_one_namespace_is_told_what_is_missing(plane: &ControlPlane) {
     let namespace = plane.namespace("limited").await;
-    let user = format!("system:serviceaccount:{namespace}:limited");
-    plane.kubectl(&["create", "serviceaccount", "limited", "-n", &namespace]).await.ok();
-    let api_version = "rbac.authorization.k8s.io/v1";
-    let metadata = json!({"name": "limited", "namespace": namespace});
-    let role = json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata,
-        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"]}]});
-    let binding = json!({"apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited"},
-        "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]});
-    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
+    let user = plane.service_account(&namespace, "limited").await;
+    let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"]}]);
+    plane.grant(&user, Some(&namespace), rules).await;
     let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
     let limited = plane.client_as(&user);
     eventually("the permissions of the role", async || {
@@ -239,28 +215,14 @@ async fn user_of_one_namespace_is_told_what_is_missing(plane: &ControlPlane) {
     })
     .await;
     let kubeconfig = plane.kubeconfig_of(&namespace, "limited").await;
-    let folder = tempfile::tempdir().unwrap();
-    let web = folder.path().join("web.yaml");
-    std::fs::write(&web, "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}")
-        .unwrap();
-
-    let list = format!("error: listing v1/Service failed: services is forbidden: User {user:?} cannot list resource");
-    let unknown_server = "error: ControllerRevisions can't be listed in all namespaces, so it is unknown where a \
-                          server leads (--server-namespace names its namespace): controllerrevisions.apps is forbidden";
-    let settings = ["--settings", "server.yaml"];
     struct Case<'a> {
         arguments: &'a [&'a str],
-        more: &'a [&'a str],
         /// The beginning of the standard error.
         stderr: String,
     }
     let cases = [
-        Case { arguments: &["audit"], more: &settings, stderr: format!("settings: server.yaml\n{list}") },
-        Case { arguments: &["audit"], more: &[], stderr: unknown_server.to_owned() },
-        Case { arguments: &["plan", "--cluster", web.to_str().unwrap()], more: &settings, stderr: list.clone() },
         Case {
             arguments: &["move", "--dry-run"],
-            more: &settings,
             stderr: format!(
                 "error: listing networking.k8s.io/v1/ServiceCIDR failed: servicecidrs.networking.k8s.io is forbidden: \
                  User {user:?} cannot list resource \"servicecidrs\" in API group \"networking.k8s.io\" at the cluster \
@@ -268,18 +230,16 @@ async fn user_of_one_namespace_is_told_what_is_missing(plane: &ControlPlane) {
                  - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\""
             ),
         },
-        Case { arguments: &["move", "--yes"], more: &settings, stderr: unknown_server.to_owned() },
         Case {
             arguments: &["move", "--yes", "--server-namespace", &namespace],
-            more: &settings,
             stderr: format!(
                 "error: no server leads in namespace {namespace}, and without the permission to read \
                  ControllerRevisions it is unknown whether one leads in another namespace"
             ),
         },
     ];
-    for Case { arguments, more, stderr } in cases {
-        let all = [arguments, more, &["-n", &namespace][..]].concat();
+    for Case { arguments, stderr } in cases {
+        let all = [arguments, &["--settings", "server.yaml", "-n", &namespace][..]].concat();
         let ended = run(&kubeconfig, &all).await;
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{all:?}: {}", ended.stderr);
         assert!(ended.stderr.starts_with(&stderr), "{all:?}: {}", ended.stderr);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
-use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource, in_lines};
+use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource};
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use kube::Client;
 use serde_json::{Value, json};
@@ -100,16 +100,9 @@ fn names(live: &LiveSettings) -> Vec<String> {
 /// A client of a new service account with exactly these permissions in the whole cluster.
 async fn with_permissions(plane: &ControlPlane, name: &str, rules: Value) -> Client {
     let namespace = plane.namespace(name).await;
-    plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
-    let api_version = "rbac.authorization.k8s.io/v1";
-    let role = json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
-    let binding = json!({
-        "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": "clusterip", "namespace": namespace}],
-    });
-    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
-    plane.client_with(&plane.token(&namespace, "clusterip").await)
+    let user = plane.service_account(&namespace, "clusterip").await;
+    plane.grant(&user, None, rules).await;
+    plane.client_as(&user)
 }
 
 async fn start(source: &SettingsSource) -> Option<String> {
@@ -277,12 +270,6 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
     followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()].into());
     followed.until("the second range again", |live| ranges(live) == two).await;
     followed.counted(0, 3, 2).await;
-
-    write("services: {serviceCIDRs: [172.16.0.0/12]}");
-    let live = followed.until("the user's own", |live| ranges(live) == json!(["172.16.0.0/12"])).await;
-    let expected = "services.serviceCIDRs: the settings have 172.16.0.0/12, but the cluster has 172.21.0.0/16, \
-                    10.0.0.0/16: remove the key to use the ranges of the cluster";
-    assert_eq!(live.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     followed.stop().await;
 }
 
@@ -299,18 +286,6 @@ async fn start_fails_with_invalid_settings() {
     );
 
     let folder = tempfile::tempdir().unwrap();
-    let written = json!({"services": {"oder": "lowest", "order": "so"}});
-    let mistakes =
-        clusterip_cluster::live_settings::check_settings(written, &ServiceRanges::default()).unwrap_err().to_string();
-    assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
-    let file = folder.path().join("settings.yaml");
-    std::fs::write(
-        &file,
-        "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: 'services: {oder: lowest, order: so}'}",
-    )
-    .unwrap();
-    let expected = in_lines(&file.display().to_string(), &mistakes);
-    assert_eq!(start(&SettingsSource::File(file)).await, Some(expected), "a ConfigMap with mistakes");
     let absent = folder.path().join("absent.yaml");
     let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
     let expected = format!("settings: {name}: No such file or directory (os error 2)");

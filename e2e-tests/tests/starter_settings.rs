@@ -2,39 +2,28 @@
 //! the usual address of DNS.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::support::command::{self, Ended};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::program;
 use crate::support::webhook_cluster::{WebhookCluster, address, annotated, service, within};
-
-struct Ended {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 /// Runs `clusterip` as the administrator.
 async fn clusterip(plane: &ControlPlane, args: &[&str]) -> Ended {
-    let mut command = Command::new(program());
-    command.args(args).env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    command::clusterip(plane.folder(), plane.kubeconfig(), args).await
 }
 
 /// The output of `clusterip init`, which must succeed.
 async fn init(plane: &ControlPlane, args: &[&str]) -> String {
     let ended = clusterip(plane, &[&["init"], args].concat()).await;
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{}", ended.stdout);
     ended.stdout
 }
 
 /// Checks settings against the cluster: the exit status and the output.
-async fn validate(plane: &ControlPlane, folder: &Path, settings: &str) -> (Option<i32>, String) {
+async fn validate(plane: &ControlPlane, folder: &Path, settings: &str) -> (i32, String) {
     let file = folder.join("settings.yaml");
     std::fs::write(&file, settings).unwrap();
     let ended = clusterip(plane, &["validate", "--cluster", file.to_str().unwrap()]).await;
@@ -63,7 +52,7 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
     if !plane.tells_addresses() {
         // Before Kubernetes 1.33, the ranges are known from kubeadm, or from the user.
         let unknown = clusterip(plane, &["init"]).await;
-        assert_eq!((unknown.status, unknown.stdout.as_str()), (Some(2), ""));
+        assert_eq!((unknown.status, unknown.stdout.as_str()), (2, ""));
         assert!(unknown.stderr.contains("use --service-cidr"), "{}", unknown.stderr);
         assert!(unknown.stderr.contains("10.96.0.1; the default of kubeadm is 10.96.0.0/12"), "{}", unknown.stderr);
         let given = init(plane, &["--service-cidr", "10.96.0.0/12"]).await;
@@ -78,7 +67,7 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
         assert!(settings.lines().any(|printed| printed == line), "no {line:?} in\n{settings}");
     }
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(validate(plane, folder.path(), &settings).await, (Some(0), "valid\n".to_owned()));
+    assert_eq!(validate(plane, folder.path(), &settings).await, (0, "valid\n".to_owned()));
 
     cluster.use_settings(&settings).await;
     let windows = annotated("windows", json!({"clusterip-policy/os": "windows"}), json!({}));
@@ -94,7 +83,7 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
     if plane.tells_addresses() {
         let (status, printed) = validate(plane, folder.path(), "{}").await;
         let lines: Vec<&str> = printed.lines().collect();
-        assert_eq!((status, lines.len()), (Some(1), 3), "{printed}");
+        assert_eq!((status, lines.len()), (1, 3), "{printed}");
         assert!(
             lines[0].contains("172.21.1.0/24 lies outside of the Service ranges of the cluster (10.96.0.0/12)"),
             "{printed}"
@@ -102,7 +91,7 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
         assert!(lines[2].ends_with("`clusterip init` prints settings that do"), "{printed}");
         let over_dns = "services: {pools: [{name: all, cidrs: [10.96.0.0/24]}]}";
         let (status, printed) = validate(plane, folder.path(), over_dns).await;
-        assert_eq!(status, Some(0), "{printed}");
+        assert_eq!(status, 0, "{printed}");
         assert!(printed.contains("warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10"), "{printed}");
 
         // The server says so once, and not about an address that is in use.
@@ -110,43 +99,9 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
         let logged = || cluster.server.log().iter().filter(|line| line.contains("may hand out 10.96.0.10")).count();
         cluster.use_settings(&format!("{over_dns}}}\n")).await;
         eventually("a warning in the log", async || (logged() == 1).then_some(())).await;
-        let file = cluster.server.folder().join("settings.yaml");
-        let args = ["audit", "-o", "json", "--settings", file.to_str().unwrap()];
-        let found = async || {
-            let ended = clusterip(plane, &args).await;
-            let audit: Value = serde_json::from_str(&ended.stdout)
-                .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr));
-            let findings = audit["findings"].as_array().unwrap().iter().filter(|finding| finding["kind"] == "over-dns");
-            findings.map(|finding| finding["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        let before = found().await;
-        assert!(before.len() == 1 && before[0].contains("may hand out 10.96.0.10"), "{before:?}");
         cluster.create("default", &service("dns", json!({"clusterIP": "10.96.0.10"}))).await.unwrap();
         cluster.use_settings(&format!("{over_dns}, reserved: 20}}\n")).await;
         cluster.use_settings(&format!("{over_dns}, reserved: 1}}\n")).await;
-        assert_eq!(found().await, [""; 0]);
         assert_eq!(logged(), 1, "{:#?}", cluster.server.log());
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn starter_settings_of_a_dual_stack_cluster_have_one_pool_with_both_families() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
-    create_nodes(&plane, &["linux"]).await;
-    if !plane.tells_addresses() {
-        return plane.does_not_apply("ranges of both families that the cluster shows");
-    }
-    let settings = init(&plane, &[]).await;
-    let minor: u32 = plane.version().split('.').nth(1).unwrap().parse().unwrap();
-    let six = if minor < 34 { "fd00:21::/112" } else { "fd00:21::/108" };
-    assert!(settings.contains(&format!("  - name: all\n    cidrs: [172.21.0.0/16, {six}]\n")), "{settings}");
-    assert!(!settings.contains("match: {"), "{settings}");
-    assert!(settings.contains("\n  # serviceCIDRs: [172.21.0.0/16, fd00:21::/108]\n"), "{settings}");
-    let folder = tempfile::tempdir().unwrap();
-    assert_eq!(validate(&plane, folder.path(), &settings).await, (Some(0), "valid\n".to_owned()));
-
-    // The pools of K2s, as soon as there is a Windows Node and one family.
-    create_nodes(&plane, &["windows"]).await;
-    let settings = init(&plane, &["--service-cidr", "172.21.0.0/16"]).await;
-    assert!(settings.contains("  - name: windows\n    cidrs: [172.21.1.0/24]\n"), "{settings}");
 }

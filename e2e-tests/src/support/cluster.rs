@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::eventually::{MAX_WAIT, eventually, pause};
 use super::fault_proxy::Proxy;
 use super::lent_control_plane::LentControlPlane;
-use super::move_helpers::{addresses, path, send, stored};
+use super::move_helpers::{addresses, apply_server_side, path, send, stored};
 use super::serve_process::{Server, ServerBuilder};
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
@@ -118,10 +118,8 @@ impl Place {
             other => panic!("unknown kind {other}"),
         };
         object["apiVersion"] = version.into();
-        let path = format!("{path}?fieldManager=author&force=true");
-        let body = serde_json::to_vec(&object).unwrap();
-        let request = axum::http::Request::patch(path).header("content-type", "application/apply-patch+yaml");
-        self.client.request(request.body(body).unwrap()).await.unwrap_or_else(|error| panic!("{object}: {error}"))
+        let applied = apply_server_side(&self.client, &path, "author", true, &object).await;
+        applied.unwrap_or_else(|error| panic!("{object}: {error}"))
     }
 
     /// Creates the Service `web`.

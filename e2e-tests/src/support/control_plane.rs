@@ -21,8 +21,8 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::command::Ended;
 use super::eventually::eventually;
-use super::kubectl::Kubectl;
 use super::shared::Shared;
 
 /// The environment variable with the path of the program that runs a control plane.
@@ -227,12 +227,12 @@ impl ControlPlane {
     }
 
     /// Runs `kubectl` as the administrator.
-    pub async fn kubectl(&self, args: &[&str]) -> Kubectl {
+    pub async fn kubectl(&self, args: &[&str]) -> Ended {
         self.kubectl_with(args, "").await
     }
 
     /// Runs `kubectl` as the administrator, with a standard input.
-    pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Kubectl {
+    pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Ended {
         let mut command = Command::new(&self.about.kubectl);
         command
             .args(args)
@@ -349,6 +349,59 @@ impl ControlPlane {
         self.token_for(namespace, service_account, Some(bound)).await
     }
 
+    /// Creates a service account, and returns its user name.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
+        let account = ServiceAccount {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            ..<_>::default()
+        };
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        format!("system:serviceaccount:{namespace}:{name}")
+    }
+
+    /// Gives a user these permissions: in a namespace, or without one in the whole cluster.
+    pub async fn grant(&self, user: &str, namespace: Option<&str>, rules: Value) {
+        let role = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        let (version, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+        let metadata = json!({"name": user, "namespace": namespace});
+        let items = json!([
+            {"apiVersion": version, "kind": role, "metadata": metadata, "rules": rules},
+            {"apiVersion": version, "kind": format!("{role}Binding"), "metadata": metadata,
+                "roleRef": {"apiGroup": group, "kind": role, "name": user},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": user}]},
+        ]);
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+    }
+
+    /// Lets the API server refuse, with this message, the creates and updates of Services in a namespace that a CEL
+    /// expression does not allow, and every Service `probe`. Waits until the rule is in force.
+    pub async fn allow_only(&self, namespace: &str, expression: &str, message: &str) {
+        let version = "admissionregistration.k8s.io/v1";
+        let metadata = json!({"name": format!("only-in-{namespace}")});
+        let probe = json!({"expression": "object.metadata.name != 'probe'", "message": message});
+        let items = json!([
+            {"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": metadata, "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"],
+                        "operations": ["CREATE", "UPDATE"]}],
+                },
+                "validations": [{"expression": expression, "message": message}, probe],
+            }},
+            {"apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata,
+                "spec": {"policyName": metadata["name"], "validationActions": ["Deny"]}},
+        ]);
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+        let probe = json!({"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}});
+        let trial = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
+        eventually("the rule to be in force", async || {
+            let tried = self.client().request::<Value>(request(Method::POST, &trial, &probe)).await;
+            tried.is_err_and(|error| error.to_string().contains(message)).then_some(())
+        })
+        .await;
+    }
+
     /// Writes a kubeconfig of a service account, with which a program has the permissions of a Pod.
     pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> PathBuf {
         let token = self.token(namespace, service_account).await;
@@ -461,16 +514,14 @@ async fn create(client: &Client, kinds: &mut Kinds, mut object: Value) -> Option
     client.request::<Value>(request(Method::POST, &path, &object)).await.ok().map(drop)
 }
 
-fn run(mut command: Command, stdin: String) -> Kubectl {
+fn run(mut command: Command, stdin: String) -> Ended {
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     // A program that reads nothing closes the pipe.
     let writer = std::thread::spawn(move || drop(input.write_all(stdin.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
-    let text = |bytes| String::from_utf8(bytes).expect("output in UTF-8");
-    let status = output.status.code().expect("an exit status, not a signal");
-    Kubectl { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    output.into()
 }
 
 /// A request with this body; without a body if it is null. A `PATCH` is a merge patch.

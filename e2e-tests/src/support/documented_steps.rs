@@ -3,10 +3,10 @@
 //! reader would type.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use super::command::{Ended, ended};
 use super::control_plane::ControlPlane;
-use super::kubectl::Kubectl;
 
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
@@ -139,11 +139,11 @@ impl<'p> Operator<'p> {
     }
 
     /// Executes a step, which may fail.
-    pub async fn tries(&self, step: &Step) -> Kubectl {
+    pub async fn tries(&self, step: &Step) -> Ended {
         let command = match step {
             Step::Write { path, text } => {
                 self.write(path, text);
-                return Kubectl { status: 0, stdout: String::new(), stderr: String::new() };
+                return Ended { status: 0, stdout: String::new(), stderr: String::new() };
             }
             Step::Type(command) => command,
         };
@@ -159,12 +159,8 @@ impl<'p> Operator<'p> {
             .env("KUBECONFIG", self.plane.kubeconfig())
             .env("KUBECACHEDIR", self.plane.folder().join("kubectl"))
             // As for `ControlPlane::kubectl`.
-            .env("GOGC", "off")
-            .stdin(Stdio::null());
-        let output = tokio::task::spawn_blocking(move || bash.output()).await.unwrap().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let status = output.status.code().unwrap();
-        Kubectl { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+            .env("GOGC", "off");
+        ended(bash).await
     }
 
     /// Executes a step, which must succeed, and returns its standard output.

@@ -35,6 +35,11 @@ impl Seen {
         !matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS)
     }
 
+    /// Whether the request replaces a Service by one of this type, and is no dry run.
+    pub fn sets_type(&self, type_: &str) -> bool {
+        self.method == Method::PUT && !self.is_dry_run() && self.body["spec"]["type"] == type_
+    }
+
     /// Whether the request is a dry run.
     pub fn is_dry_run(&self) -> bool {
         self.query.split('&').any(|part| part == "dryRun=All")

@@ -6,6 +6,7 @@ pub mod bad_client;
 pub mod cluster;
 #[cfg(target_os = "linux")]
 pub mod cluster_cases;
+pub mod command;
 pub mod control_plane;
 pub mod costly_services;
 pub mod documented_steps;
@@ -17,7 +18,6 @@ pub mod helm;
 #[cfg(target_os = "linux")]
 pub mod installation;
 pub mod k2s_webhook;
-pub mod kubectl;
 pub mod lent_control_plane;
 pub mod move_helpers;
 pub mod move_load;

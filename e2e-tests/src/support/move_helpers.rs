@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use axum::http::Method;
+use axum::http::{Method, Request};
 use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
 use clusterip_core::address::Family;
@@ -119,6 +119,37 @@ pub async fn send(client: &Client, method: Method, path: &str, body: Option<&Val
         Err(kube::Error::Api(status)) if status.code == 404 => None,
         Err(error) => panic!("{path}: {error}"),
     }
+}
+
+/// Sends the request of `kubectl apply --server-side` with this field manager.
+pub async fn apply_server_side(
+    client: &Client,
+    path: &str,
+    manager: &str,
+    force: bool,
+    object: &Value,
+) -> kube::Result<Value> {
+    let request = Request::patch(format!("{path}?fieldManager={manager}&force={force}"));
+    let request = request.header("content-type", "application/apply-patch+yaml");
+    client.request(request.body(serde_json::to_vec(object).unwrap()).unwrap()).await
+}
+
+/// Sends a JSON request: the answer, or the message of the API server.
+pub async fn tries(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value, String> {
+    client.request(request(method, path, body)).await.map_err(|error| message(&error))
+}
+
+/// The message of the API server, or the error of the client.
+pub fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The path of the Services of a namespace.
+pub fn services(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services")
 }
 
 /// The path of a Service.

@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::eventually::eventually;
-use super::service_webhook_rules::{Call, assert_calls, outcome};
+use super::service_webhook_rules::{assert_calls, call, outcome};
 
 /// The Nodes, as this client sees them.
 pub fn nodes(client: Client) -> Api<DynamicObject> {
@@ -54,53 +54,17 @@ pub async fn only_new_pod_cidrs(user: Client, controller: Client, webhook: &str,
     let spec = |cidr: &str| json!({ "spec": block(cidr) });
     let own = nodes(controller);
     let calls = vec![
-        Call {
-            request: "a kubelet registers its Node".into(),
-            outcome: create(json!({})).await,
-            expected: "not called",
-        },
-        Call {
-            request: "created with a block".into(),
-            outcome: create(block("10.200.9.0/24")).await,
-            expected: "called",
-        },
-        Call {
-            request: "created with podCIDR only".into(),
-            outcome: create(json!({"podCIDR": "10.200.9.0/24"})).await,
-            expected: "called",
-        },
-        Call {
-            request: "created with podCIDRs only".into(),
-            outcome: create(json!({"podCIDRs": ["10.200.9.0/24"]})).await,
-            expected: "called",
-        },
-        Call {
-            request: "a label, without blocks".into(),
-            outcome: patch(&all, "reach-empty", label()).await,
-            expected: "not called",
-        },
-        Call {
-            request: "a label, with blocks".into(),
-            outcome: patch(&all, "reach-full", label()).await,
-            expected: "not called",
-        },
-        Call {
-            request: "cordoned".into(),
-            outcome: patch(&all, "reach-full", json!({"spec": {"unschedulable": true}})).await,
-            expected: "not called",
-        },
-        Call { request: "the status".into(), outcome: status("reach-empty").await, expected: "not called" },
-        Call { request: "the status, with blocks".into(), outcome: status("reach-full").await, expected: "not called" },
-        Call {
-            request: "gets a block".into(),
-            outcome: patch(&all, "reach-empty", spec("10.200.9.0/24")).await,
-            expected: "called",
-        },
-        Call {
-            request: "gets a block of the controller".into(),
-            outcome: patch(&own, "reach-empty", spec("10.200.9.0/24")).await,
-            expected: "not called",
-        },
+        call("a kubelet registers its Node", create(json!({})).await, "not called"),
+        call("created with a block", create(block("10.200.9.0/24")).await, "called"),
+        call("created with podCIDR only", create(json!({"podCIDR": "10.200.9.0/24"})).await, "called"),
+        call("created with podCIDRs only", create(json!({"podCIDRs": ["10.200.9.0/24"]})).await, "called"),
+        call("a label, without blocks", patch(&all, "reach-empty", label()).await, "not called"),
+        call("a label, with blocks", patch(&all, "reach-full", label()).await, "not called"),
+        call("cordoned", patch(&all, "reach-full", json!({"spec": {"unschedulable": true}})).await, "not called"),
+        call("the status", status("reach-empty").await, "not called"),
+        call("the status, with blocks", status("reach-full").await, "not called"),
+        call("gets a block", patch(&all, "reach-empty", spec("10.200.9.0/24")).await, "called"),
+        call("gets a block of the controller", patch(&own, "reach-empty", spec("10.200.9.0/24")).await, "not called"),
     ];
     assert_calls(calls);
 }

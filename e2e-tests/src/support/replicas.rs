@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 
 use super::control_plane::ControlPlane;
 use super::eventually::eventually;
-use super::move_helpers::send;
+use super::move_helpers::{send, services, tries};
 use super::serve_process::{Server, ServerBuilder, free_port};
 
 /// The webhook configuration of all replicas.
@@ -285,10 +285,5 @@ pub fn leases(namespace: &str) -> String {
 
 /// Creates a Service: returns it, or the message of the API server.
 pub async fn create(client: &Client, namespace: &str, service: &Value, query: &str) -> Result<Value, String> {
-    let request = axum::http::Request::post(format!("/api/v1/namespaces/{namespace}/services{query}"));
-    let request = request.header("content-type", "application/json").body(serde_json::to_vec(service).unwrap());
-    client.request(request.unwrap()).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    })
+    tries(client, Method::POST, &format!("{}{query}", services(namespace)), service).await
 }

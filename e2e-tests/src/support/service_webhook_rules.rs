@@ -46,6 +46,11 @@ pub struct Call<'a> {
     pub expected: &'a str,
 }
 
+/// A [`Call`].
+pub fn call<'a>(request: impl Into<String>, outcome: String, expected: &'a str) -> Call<'a> {
+    Call { request: request.into(), outcome, expected }
+}
+
 /// Compares all calls at once.
 #[track_caller]
 pub fn assert_calls(calls: Vec<Call<'_>>) {
@@ -94,155 +99,54 @@ fn temporary(service: &mut DynamicObject) {
 
 /// All kinds of updates, and whether a webhook for addresses must be called for them.
 fn updates() -> Vec<Update> {
+    use By::{Mover, User};
+    type Change = fn(&mut DynamicObject);
     let address = || json!({});
     let external = || json!({ "type": "ExternalName", "externalName": "moving.invalid" });
+    let both = json!({ "ipFamilyPolicy": "RequireDualStack" });
+    let unmarked: Change = |_| {};
+    let label: Change = |service| {
+        service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
+    };
+    let ports_and_selector: Change = |service| {
+        service.data["spec"]["ports"] = json!([{ "port": 81 }]);
+        service.data["spec"]["selector"] = json!({ "app": "other" });
+    };
+    let node_port: Change = |service| service.data["spec"]["type"] = json!("NodePort");
+    let prefers_both: Change = |service| service.data["spec"]["ipFamilyPolicy"] = json!("PreferDualStack");
+    let one_family: Change = |service| service.data["spec"]["ipFamilies"] = json!(["IPv4"]);
+    let another: Change = |service| service.data["spec"]["clusterIP"] = json!("172.21.9.9");
+    let more: Change = |service| service.data["spec"]["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
+    let marked_and_back: Change = |service| {
+        moving(service);
+        to_cluster_ip(service);
+    };
+    let away: Change = |service| {
+        moving(service);
+        to_external_name(service);
+    };
+    let unmarked_and_back: Change = |service| {
+        service.metadata.annotations = None;
+        to_cluster_ip(service);
+    };
+    let update = |name, by, before, mark, change, expected| Update { name, by, before, mark, change, expected };
     vec![
-        Update {
-            name: "a label",
-            by: By::User,
-            before: address(),
-            mark: |_| {},
-            change: |service| {
-                service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "a label of one without any address",
-            by: By::User,
-            before: external(),
-            mark: |_| {},
-            change: |service| {
-                service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "ports and selector",
-            by: By::User,
-            before: address(),
-            mark: |_| {},
-            change: |service| {
-                service.data["spec"]["ports"] = json!([{ "port": 81 }]);
-                service.data["spec"]["selector"] = json!({ "app": "other" });
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "type NodePort",
-            by: By::User,
-            before: address(),
-            mark: |_| {},
-            change: |service| service.data["spec"]["type"] = json!("NodePort"),
-            expected: "called",
-        },
-        Update {
-            name: "away from ExternalName",
-            by: By::User,
-            before: external(),
-            mark: |_| {},
-            change: to_cluster_ip,
-            expected: "called",
-        },
-        Update {
-            name: "a second family, by policy",
-            by: By::User,
-            before: address(),
-            mark: |_| {},
-            change: |service| service.data["spec"]["ipFamilyPolicy"] = json!("PreferDualStack"),
-            expected: "called",
-        },
-        Update {
-            name: "the only family",
-            by: By::User,
-            before: json!({ "ipFamilyPolicy": "RequireDualStack" }),
-            mark: |_| {},
-            change: |service| service.data["spec"]["ipFamilies"] = json!(["IPv4"]),
-            expected: "called",
-        },
-        Update {
-            name: "another address",
-            by: By::User,
-            before: address(),
-            mark: |_| {},
-            change: |service| service.data["spec"]["clusterIP"] = json!("172.21.9.9"),
-            expected: "called",
-        },
-        Update {
-            name: "more addresses",
-            by: By::User,
-            before: address(),
-            mark: |_| {},
-            change: |service| {
-                service.data["spec"]["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
-            },
-            expected: "called",
-        },
-        Update {
-            name: "the annotation of a move, written by a user",
-            by: By::User,
-            before: external(),
-            mark: |_| {},
-            change: |service| {
-                moving(service);
-                to_cluster_ip(service);
-            },
-            expected: "called",
-        },
-        Update {
-            name: "the mover, away from its address",
-            by: By::Mover,
-            before: address(),
-            mark: |_| {},
-            change: |service| {
-                moving(service);
-                to_external_name(service);
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "the mover, back",
-            by: By::Mover,
-            before: external(),
-            mark: moving,
-            change: to_cluster_ip,
-            expected: "not called",
-        },
-        Update {
-            name: "the mover, back, with nothing left to do",
-            by: By::Mover,
-            before: external(),
-            mark: moving,
-            change: |service| {
-                service.metadata.annotations = None;
-                to_cluster_ip(service);
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "a temporary Service of the mover",
-            by: By::Mover,
-            before: external(),
-            mark: temporary,
-            change: to_cluster_ip,
-            expected: "not called",
-        },
-        Update {
-            name: "a temporary Service, written by a user",
-            by: By::User,
-            before: external(),
-            mark: temporary,
-            change: to_cluster_ip,
-            expected: "called",
-        },
-        Update {
-            name: "the mover's account, without a move",
-            by: By::Mover,
-            before: external(),
-            mark: |_| {},
-            change: to_cluster_ip,
-            expected: "called",
-        },
+        update("a label", User, address(), unmarked, label, "not called"),
+        update("a label of one without any address", User, external(), unmarked, label, "not called"),
+        update("ports and selector", User, address(), unmarked, ports_and_selector, "not called"),
+        update("type NodePort", User, address(), unmarked, node_port, "called"),
+        update("away from ExternalName", User, external(), unmarked, to_cluster_ip, "called"),
+        update("a second family, by policy", User, address(), unmarked, prefers_both, "called"),
+        update("the only family", User, both, unmarked, one_family, "called"),
+        update("another address", User, address(), unmarked, another, "called"),
+        update("more addresses", User, address(), unmarked, more, "called"),
+        update("the annotation of a move, written by a user", User, external(), unmarked, marked_and_back, "called"),
+        update("the mover, away from its address", Mover, address(), unmarked, away, "not called"),
+        update("the mover, back", Mover, external(), moving, to_cluster_ip, "not called"),
+        update("the mover, back, with nothing left", Mover, external(), moving, unmarked_and_back, "not called"),
+        update("a temporary Service of the mover", Mover, external(), temporary, to_cluster_ip, "not called"),
+        update("a temporary Service, written by a user", User, external(), temporary, to_cluster_ip, "called"),
+        update("the mover's account, without a move", Mover, external(), unmarked, to_cluster_ip, "called"),
     ]
 }
 
@@ -279,15 +183,11 @@ pub async fn only_what_may_need_an_address(
     .await;
 
     let mut calls = vec![
-        Call { request: "create".into(), outcome: create(&namespace, json!({})).await, expected: "called" },
-        Call {
-            request: "create, headless".into(),
-            outcome: create(&namespace, json!({ "clusterIP": "None" })).await,
-            expected: "called",
-        },
+        call("create", create(&namespace, json!({})).await, "called"),
+        call("create, headless", create(&namespace, json!({ "clusterIP": "None" })).await, "called"),
     ];
     for (namespace, expected) in creates {
-        calls.push(Call { request: (*namespace).to_owned(), outcome: create(namespace, json!({})).await, expected });
+        calls.push(call(*namespace, create(namespace, json!({})).await, expected));
     }
     for (row, (update, mut changed)) in updates.iter().zip(before).enumerate() {
         (update.change)(&mut changed);
@@ -296,16 +196,11 @@ pub async fn only_what_may_need_an_address(
             By::Mover => mover.clone(),
         };
         let result = services(client, &namespace).replace(&name(row), &dry_run, &changed).await;
-        calls.push(Call {
-            request: update.name.to_owned(),
-            outcome: outcome(webhook, result),
-            expected: update.expected,
-        });
+        calls.push(call(update.name, outcome(webhook, result), update.expected));
     }
     let mut status = services(user.clone(), &namespace).get(&name(0)).await.unwrap();
     status.data["status"] = json!({ "loadBalancer": {} });
     let result = services(user.clone(), &namespace).replace_status(&name(0), &dry_run, &status).await;
-    calls.push(Call { request: "status".into(), outcome: outcome(webhook, result), expected: "not called" });
-
+    calls.push(call("status", outcome(webhook, result), "not called"));
     assert_calls(calls);
 }

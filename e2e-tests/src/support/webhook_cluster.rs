@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::http::Method;
 use clusterip_core::decision::Report;
-use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
+pub use super::move_helpers::message;
+use super::move_helpers::{path, send, services, stored, tries};
 use super::serve_process::{Server, ServerBuilder};
 use super::shared::Shared;
 
@@ -98,43 +100,34 @@ impl WebhookCluster {
 
     /// The Services of a namespace.
     pub fn services(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.plane.client(), namespace, &ApiResource::erase::<Service>(&()))
+        super::service_webhook_rules::services(self.plane.client(), namespace)
     }
 
     /// Creates a Service: returns it, or the message of the API server.
     pub async fn create(&self, namespace: &str, service: &Value) -> Result<Value, String> {
-        self.create_with(namespace, service, &PostParams::default()).await
+        tries(&self.plane.client(), Method::POST, &services(namespace), service).await
     }
 
     /// As [`Self::create`], in a dry run.
     pub async fn dry_run(&self, namespace: &str, service: &Value) -> Result<Value, String> {
-        self.create_with(namespace, service, &PostParams { dry_run: true, ..PostParams::default() }).await
-    }
-
-    async fn create_with(&self, namespace: &str, service: &Value, params: &PostParams) -> Result<Value, String> {
-        let object: DynamicObject = serde_json::from_value(service.clone()).unwrap();
-        let created = self.services(namespace).create(params, &object).await;
-        created.map(|created| serde_json::to_value(created).unwrap()).map_err(|error| message(&error))
+        tries(&self.plane.client(), Method::POST, &format!("{}?dryRun=All", services(namespace)), service).await
     }
 
     /// Changes a Service with a merge patch: returns it, or the message of the API server.
     pub async fn patch(&self, namespace: &str, name: &str, patch: Value) -> Result<Value, String> {
-        let patched = self.services(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map(|patched| serde_json::to_value(patched).unwrap()).map_err(|error| message(&error))
+        tries(&self.plane.client(), Method::PATCH, &path(namespace, name), &patch).await
     }
 
     /// The stored Service.
     pub async fn get(&self, namespace: &str, name: &str) -> Value {
-        serde_json::to_value(self.services(namespace).get(name).await.unwrap()).unwrap()
+        stored(&self.plane.client(), namespace, name).await.unwrap()
     }
 
     /// Every Service of a namespace, by name.
     pub async fn list(&self, namespace: &str) -> BTreeMap<String, Value> {
-        let list = self.services(namespace).list(&<_>::default()).await.unwrap();
-        list.items
-            .into_iter()
-            .map(|item| (item.metadata.name.clone().unwrap(), serde_json::to_value(item).unwrap()))
-            .collect()
+        let list = send(&self.plane.client(), Method::GET, &services(namespace), None).await.unwrap();
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item.clone())).collect()
     }
 
     /// The address that this Service got and gave back. Tests share the cluster, so no fixed address is known to be
@@ -147,13 +140,13 @@ impl WebhookCluster {
 
     /// Deletes a Service.
     pub async fn delete(&self, namespace: &str, name: &str) {
-        self.services(namespace).delete(name, &DeleteParams::default()).await.unwrap();
+        send(&self.plane.client(), Method::DELETE, &path(namespace, name), None).await.unwrap();
     }
 
     /// Merges annotations and labels into a namespace.
     pub async fn mark_namespace(&self, name: &str, metadata: &Value) {
-        let api: Api<Namespace> = Api::all(self.plane.client());
-        api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "metadata": metadata }))).await.unwrap();
+        let (path, patch) = (format!("/api/v1/namespaces/{name}"), json!({ "metadata": metadata }));
+        send(&self.plane.client(), Method::PATCH, &path, Some(&patch)).await.unwrap();
     }
 
     /// The decisions of the webhook in the audit log about writes to a Service, the oldest first; `None` for a write
@@ -211,14 +204,6 @@ pub struct AuditedDecision {
     pub pool: Option<String>,
     pub evidence: Option<Report>,
     pub reason: Option<String>,
-}
-
-/// The message of the API server, or the error of the client.
-pub fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// A Service with a port and a selector, and with this spec merged in.

@@ -5,7 +5,8 @@ use futures::{StreamExt as _, stream};
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use super::webhook_cluster::{message, template};
+use super::move_helpers::message;
+use super::webhook_cluster::template;
 
 /// The number of kinds of workloads.
 pub const KINDS: usize = 8;

@@ -1,27 +1,15 @@
 //! Commands on a cluster with pool objects and without a server.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
 use super::support::{apply, policy};
-use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::command::clusterip;
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::pools::pool;
-use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 use crate::support::webhook_cluster::service;
-
-/// The exit status, standard output and standard error of `clusterip` in a folder.
-pub async fn clusterip(folder: &Path, kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(program());
-    command.args(arguments).arg("--kubeconfig").arg(kubeconfig).current_dir(folder).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
-}
 
 /// A request to create the Service `web`.
 fn request() -> String {
@@ -46,15 +34,10 @@ async fn commands_use_the_pools_of_a_cluster_without_a_server_and_a_server_with_
     let run = async |arguments: &[&str]| clusterip(folder.path(), plane.kubeconfig(), arguments).await;
 
     // The cluster has no pools yet.
-    let (status, stdout, stderr) = run(&["plan", "web.yaml", "--cluster"]).await;
-    assert_eq!(
-        (status, stdout.starts_with("settings: the pools of K2s (no --settings): ")),
-        (Some(0), true),
-        "{stderr}"
-    );
-    let (status, _, stderr) = run(&["audit"]).await;
+    let printed = run(&["plan", "web.yaml", "--cluster"]).await.ok();
+    assert!(printed.starts_with("settings: the pools of K2s (no --settings): "), "{printed}");
     let unknown = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
-    assert_eq!((status, stderr.as_str()), (Some(2), unknown));
+    assert_eq!(run(&["audit"]).await.refused(), unknown);
 
     apply(&plane, &pool("ServicePool", "all", json!({"cidrs": ["172.21.7.0/24"]}))).await;
     let mut server = ServerBuilder::new(&plane).args(&["--no-webhook", "--move", "never"]).start().await;
@@ -82,20 +65,20 @@ async fn commands_use_the_pools_of_a_cluster_without_a_server_and_a_server_with_
         Case { arguments: &["move", "--yes"], stdout: "", notice: WITHOUT_SERVER },
     ];
     for Case { arguments, stdout, notice } in cases {
-        let (status, printed, stderr) = run(arguments).await;
+        let ended = run(arguments).await;
         // `move` can fail to move the Services of the control plane.
-        assert!(matches!(status, Some(0 | 1)), "{arguments:?}: {printed}{stderr}");
-        assert!(printed.contains(stdout) && stderr.contains(notice), "{arguments:?}: {printed}{stderr}");
+        assert!(matches!(ended.status, 0 | 1), "{arguments:?}: {ended:?}");
+        assert!(ended.stdout.contains(stdout) && ended.stderr.contains(notice), "{arguments:?}: {ended:?}");
     }
     // If the user names the namespace of the server, a server may lead in another one.
-    let (status, _, stderr) = run(&["audit", "--server-namespace", "default"]).await;
-    assert!(status == Some(2) && stderr.contains("no server leads in namespace default"), "{stderr}");
+    let stderr = run(&["audit", "--server-namespace", "default"]).await.refused();
+    assert!(stderr.contains("no server leads in namespace default"), "{stderr}");
 
     // Without the permission to read the pools, a plan uses those of K2s, and says why.
-    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
+    plane.service_account("default", "nobody").await;
     let user = plane.kubeconfig_of("default", "nobody").await;
     let stderr = eventually("an answer of the API server", async || {
-        let (_, _, stderr) = clusterip(folder.path(), &user, &["plan", "web.yaml", "--cluster"]).await;
+        let stderr = clusterip(folder.path(), &user, &["plan", "web.yaml", "--cluster"]).await.stderr;
         // Tokens of new accounts may not be known at once.
         (!stderr.contains("Unauthorized")).then_some(stderr)
     })
@@ -132,12 +115,11 @@ async fn commands_with_a_file_use_the_service_cidrs_of_the_cluster() {
     for command in commands {
         let run =
             async |file: &'static str| clusterip(folder.path(), plane.kubeconfig(), &[command, &[file]].concat()).await;
-        let (status, stdout, stderr) = run("pools.yaml").await;
-        assert_eq!(status, Some(0), "{command:?}: {stdout}{stderr}");
-        assert!(!stderr.contains("Kubewarden"), "{command:?}: {stderr}");
-        let (status, stdout, stderr) = run("none.yaml").await;
-        assert!(matches!(status, Some(1 | 2)), "{command:?}: {stdout}{stderr}");
-        let said = stdout + &stderr;
+        let ended = run("pools.yaml").await;
+        assert!(ended.status == 0 && !ended.stderr.contains("Kubewarden"), "{command:?}: {ended:?}");
+        let ended = run("none.yaml").await;
+        assert!(matches!(ended.status, 1 | 2), "{command:?}: {ended:?}");
+        let said = ended.stdout + &ended.stderr;
         assert!(
             said.contains("ServicePool team: NoRanges: ") && !said.contains("in files, add"),
             "{command:?}: {said}"
@@ -146,13 +128,11 @@ async fn commands_with_a_file_use_the_service_cidrs_of_the_cluster() {
     let validated = clusterip(folder.path(), plane.kubeconfig(), &["validate", "--cluster", "far.yaml"]).await;
     let outside = "far.yaml: error: ServicePool far: OutsideServiceCIDRs: spec.cidrs[0]: 10.99.0.0/24 lies outside of the \
                    Service ranges of the cluster (172.21.0.0/16): the API server would refuse its addresses\n";
-    assert_eq!(validated, (Some(1), outside.to_owned(), String::new()));
+    assert_eq!((validated.status, validated.stdout.as_str(), validated.stderr.as_str()), (1, outside, ""));
 }
 
-#[tokio::test]
-async fn commands_say_which_fences_nothing_enforces() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-    plane.install_pools().await;
+/// `plane` has the definitions of pools, no fence, and no webhook.
+pub async fn commands_say_which_fences_nothing_enforces(plane: &ControlPlane) {
     let folder = tempfile::tempdir().unwrap();
     let fenced = |kind, name, cidr: &str, fence| {
         pool(kind, name, json!({"cidrs": [cidr], "fence": fence, "match": {"namespaces": [name]}}))
@@ -163,11 +143,7 @@ async fn commands_say_which_fences_nothing_enforces() {
     ]});
     std::fs::write(folder.path().join("pools.yaml"), pools.to_string()).unwrap();
     plane.apply(&pools.to_string()).await;
-    let run = async |arguments: &[&str]| {
-        let (status, stdout, stderr) = clusterip(folder.path(), plane.kubeconfig(), arguments).await;
-        assert_eq!(status, Some(0), "{stdout}{stderr}");
-        stdout
-    };
+    let run = async |arguments: &[&str]| clusterip(folder.path(), plane.kubeconfig(), arguments).await.ok();
     let of = |pools, binding| {
         format!(
             "nothing enforces spec.fence of {pools}: the cluster has no ValidatingAdmissionPolicyBinding \

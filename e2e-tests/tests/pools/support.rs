@@ -1,23 +1,20 @@
 //! A control plane with the definitions of the custom resources, and a `clusterip serve` that follows the objects.
 
 use std::ops::Deref;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::support::shared::Shared;
-use axum::http::{Method, Request};
-use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
+use axum::http::Method;
 use serde_json::{Value, json};
 
+use crate::support::command;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually, pause};
 use crate::support::lent_control_plane::LentControlPlane;
-use crate::support::move_helpers::send;
+use crate::support::move_helpers::{self, apply_server_side, send, services, tries};
 use crate::support::pools::pool;
-use crate::support::program;
 use crate::support::serve_process::{Server, ServerBuilder};
-use crate::support::webhook_cluster::{address, message, service, within};
+use crate::support::webhook_cluster::{address, service, within};
 
 /// A control plane and a server, which moves no Service.
 pub struct PoolCluster {
@@ -41,10 +38,9 @@ impl PoolCluster {
 
     /// An audit of the cluster; `None` if the server does not use the pools as they are now.
     pub async fn audit(&self) -> Option<Value> {
-        let mut command = Command::new(program());
-        command.args(["audit", "-o", "json", "--kubeconfig"]).arg(self.plane.kubeconfig()).stdin(Stdio::null());
-        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-        serde_json::from_slice(&output.stdout).ok()
+        let arguments = ["audit", "-o", "json"];
+        let ended = command::clusterip(self.plane.folder(), self.plane.kubeconfig(), &arguments).await;
+        serde_json::from_str(&ended.stdout).ok()
     }
 
     /// Starts a control plane and a server without any pool.
@@ -114,30 +110,19 @@ impl PoolCluster {
 
     /// Creates a Service: returns it, or the message of the API server.
     pub async fn create(&self, namespace: &str, service: &Value) -> Result<Value, String> {
-        self.create_with(namespace, service, &PostParams::default()).await
-    }
-
-    async fn create_with(&self, namespace: &str, service: &Value, params: &PostParams) -> Result<Value, String> {
-        let object: DynamicObject = serde_json::from_value(service.clone()).unwrap();
-        let created = self.services(namespace).create(params, &object).await;
-        created.map(|created| serde_json::to_value(created).unwrap()).map_err(|error| message(&error))
+        tries(&self.plane.client(), Method::POST, &services(namespace), service).await
     }
 
     /// Deletes a Service.
     pub async fn delete(&self, namespace: &str, name: &str) {
-        self.services(namespace).delete(name, &DeleteParams::default()).await.unwrap();
-    }
-
-    fn services(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.plane.client(), namespace, &ApiResource::erase::<Service>(&()))
+        send(&self.plane.client(), Method::DELETE, &move_helpers::path(namespace, name), None).await.unwrap();
     }
 
     /// Waits until a Service with these labels would get an address of this range.
     pub async fn serves(&self, namespace: &str, labels: &Value, range: &str) {
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        let trial = labelled("trial", labels);
+        let (path, trial) = (format!("{}?dryRun=All", services(namespace)), labelled("trial", labels));
         eventually(&format!("an address of {range} for namespace {namespace}"), async || {
-            let tried = self.create_with(namespace, &trial, &params).await.ok()?;
+            let tried = tries(&self.plane.client(), Method::POST, &path, &trial).await.ok()?;
             within(address(&tried), range).then_some(())
         })
         .await;
@@ -148,11 +133,9 @@ impl PoolCluster {
 pub async fn apply(plane: &ControlPlane, object: &Value) {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let path = path(&text(&object["kind"]), &text(&object["metadata"]["name"]));
-    let (client, body) = (plane.client(), serde_json::to_vec(object).unwrap());
+    let client = plane.client();
     eventually("the API server to serve the kind", async || {
-        let request = Request::patch(format!("{path}?fieldManager=author&force=true"));
-        let request = request.header("content-type", "application/apply-patch+yaml").body(body.clone());
-        match client.request::<Value>(request.unwrap()).await {
+        match apply_server_side(&client, &path, "author", true, object).await {
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             applied => Some(applied.unwrap_or_else(|error| panic!("{object}: {error}"))),
         }

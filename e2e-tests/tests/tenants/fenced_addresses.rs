@@ -8,7 +8,7 @@ use crate::fence::support::{
 };
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::costly_services::{costly, fenced_pools};
-use crate::support::service_webhook_rules::{Call, assert_calls};
+use crate::support::service_webhook_rules::{assert_calls, call};
 use crate::support::webhook_cluster::{annotated, service};
 
 /// What a tenant writes before the address itself. `A` stands for the address.
@@ -62,7 +62,7 @@ async fn no_fenced_address_in_two_writes() {
                 let written = outcome(patch(&mallory, &namespace, "web", field(key, &first)).await);
                 let request = format!("{key}: {name}: {written}, then the address");
                 let outcome = outcome(patch(&mallory, &namespace, "web", field(key, &address)).await);
-                calls.push(Call { request, outcome, expected: "refused" });
+                calls.push(call(request, outcome, "refused"));
             }
         }
     }
@@ -86,7 +86,7 @@ async fn no_fenced_address_in_two_writes() {
     ];
     for (name, change) in rows {
         let outcome = outcome(patch(&mallory, &namespace, "web", change).await);
-        calls.push(Call { request: name.to_owned(), outcome, expected: "refused" });
+        calls.push(call(name, outcome, "refused"));
     }
     assert_calls(calls);
 }
@@ -116,7 +116,7 @@ async fn text_that_moves_to_another_field_is_new() {
         create(&mallory, &namespace, &annotated(&web, first, spec)).await.unwrap();
         let then = json!({"metadata": {"annotations": then}});
         let outcome = outcome(patch(&mallory, &namespace, &web, then.clone()).await);
-        calls.push(Call { request: then.to_string(), outcome, expected: "refused" });
+        calls.push(call(then.to_string(), outcome, "refused"));
     }
     assert_calls(calls);
 }
@@ -137,7 +137,7 @@ async fn services_with_many_addresses_are_answered_within_the_limit_of_cost() {
     for service in costly() {
         let outcome = outcome(dry_run(&mallory, &namespace, &service.object).await);
         let expected = if service.is_allowed { "allowed" } else { "refused" };
-        calls.push(Call { request: service.name.to_owned(), outcome, expected });
+        calls.push(call(service.name, outcome, expected));
     }
     assert_calls(calls);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{LINUX, LOST, Scene, clusterip};
+use super::support::{LINUX, LOST, Scene};
 use crate::support::eventually::eventually_within;
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{addresses, annotated, within};
@@ -38,17 +38,15 @@ async fn denied_and_deleted_services_count_as_misplaced() {
         })
         .await;
     }
-    let settings = server.folder().join("settings.yaml").display().to_string();
-    let audit = ["audit", "--namespace", &tenant.namespace, "--settings", &settings, "--output", "json"];
-    let told: Value = serde_json::from_str(&clusterip(&scene.plane, &audit).await.stdout).unwrap();
+    let findings = scene.findings(&tenant.namespace).await;
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for finding in told["findings"].as_array().unwrap() {
+    for finding in &findings {
         if let Some(name) = finding["name"].as_str() {
             kinds.entry(name).or_default().push(finding["kind"].as_str().unwrap());
         }
     }
     assert_eq!(kinds, BTreeMap::from([("deleted", vec!["misplaced"]), ("denied", vec!["unmatched", "denied"])]));
-    let stays = tenant.request(Method::GET, &deleted, &json!({})).await.unwrap();
+    let stays = tenant.request(Method::GET, &deleted, &Value::Null).await.unwrap();
     assert!(within(addresses(&stays)[0], LINUX), "{stays}");
     let released = json!({"metadata": {"finalizers": null}});
     tenant.request(Method::PATCH, &deleted, &released).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{LINUX, Scene, WINDOWS, clusterip};
+use super::support::{LINUX, Scene, WINDOWS};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::path;
 use crate::support::webhook_cluster::{addresses, annotated, deployment, on, service, within};
@@ -77,21 +77,14 @@ async fn external_name_of_a_cluster_ip_service_hides_nothing() {
     mallory.creates(&annotated("aliased", never, json!({"externalName": "moving.invalid"}))).await;
     let kept = mallory.annotates("aliased", json!({"clusterip-policy/os": "windows"})).await.unwrap();
     assert_eq!((&kept["spec"]["type"], &kept["spec"]["externalName"]), (&json!("ClusterIP"), &json!("moving.invalid")));
-    let settings = scene.server.as_ref().unwrap().folder().join("settings.yaml").display().to_string();
-    let audit = ["audit", "--namespace", &mallory.namespace, "--settings", &settings, "--output", "json"];
-    let ended = clusterip(&scene.plane, &audit).await;
-    let audit: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
-    let kinds: Vec<&Value> = audit["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|finding| (finding["namespace"] == mallory.namespace.as_str()).then_some(&finding["kind"]))
-        .collect();
+    let findings = scene.findings(&mallory.namespace).await;
+    let own = findings.iter().filter(|finding| finding["namespace"] == mallory.namespace.as_str());
+    let kinds: Vec<&Value> = own.map(|finding| &finding["kind"]).collect();
     assert_eq!(kinds, ["misplaced"]);
     mallory.annotates("aliased", json!({"clusterip-policy/move": null})).await.unwrap();
     let path = path(&mallory.namespace, "aliased");
     eventually("the Service to move", async || {
-        let now = mallory.request(Method::GET, &path, &json!({})).await.ok()?;
+        let now = mallory.request(Method::GET, &path, &Value::Null).await.ok()?;
         addresses(&now).first().is_some_and(|address| within(*address, WINDOWS)).then_some(())
     })
     .await;

@@ -1,22 +1,21 @@
 //! A cluster with `deploy/external`, and a tenant with the permissions of the role `edit` in one namespace.
 
 use std::ops::Deref;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::shared::Shared;
-use axum::http::{Method, Request};
+use axum::http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::support::command::{self, Ended};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::as_in_a_pod;
 use crate::support::lent_control_plane::LentControlPlane;
-use crate::support::move_helpers::{path, stored};
-use crate::support::program;
+use crate::support::move_helpers::{path, send, services, stored, tries};
 use crate::support::serve_process::{Server, free_port};
 use crate::support::webhook_cluster::{addresses, annotated, with_ranges, within};
 
@@ -157,7 +156,7 @@ impl Scene {
     /// Starts the program of the Deployment with moves of load balancers, and does not wait.
     pub async fn serve(&mut self, settings: &str) {
         let path = "/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip";
-        let deployed: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        let deployed = send(&self.admin(), Method::GET, path, None).await.unwrap();
         let mut pod = deployed["spec"]["template"].clone();
         let args = pod.pointer_mut("/spec/containers/0/args").unwrap().as_array_mut().unwrap();
         args.retain(|arg| *arg != "--move-load-balancers");
@@ -170,24 +169,16 @@ impl Scene {
     /// user.
     pub async fn tenant(&self, name: &str) -> Tenant<'_> {
         let namespace = self.plane.namespace(name).await;
-        let group = "rbac.authorization.k8s.io";
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": "edit", "namespace": namespace}, "rules": edit()});
-        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "edit", "namespace": namespace},
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "edit"},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": namespace}]});
-        self.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
+        self.plane.grant(&namespace, Some(&namespace), edit()).await;
         let tenant = Tenant { client: self.plane.client_as(&namespace), scene: self, namespace };
         let list = format!("/api/v1/namespaces/{}/services", tenant.namespace);
-        eventually("the permissions of a tenant", async || tenant.request(Method::GET, &list, &json!({})).await.ok())
+        eventually("the permissions of a tenant", async || tenant.request(Method::GET, &list, &Value::Null).await.ok())
             .await;
         tenant
     }
 
     pub async fn create(&self, client: &Client, namespace: &str, object: &Value, query: &str) -> Result<Value, String> {
-        let path = format!("/api/v1/namespaces/{namespace}/services{query}");
-        request(client, Method::POST, &path, object).await
+        tries(client, Method::POST, &format!("{}{query}", services(namespace)), object).await
     }
 
     /// The time from the change of its annotation until a Service of the namespace is in the Windows pool; at most
@@ -199,7 +190,7 @@ impl Scene {
         assert!(within(addresses(&created)[0], LINUX), "{created}");
         let begin = Instant::now();
         let windows = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}});
-        request(&admin, Method::PATCH, &path(namespace, name), &windows).await.unwrap();
+        tries(&admin, Method::PATCH, &path(namespace, name), &windows).await.unwrap();
         while begin.elapsed() < LOST {
             let now = stored(&admin, namespace, name).await.unwrap();
             if addresses(&now).first().is_some_and(|address| within(*address, WINDOWS)) {
@@ -232,7 +223,7 @@ impl Scene {
         let begin = Instant::now();
         for _ in 0..REQUESTS {
             let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "pace-"}});
-            request(&admin, Method::POST, &path, &object).await.unwrap();
+            tries(&admin, Method::POST, &path, &object).await.unwrap();
         }
         begin.elapsed() / REQUESTS
     }
@@ -259,10 +250,18 @@ impl Scene {
         Pace { moves, request: self.time_of_a_request(namespace).await }
     }
 
+    /// The findings of an audit of a namespace with the settings of the server.
+    pub async fn findings(&self, namespace: &str) -> Vec<Value> {
+        let settings = self.server.as_ref().unwrap().folder().join("settings.yaml").display().to_string();
+        let audit = ["audit", "--namespace", namespace, "--settings", &settings, "--output", "json"];
+        let audit: Value = serde_json::from_str(&clusterip(&self.plane, &audit).await.stdout).unwrap();
+        audit["findings"].as_array().unwrap().clone()
+    }
+
     /// The Events of a namespace.
     pub async fn events(&self, namespace: &str) -> Vec<Value> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let mut list: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        let mut list = send(&self.admin(), Method::GET, &path, None).await.unwrap();
         serde_json::from_value(list["items"].take()).unwrap()
     }
 
@@ -304,7 +303,7 @@ pub struct Tenant<'s> {
 
 impl Tenant<'_> {
     pub async fn request(&self, method: Method, path: &str, body: &Value) -> Result<Value, String> {
-        request(&self.client, method, path, body).await
+        tries(&self.client, method, path, body).await
     }
 
     /// Creates a Service, which must succeed.
@@ -331,20 +330,9 @@ impl Tenant<'_> {
     }
 }
 
-/// The result of a command.
-pub struct Ended {
-    pub status: i32,
-    pub stdout: String,
-    pub stderr: String,
-}
-
 /// Runs `clusterip` as the administrator.
 pub async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
-    let mut command = Command::new(program());
-    command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    command::clusterip(plane.folder(), plane.kubeconfig(), arguments).await
 }
 
 /// The rules of the built-in role `edit` that matter here. Without a controller manager, the role itself is empty.
@@ -366,16 +354,6 @@ fn edit() -> Value {
         {"apiGroups": ["apps"], "verbs": ["get", "list", "watch"], "resources": ["controllerrevisions"]},
         {"apiGroups": ["discovery.k8s.io"], "verbs": ["get", "list", "watch"], "resources": ["endpointslices"]},
     ])
-}
-
-async fn request(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value, String> {
-    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let body = if method == Method::GET { Vec::new() } else { serde_json::to_vec(body).unwrap() };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
-    client.request(request).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    })
 }
 
 pub fn in_state(type_: &'static str) -> impl Fn(&Value) -> Option<String> {

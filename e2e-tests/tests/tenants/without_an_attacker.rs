@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::support::{BLUE, LINUX, LOST, NARROW, SETTINGS, Scene, WINDOWS};
 use crate::support::eventually::{eventually, eventually_within};
-use crate::support::move_helpers::{path, stored};
+use crate::support::move_helpers::{apply_server_side, path, stored};
 use crate::support::webhook_cluster::{addresses, deployment, on, service, with_ranges, within};
 
 /// Charts render `clusterIP: ""`, and Flux applies it with server-side apply.
@@ -22,10 +22,7 @@ async fn empty_cluster_ip_pins_no_address() {
     let namespace = &author.namespace;
     let apply = async |mut object: Value, path: String| {
         object["metadata"]["namespace"] = namespace.as_str().into();
-        let path = format!("{path}?fieldManager=flux&force=true");
-        let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
-        let request = request.body(serde_json::to_vec(&object).unwrap()).unwrap();
-        author.client.request::<Value>(request).await.unwrap()
+        apply_server_side(&author.client, &path, "flux", true, &object).await.unwrap()
     };
     let empty = service("web", json!({"clusterIP": ""}));
     for _ in 0..2 {

@@ -20,7 +20,7 @@ use super::support::{AGENTS, deployed, outcome};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{eventually, eventually_within};
 use crate::support::fake_network::FakeNetwork;
-use crate::support::service_webhook_rules::{Call, assert_calls};
+use crate::support::service_webhook_rules::{Call, assert_calls, call};
 
 const AGENT: &str = "clusterip-agent";
 
@@ -109,80 +109,50 @@ struct Agents {
     unbound: Api<Lease>,
 }
 
-fn call(request: impl Into<String>, outcome: String, expected: &'static str) -> Call<'static> {
-    Call { request: request.into(), outcome, expected }
-}
-
 async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
-    let mut renamed = heartbeat("policy-node", ME, 0);
-    renamed["metadata"]["name"] = json!("clusterip-agent-policy-node-2");
+    let renamed = with(heartbeat("policy-node", ME, 0), "metadata", "name", json!(HEARTBEAT_OF_OTHER));
     let forged = async |managers: &[&str], fields: Value| {
         let ended = heartbeat("policy-node-2", "", 2);
         replace(&agents.me, managed(ended, managers, FUTURE, &fields)).await
     };
     let any = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "any"},
         "spec": {"holderIdentity": ME}});
+    let (me, other) = (|holder, second| heartbeat("policy-node", holder, second), &agents.other);
+    let of_other = |holder: &str, second: u32| heartbeat("policy-node-2", holder, second);
+    let of_holder = json!({"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}});
+    let below_holder = json!({"f:spec": {"f:holderIdentity": {".": {}, "f:x": {}}}});
+    // So many managers that the API server merges them.
+    let many = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let label = json!({"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}});
     vec![
-        call("its heartbeat", create(&agents.me, labelled(heartbeat("policy-node", ME, 0))).await, "allowed"),
-        call("its heartbeat, renewed", replace(&agents.me, labelled(heartbeat("policy-node", ME, 1))).await, "allowed"),
-        call("its heartbeat, for another", replace(&agents.me, heartbeat("policy-node", OTHER, 2)).await, "refused"),
+        call("its heartbeat", create(&agents.me, labelled(me(ME, 0))).await, "allowed"),
+        call("its heartbeat, renewed", replace(&agents.me, labelled(me(ME, 1))).await, "allowed"),
+        call("its heartbeat, for another", replace(&agents.me, me(OTHER, 2)).await, "refused"),
         call("any Lease", create(&agents.me, any).await, "refused"),
         call("its heartbeat, by the name of another", create(&agents.me, renamed.clone()).await, "refused"),
-        call("a new heartbeat of another", create(&agents.me, heartbeat("policy-node-2", OTHER, 0)).await, "refused"),
-        call("the other's own", create(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 0))).await, "allowed"),
-        call(
-            "the heartbeat of another, renewed",
-            replace(&agents.me, heartbeat("policy-node-2", OTHER, 1)).await,
-            "refused",
-        ),
-        call(
-            "the heartbeat of another, taken",
-            replace(&agents.me, heartbeat("policy-node-2", ME, 1)).await,
-            "refused",
-        ),
+        call("a new heartbeat of another", create(&agents.me, of_other(OTHER, 0)).await, "refused"),
+        call("the other's own", create(other, labelled(of_other(OTHER, 0))).await, "allowed"),
+        call("the heartbeat of another, renewed", replace(&agents.me, of_other(OTHER, 1)).await, "refused"),
+        call("the heartbeat of another, taken", replace(&agents.me, of_other(ME, 1)).await, "refused"),
         call("the heartbeat of another, renamed", replace(&agents.me, renamed).await, "refused"),
-        call(
-            "the heartbeat of another, ended while it lives",
-            replace(&agents.me, heartbeat("policy-node-2", "", 2)).await,
-            "refused",
-        ),
-        call(
-            "the same, with a forged time of the holder",
-            forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}})).await,
-            "refused",
-        ),
-        call(
-            "the same, of a field below the holder",
-            forged(&["forged"], json!({"f:spec": {"f:holderIdentity": {".": {}, "f:x": {}}}})).await,
-            "refused",
-        ),
-        call(
-            "the same, of so many managers that the API server merges them",
-            forged(
-                &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"],
-                json!({"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}}),
-            )
-            .await,
-            "refused",
-        ),
+        call("the same, ended while it lives", replace(&agents.me, of_other("", 2)).await, "refused"),
+        call("the same, with a forged time of the holder", forged(&["forged"], of_holder).await, "refused"),
+        call("the same, of a field below the holder", forged(&["forged"], below_holder).await, "refused"),
+        call("the same, of many managers", forged(&many, label).await, "refused"),
         call("the heartbeat of another, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "refused"),
     ]
 }
 
 async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
-    let mut unlabelled = claim(19, ME);
-    unlabelled["metadata"]["labels"] = json!({});
+    let unlabelled = with(claim(19, ME), "metadata", "labels", json!({}));
+    let renamed = with(claim(14, ME), "metadata", "name", json!("clusterip-external-10-0-9-15"));
     let ipv6 = |address: &str| {
         let lease = with(claim(10, ME), "metadata", "annotations", json!({"clusterip-policy/address": address}));
         with(lease, "metadata", "name", json!("clusterip-external-fd00-0000-0000-0000-0000-0000-0000-0001"))
     };
     vec![
         call("an address for a node that can't exist", create(&agents.me, claim(14, IMPOSSIBLE)).await, "refused"),
-        call(
-            "an address by the name of another",
-            create(&agents.me, with(claim(14, ME), "metadata", "name", json!("clusterip-external-10-0-9-15"))).await,
-            "refused",
-        ),
+        call("an address by the name of another", create(&agents.me, renamed).await, "refused"),
         call("an IPv6 address by the name of another", create(&agents.me, ipv6("fd00::2")).await, "refused"),
         call("an IPv6 address", create(&agents.me, ipv6("fd00::1")).await, "allowed"),
         call("an address with the label of heartbeats", create(&agents.me, labelled(claim(10, ME))).await, "refused"),
@@ -211,92 +181,62 @@ async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
     let mut of_future = managed(own(), &managers, FUTURE, &label);
     of_future["metadata"]["managedFields"][8].as_object_mut().unwrap().remove("time");
     calls.push(call("its heartbeat, from the future", create(&agents.forger, of_future).await, "allowed"));
-    let long = with(
-        own(),
-        "metadata",
-        "annotations",
-        json!({"a": "a".repeat(4000), "clusterip-policy/node": "policy-node-3"}),
-    );
+    let long = json!({"a": "a".repeat(4000), "clusterip-policy/node": "policy-node-3"});
     let deep = managed(own(), &["a"], FUTURE, &json!({"f:spec": {"f:a": {"f:b": {"f:c": {}}}}}));
     let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b"}]);
     for (request, part, field, value) in [
         ("for 68 years", "spec", "leaseDurationSeconds", json!(i32::MAX)),
         ("without a duration", "spec", "leaseDurationSeconds", json!(null)),
         ("of a node that can't exist", "spec", "holderIdentity", json!(IMPOSSIBLE)),
-        ("with a long annotation", "metadata", "annotations", long["metadata"]["annotations"].clone()),
+        ("with a long annotation", "metadata", "annotations", long),
         ("with deep managed fields", "metadata", "managedFields", deep["metadata"]["managedFields"].clone()),
         ("with a finalizer", "metadata", "finalizers", json!(["example.com/a"])),
         ("with an owner", "metadata", "ownerReferences", owner),
     ] {
-        calls.push(call(
-            format!("its heartbeat, {request}"),
-            replace(&agents.forger, with(own(), part, field, value)).await,
-            "refused",
-        ));
+        let outcome = replace(&agents.forger, with(own(), part, field, value)).await;
+        calls.push(call(format!("its heartbeat, {request}"), outcome, "refused"));
     }
     tokio::time::sleep(Duration::from_secs(12)).await;
-    calls.push(call(
-        "a silent heartbeat, taken",
-        replace(&agents.me, heartbeat("policy-node-2", ME, 3)).await,
-        "refused",
-    ));
-    calls.push(call("a silent heartbeat, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "refused"));
-    calls.push(call("its address, before that is ended", replace(&agents.me, claim(12, ME)).await, "refused"));
     // As agents write it: the API server forgets the times of the forger.
     let ended = managed(heartbeat("policy-node-3", "", 3), &["clusterip-agent"], "1970-01-01T00:00:00Z", &json!({}));
-    calls.push(call("a silent heartbeat from the future, ended", replace(&agents.me, ended).await, "allowed"));
-    // Otherwise no agent could end the heartbeat later.
     let unknown_field = json!({"f:spec": {"f:holderIdentity": {"f:x": {}}}});
     let until_future = |lease: Value| managed(lease, &["forged"], FUTURE, &unknown_field);
-    calls.push(call(
-        "a silent heartbeat, ended in the future",
-        replace(&agents.me, until_future(heartbeat("policy-node-2", "", 3))).await,
-        "refused",
-    ));
-    calls.push(call(
-        "a silent heartbeat, ended with the label of its own agent",
-        replace(&agents.me, labelled(heartbeat("policy-node-2", "", 3))).await,
-        "refused",
-    ));
-    calls.push(call(
-        "a silent heartbeat, ended",
-        replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
-        "allowed",
-    ));
+    let of_other = |holder: &str, second: u32| heartbeat("policy-node-2", holder, second);
+    // Otherwise no agent could end the heartbeat later.
+    let ended_in_future = until_future(of_other("", 3));
+    calls.extend([
+        call("a silent heartbeat, taken", replace(&agents.me, of_other(ME, 3)).await, "refused"),
+        call("a silent heartbeat, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "refused"),
+        call("its address, before that is ended", replace(&agents.me, claim(12, ME)).await, "refused"),
+        call("a silent heartbeat from the future, ended", replace(&agents.me, ended).await, "allowed"),
+        call("a silent heartbeat, ended in the future", replace(&agents.me, ended_in_future).await, "refused"),
+        call("the same, with the label of its agent", replace(&agents.me, labelled(of_other("", 3))).await, "refused"),
+        call("a silent heartbeat, ended", replace(&agents.me, of_other("", 3)).await, "allowed"),
+    ]);
     let taken = eventually("the policy to see the end of the heartbeat", async || {
-        let taken = replace(&agents.me, claim(12, ME)).await;
-        (taken != "refused").then_some(taken)
-    })
-    .await;
-    calls.push(call("its address", taken, "allowed"));
-    calls.push(call(
-        "a heartbeat without a holder, written again",
-        replace(&agents.me, heartbeat("policy-node-2", "", 4)).await,
-        "refused",
-    ));
-    calls.push(call("a heartbeat without a holder, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "allowed"));
-    let put_back = heartbeat("policy-node-2", "policy-node-2_agent_0000000000000000", 4);
-    calls.push(call(
-        "a heartbeat that was missing, from the future",
-        create(&agents.me, until_future(put_back.clone())).await,
-        "refused",
-    ));
+        Some(replace(&agents.me, claim(12, ME)).await).filter(|taken| taken != "refused")
+    });
+    let put_back = of_other("policy-node-2_agent_0000000000000000", 4);
+    let from_future = until_future(put_back.clone());
     // Every takeover would be compared with each of these, of any number of nodes that do not exist.
-    calls.push(call(
-        "a heartbeat that was missing, with the label of its own agent",
-        create(&agents.me, labelled(put_back.clone())).await,
-        "refused",
-    ));
-    calls.push(call("a heartbeat that was missing", create(&agents.me, put_back).await, "allowed"));
-    let again = replace(&agents.other, labelled(heartbeat("policy-node-2", OTHER, 5))).await;
-    calls.push(call("the same, renewed by its agent", again, "allowed"));
+    let as_its_own = labelled(put_back.clone());
+    calls.extend([
+        call("its address", taken.await, "allowed"),
+        call("a heartbeat without a holder, written again", replace(&agents.me, of_other("", 4)).await, "refused"),
+        call("a heartbeat without a holder, deleted", delete(&agents.me, HEARTBEAT_OF_OTHER).await, "allowed"),
+        call("a heartbeat that was missing, from the future", create(&agents.me, from_future).await, "refused"),
+        call("the same, with the label of its agent", create(&agents.me, as_its_own).await, "refused"),
+        call("a heartbeat that was missing", create(&agents.me, put_back).await, "allowed"),
+        call("the same, renewed by its agent", replace(&agents.other, labelled(of_other(OTHER, 5))).await, "allowed"),
+    ]);
     let left = eventually("the policy to see the heartbeat", async || {
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let left = replace_with(&agents.me, claim(10, ME), &dry).await;
-        (left == "refused").then_some(left)
+        Some(replace_with(&agents.me, claim(10, ME), &dry).await).filter(|left| left == "refused")
     });
-    calls.push(call("its address that is left", left.await, "refused"));
-    calls.push(call("its own address, deleted", delete(&agents.me, "clusterip-external-10-0-9-12").await, "allowed"));
+    calls.extend([
+        call("its address that is left", left.await, "refused"),
+        call("its own address, deleted", delete(&agents.me, "clusterip-external-10-0-9-12").await, "allowed"),
+    ]);
     calls
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::support::{NAMESPACE, SERVER, deployed, editor, marked, outcome};
 use crate::support::eventually::eventually;
-use crate::support::service_webhook_rules::{Call, MOVING, assert_calls, service, services};
+use crate::support::service_webhook_rules::{MOVING, assert_calls, call, service, services};
 
 #[tokio::test]
 async fn tenants_can_not_write_the_annotation_of_a_move() {
@@ -27,16 +27,8 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
     .await;
 
     let mut seen = vec![
-        Call {
-            request: "mallory creates with it".into(),
-            outcome: outcome(mallory.create(&dry_run, &new()).await),
-            expected: "refused",
-        },
-        Call {
-            request: "an administrator creates with it".into(),
-            outcome: outcome(admin.create(&dry_run, &new()).await),
-            expected: "allowed",
-        },
+        call("mallory creates with it", outcome(mallory.create(&dry_run, &new()).await), "refused"),
+        call("an administrator creates with it", outcome(admin.create(&dry_run, &new()).await), "allowed"),
     ];
     /// An update of the annotation, and its result.
     struct Row<'a> {
@@ -69,14 +61,14 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
         let mut changed = marked(before, after);
         changed.metadata.labels = Some(BTreeMap::from([("changed".to_owned(), "yes".to_owned())]));
         let replaced = user.replace(&format!("row-{row}"), &PostParams::default(), &changed).await;
-        seen.push(Call { request: name.to_owned(), outcome: outcome(replaced), expected });
+        seen.push(call(name, outcome(replaced), expected));
     }
     let patch = Patch::Merge(json!({"metadata": {"annotations": {MOVING: ONE}}}));
     let patched = mallory.patch("row-0", &PatchParams::default(), &patch).await;
-    seen.push(Call { request: "mallory adds it with a patch".into(), outcome: outcome(patched), expected: "refused" });
+    seen.push(call("mallory adds it with a patch", outcome(patched), "refused"));
     let applied =
         Patch::Apply(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"annotations": {MOVING: ONE}}}));
     let applied = mallory.patch("row-0", &PatchParams::apply("mallory"), &applied).await;
-    seen.push(Call { request: "mallory adds it with an apply".into(), outcome: outcome(applied), expected: "refused" });
+    seen.push(call("mallory adds it with an apply", outcome(applied), "refused"));
     assert_calls(seen);
 }

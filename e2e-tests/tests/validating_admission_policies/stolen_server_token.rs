@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::support::{NAMESPACE, SERVER};
 use super::temporary_services::{LABEL_OF_ANOTHER, METADATA, deployed, ordinary, outcome};
 use crate::support::eventually::eventually;
-use crate::support::service_webhook_rules::{Call, assert_calls, services};
+use crate::support::service_webhook_rules::{assert_calls, call, services};
 
 const NODE_FIELDS: &str = "server-updates: clusterip may change podCIDR and podCIDRs of a Node and nothing else";
 
@@ -66,9 +66,9 @@ async fn stolen_token_deletes_and_keeps_no_service_and_writes_only_the_pod_cidrs
         let changed: DynamicObject = serde_json::from_value(changed).unwrap();
         let request = format!("a Service: {name}");
         let found = outcome(server.replace("web", &dry_run, &changed).await);
-        calls.push(Call { request: request.clone(), outcome: found, expected });
+        calls.push(call(request.clone(), found, expected));
         let found = outcome(server.replace_status("web", &dry_run, &changed).await);
-        calls.push(Call { request: request + ", by its status", outcome: found, expected });
+        calls.push(call(request + ", by its status", found, expected));
     }
 
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen", "labels": {"os": "linux"}},
@@ -90,7 +90,7 @@ async fn stolen_token_deletes_and_keeps_no_service_and_writes_only_the_pod_cidrs
         let found = outcome(
             nodes.patch("stolen", &PatchParams { dry_run: true, ..PatchParams::default() }, &Patch::Merge(patch)).await,
         );
-        calls.push(Call { request: format!("a Node: {name}"), outcome: found, expected });
+        calls.push(call(format!("a Node: {name}"), found, expected));
     }
 
     let secrets: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &ApiResource::erase::<Secret>(&()));
@@ -99,7 +99,7 @@ async fn stolen_token_deletes_and_keeps_no_service_and_writes_only_the_pod_cidrs
         let metadata = json!({"name": "clusterip-authority", "annotations": annotations});
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind});
         let found = outcome(secrets.create(&dry_run, &serde_json::from_value(secret).unwrap()).await);
-        calls.push(Call { request: format!("a Secret of type {kind}"), outcome: found, expected });
+        calls.push(call(format!("a Secret of type {kind}"), found, expected));
     }
     assert_calls(calls);
 }

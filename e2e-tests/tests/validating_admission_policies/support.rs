@@ -34,22 +34,14 @@ pub async fn deployed() -> Arc<ControlPlane> {
 
 /// A client of a user with the permissions of the role `edit` in this namespace that matter here.
 pub async fn editor(plane: &ControlPlane, namespace: &str) -> Client {
-    plane.kubectl(&["create", "serviceaccount", "mallory", "--namespace", namespace]).await.ok();
+    let mallory = plane.service_account(namespace, "mallory").await;
     let rules = json!([
         {"apiGroups": ["", "apps"], "resources": ["services", "deployments", "pods"],
             "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
         {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["get", "list", "watch"]},
     ]);
-    let api_version = "rbac.authorization.k8s.io/v1";
-    let metadata = json!({"name": "mallory", "namespace": namespace});
-    let role = json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules});
-    let binding = json!({
-        "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mallory"},
-        "subjects": [{"kind": "ServiceAccount", "name": "mallory", "namespace": namespace}],
-    });
-    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
-    plane.client_with(&plane.token(namespace, "mallory").await)
+    plane.grant(&mallory, Some(namespace), rules).await;
+    plane.client_as(&mallory)
 }
 
 /// `allowed`, `refused` by a policy, or another error.

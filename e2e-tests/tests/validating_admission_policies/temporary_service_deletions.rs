@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, DynamicObject, PostParams};
 
 use super::support::editor;
 use super::temporary_services::{NOT_BY_CLUSTERIP, deployed, in_force, new, ordinary, outcome};
-use crate::support::service_webhook_rules::{Call, assert_calls, services};
+use crate::support::service_webhook_rules::{assert_calls, call, services};
 
 const WAITS: &str = "temporary-services: Service NAME is temporary and must be gone at once, so its deletion cannot \
                      wait for other objects; delete it with the propagation policy Background";
@@ -40,7 +40,7 @@ async fn temporary_service_is_deleted_only_at_once() {
         let stored = admin.create(&PostParams::default(), &service()).await.unwrap();
         let stored_name = stored.metadata.name.unwrap();
         let outcome = outcome(mallory.delete(&stored_name, &parameters).await);
-        calls.push(Call { request: format!("mallory: deletion {name}"), outcome, expected });
+        calls.push(call(format!("mallory: deletion {name}"), outcome, expected));
         admin.delete(&stored_name, &DeleteParams::default()).await.unwrap();
     }
     assert_calls(calls);

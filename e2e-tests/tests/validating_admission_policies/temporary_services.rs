@@ -12,48 +12,40 @@ use serde_json::{Value, json};
 use super::support::{NAMESPACE, ROOT, SERVER, editor};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::service_webhook_rules::{Call, assert_calls, service, services};
+use crate::support::service_webhook_rules::{Call, assert_calls, call, service, services};
 
 const LABEL: &str = "clusterip-policy/temporary";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
+/// The end of the refusals of the policy `server-services`.
+const REMEDY: &str = "use another account, or apply the ValidatingAdmissionPolicy of the same version as clusterip";
 const NOT_TEMPORARY: &str = "server-services: Service NAME has no label clusterip-policy/temporary with the value new, \
-                             old or trigger, so the account of clusterip may not create or delete it; use another \
-                             account, or apply the ValidatingAdmissionPolicy of the same version as clusterip";
+                             old or trigger, so the account of clusterip may not create or delete it; REMEDY";
 /// The refusal of a change of the label.
 pub(super) const LABEL_OF_ANOTHER: &str = "server-updates: clusterip may not add, change or remove the label \
                                            clusterip-policy/temporary of a Service that exists";
 const MANAGER: &str = "server-services: Service NAME must have the label app.kubernetes.io/managed-by: clusterip, \
-                       because it is temporary; use another account, or apply the ValidatingAdmissionPolicy of the \
-                       same version as clusterip";
+                       because it is temporary; REMEDY";
 const OWNER: &str = "server-services: Service NAME must have one owner, the Service that moves, which is not its \
-                     controller, because it is temporary; use another account, or apply the ValidatingAdmissionPolicy \
-                     of the same version as clusterip";
+                     controller, because it is temporary; REMEDY";
 /// The refusal of changes of metadata.
 pub(super) const METADATA: &str =
     "server-updates: clusterip may change no metadata, except labels and annotations of Services";
-const TYPE: &str = "server-services: Service NAME must have the type ClusterIP, because it is temporary; use another \
-                    account, or apply the ValidatingAdmissionPolicy of the same version as clusterip";
+const TYPE: &str = "server-services: Service NAME must have the type ClusterIP, because it is temporary; REMEDY";
 const EXTERNAL: &str = "server-services: Service NAME may have no external address, no field of a load balancer and no \
-                        node port, because it is temporary; use another account, or apply the \
-                        ValidatingAdmissionPolicy of the same version as clusterip";
+                        node port, because it is temporary; REMEDY";
 const TRIGGER: &str = "server-services: Service NAME must be in the namespace of clusterip and without a selector, \
-                       because it triggers kube-proxy; use another account, or apply the ValidatingAdmissionPolicy of \
-                       the same version as clusterip";
+                       because it triggers kube-proxy; REMEDY";
 pub(super) const NOT_BY_CLUSTERIP: &str = "temporary-services: Service NAME is temporary because of the label \
                                            clusterip-policy/temporary, so only clusterip may create or change it; \
                                            leave the label out, or change the Service that moves";
 const FINALIZER: &str = "temporary-services: Service NAME is temporary and must be gone when its move ends, so it \
                          cannot get a finalizer; give the finalizer to the Service that moves";
-
-/// The refusal of a name.
-fn named(role: &str) -> String {
-    format!(
-        "server-services: Service NAME must be named clusterip-{role}- and ten hexadecimal digits, because its label \
-         clusterip-policy/temporary is {role}; use another account, or apply the ValidatingAdmissionPolicy of the same \
-         version as clusterip"
-    )
-}
+/// The refusals of a name.
+const NAME_OF_NEW: &str = "server-services: Service NAME must be named clusterip-new- and ten hexadecimal digits, \
+                           because its label clusterip-policy/temporary is new; REMEDY";
+const NAME_OF_OLD: &str = "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, \
+                           because its label clusterip-policy/temporary is old; REMEDY";
 
 /// A control plane with `deploy/webhook` and `deploy/seamless`, and without a webhook, which no server would answer. The
 /// account of the server has all permissions of `deploy`.
@@ -76,7 +68,7 @@ pub(super) async fn deployed() -> Arc<ControlPlane> {
 }
 
 /// `allowed`, the short name of the policy that refused the request and its message, or another error. In the message,
-/// the namespace and name of the Service that was refused are `NAME`.
+/// the namespace and name of the Service that was refused are `NAME`, and [`REMEDY`] is `REMEDY`.
 pub(super) fn outcome<T>(result: Result<T, kube::Error>) -> String {
     let message = match result {
         Ok(_) => return "allowed".to_owned(),
@@ -87,7 +79,7 @@ pub(super) fn outcome<T>(result: Result<T, kube::Error>) -> String {
         let policy = by.rsplit_once('\'')?.1.strip_suffix(".clusterip-policy.io")?;
         let service = format!("/{}", by.split('"').nth(1)?);
         let words = text.split(' ').map(|word| if word.ends_with(&service) { "NAME" } else { word });
-        Some(format!("{policy}: {}", words.collect::<Vec<_>>().join(" ")))
+        Some(format!("{policy}: {}", words.collect::<Vec<_>>().join(" ").replace(REMEDY, "REMEDY")))
     });
     refusal.unwrap_or(message)
 }
@@ -140,11 +132,11 @@ fn with(mut service: DynamicObject, change: impl FnOnce(&mut DynamicObject)) -> 
 struct Create {
     name: &'static str,
     service: DynamicObject,
-    expected: String,
+    expected: &'static str,
 }
 
-fn create(name: &'static str, service: DynamicObject, expected: &str) -> Create {
-    Create { name, service, expected: expected.to_owned() }
+fn create(name: &'static str, service: DynamicObject, expected: &'static str) -> Create {
+    Create { name, service, expected }
 }
 
 const NEW: &str = "clusterip-new-0123456789";
@@ -164,10 +156,10 @@ fn creates_in_a_namespace_of_a_user() -> Vec<Create> {
         create("the old address", temporary("old", OLD), "allowed"),
         create("no label", with(new(), |service| relabel(service, LABEL, None)), NOT_TEMPORARY),
         create("another label", with(new(), |service| relabel(service, LABEL, Some("web"))), NOT_TEMPORARY),
-        create("a name of a user", temporary("new", "web-2"), &named("new")),
-        create("the name of another role", temporary("new", OLD), &named("new")),
-        create("a short name", temporary("new", "clusterip-new-012345678"), &named("new")),
-        create("a long name", temporary("new", &format!("{NEW}0")), &named("new")),
+        create("a name of a user", temporary("new", "web-2"), NAME_OF_NEW),
+        create("the name of another role", temporary("new", OLD), NAME_OF_NEW),
+        create("a short name", temporary("new", "clusterip-new-012345678"), NAME_OF_NEW),
+        create("a long name", temporary("new", &format!("{NEW}0")), NAME_OF_NEW),
         create("another manager", with(new(), |service| relabel(service, MANAGED_BY, Some("helm"))), MANAGER),
         create("no owner", with(new(), |service| service.metadata.owner_references = None), OWNER),
         create("two owners", with(new(), |service| own(service, &[owner(), other_owner()])), OWNER),
@@ -202,7 +194,7 @@ async fn creates(user: &Api<DynamicObject>, place: &str, rows: Vec<Create>) -> V
     let mut calls = Vec::new();
     for Create { name, service, expected } in rows {
         let outcome = outcome(user.create(&dry_run, &service).await);
-        calls.push(Call { request: format!("{place}: {name}"), outcome, expected: expected.leak() });
+        calls.push(call(format!("{place}: {name}"), outcome, expected));
     }
     calls
 }
@@ -318,9 +310,7 @@ fn writes() -> Vec<Write> {
             "the deletion of a Service with the label and the name of a user",
             || temporary("old", "web"),
             None,
-            "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because \
-                        its label clusterip-policy/temporary is old; use another account, or apply the \
-                        ValidatingAdmissionPolicy of the same version as clusterip",
+            NAME_OF_OLD,
             "allowed",
         ),
     ]
@@ -368,7 +358,7 @@ async fn only_clusterip_makes_services_temporary_and_it_changes_and_deletes_no_o
                 "" => "allowed",
                 expected => expected,
             };
-            calls.push(Call { request: format!("{who}: {name}"), outcome, expected });
+            calls.push(call(format!("{who}: {name}"), outcome, expected));
         }
         admin.delete(&stored_name, &DeleteParams::default()).await.unwrap();
     }

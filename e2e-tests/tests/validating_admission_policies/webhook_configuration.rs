@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::support::{NAMESPACE, SERVER, deployed, outcome};
 use crate::support::eventually::eventually;
-use crate::support::service_webhook_rules::{Call, assert_calls};
+use crate::support::service_webhook_rules::{assert_calls, call};
 
 /// A change of the webhook configuration, and its result for the account of the server.
 struct Change {
@@ -82,13 +82,9 @@ async fn server_changes_only_the_ca_bundle_of_its_webhook_configuration() {
     .await;
     let mut seen = Vec::new();
     for Change { name, path, value, expected } in changes() {
-        seen.push(Call { request: name.to_owned(), outcome: put(&server, path, &value).await, expected });
+        seen.push(call(name, put(&server, path, &value).await, expected));
         // An administrator may write the same configuration, so it is valid.
-        seen.push(Call {
-            request: format!("{name}, by an administrator"),
-            outcome: put(&admin, path, &value).await,
-            expected: "allowed",
-        });
+        seen.push(call(format!("{name}, by an administrator"), put(&admin, path, &value).await, "allowed"));
     }
     assert_calls(seen);
 }
