@@ -1,13 +1,12 @@
-//! The API server fails or refuses a request of a move.
+//! The API server fails in a request of a move.
 
 use axum::http::Method;
-use clusterip_moves::outcome::Outcome;
 use serde_json::json;
 
 use super::support::{again, moved};
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{
-    These, addresses, but_addresses, create, delete, fresh, is_step, mover, order, path, plane, send, step,
+    These, addresses, but_addresses, create, delete, fresh, is_step, mover, order, path, plane, send,
 };
 
 #[tokio::test]
@@ -42,20 +41,4 @@ async fn api_server_faults_are_retried() {
             delete(&client, &namespace, &name).await;
         }
     }
-}
-
-#[tokio::test]
-async fn forbidden_target_keeps_the_old_address() {
-    let plane = plane().await;
-    let client = plane.client();
-    let namespace = plane.namespace("deny").await;
-    let proxy = Proxy::start(&plane).await;
-    let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
-    proxy.on(is_step(&namespace, "web", "assign"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
-    let outcome = mover(proxy.client()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap();
-    assert!(matches!(&outcome, Outcome::Kept { notes, .. } if notes.len() == 1), "{outcome}");
-    let after = again(&client, &before).await;
-    assert_eq!((addresses(&after), but_addresses(&after)), (addresses(&before), but_addresses(&before)));
-    let steps: Vec<_> = proxy.writes().iter().filter_map(step).collect();
-    assert_eq!(steps, ["try", "release", "assign", "assign", "cleanup"]);
 }

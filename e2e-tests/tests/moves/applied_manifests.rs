@@ -4,11 +4,9 @@ use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use clusterip_moves::outcome::Outcome;
 use serde_json::{Value, json};
 
-use super::support::{again, manifest, moved};
-use crate::support::fault_proxy::{Fault, Proxy};
-use crate::support::move_helpers::{
-    These, addresses, but_addresses, cached, delete, fresh, is_step, mover, order, plane, stored,
-};
+use super::support::{again, disturbed, manifest, moved};
+use crate::support::fault_proxy::Proxy;
+use crate::support::move_helpers::{addresses, but_addresses, cached, delete, fresh, plane, stored};
 
 const FORCED: &[&str] = &["--server-side", "--field-manager=gitops", "--force-conflicts"];
 
@@ -41,18 +39,14 @@ async fn manifest_applied_during_a_move_leaves_a_service_without_differences() {
         run("apply").await.ok();
         let before = stored(&client, &namespace, name).await.unwrap();
         let [to, _] = fresh();
-        let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
-        let moving = mover(proxy.client());
-        let disturb = async {
-            gate.arrived().await;
+        let targets = [vec![to]];
+        let applied = disturbed(&proxy, &before, "assign", &targets, async || {
             run("apply").await.ok();
             cached(&client, &again(&client, &before).await).await;
-            gate.release();
-        };
-        let (order, targets) = (order(&before, &[to]), These(vec![]));
-        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
+        });
+        let (outcome, ()) = applied.await;
         let after = again(&client, &before).await;
-        match outcome.unwrap() {
+        match outcome {
             Outcome::Overtaken { now, .. } if ends_the_move => assert_eq!(now, addresses(&after), "{name}"),
             outcome if ends_the_move => panic!("{name}: {outcome:?}"),
             outcome => assert_eq!(outcome, moved(&addresses(&before), &[to]), "{name}"),

@@ -6,11 +6,10 @@ use clusterip_moves::outcome::{Outcome, Unmoved};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::support::{WHY, again, apply_server_side, manifest, moved};
+use super::support::{WHY, again, apply_server_side, disturbed, manifest, moved};
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{
-    These, addresses, but_addresses, cached, create, delete, fresh, is_step, mover, order, patch, path, plane, send,
-    stored,
+    These, addresses, but_addresses, cached, create, delete, fresh, mover, order, patch, path, plane, send, stored,
 };
 
 #[tokio::test]
@@ -76,11 +75,6 @@ async fn service_is_read_again_only_if_it_has_changed() {
         (outcome, again(&client, &before).await),
         (Outcome::Unmoved(Unmoved::Unfit("its address was set by hand meanwhile")), expected)
     );
-    let kept = create(&client, &namespace, "kept", json!({"ports": ports})).await;
-    let mut another = order(&kept, &fresh()[..1]);
-    another.uid = "another".to_owned();
-    let outcome = mover(client.clone()).start(&another, Some(kept.clone()), &These(vec![])).await.unwrap();
-    assert_eq!((outcome, again(&client, &kept).await), (Outcome::Unmoved(Unmoved::Gone), kept));
 }
 
 fn node_port() -> Value {
@@ -145,20 +139,15 @@ async fn changes_are_kept(client: &Client, namespace: &str, proxy: &Proxy) {
             let name = format!("{row}-{at}");
             let before = create(client, namespace, &name, spec.clone()).await;
             let [to, _] = fresh();
-            let gate = proxy.on(is_step(namespace, &name, at), Fault::PauseBefore);
-            let moving = mover(proxy.client());
-            let disturb = async {
-                gate.arrived().await;
+            let targets = [vec![to]];
+            let changed = disturbed(proxy, &before, at, &targets, async || {
                 let path = format!("{}?fieldManager=other", path(namespace, &name));
                 let changed = send(client, Method::PATCH, &path, Some(change)).await.unwrap();
                 // An API server whose cache lacks this change allocates an address for the next write, refuses the
                 // write, and does not release the address.
                 cached(client, &changed).await;
-                gate.release();
-            };
-            let (order, targets) = (order(&before, &[to]), These(vec![]));
-            let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
-            assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
+            });
+            assert_eq!(changed.await.0, moved(&addresses(&before), &[to]), "{name}");
             let after = again(client, &before).await;
 
             // The same change to a Service that is not moved gives the same owners of fields.
@@ -209,10 +198,7 @@ async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
     for Pointless { name, change, expected } in changes {
         let before = create(client, namespace, name, spec.clone()).await;
         let [to, _] = fresh();
-        let gate = proxy.on(is_step(namespace, name, "assign"), Fault::PauseBefore);
-        let moving = mover(proxy.client());
-        let disturb = async {
-            gate.arrived().await;
+        let disturb = async || {
             let left = match change {
                 Some(change) => Some(patch(client, namespace, name, change).await),
                 None => {
@@ -224,12 +210,9 @@ async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
             if let Some(left) = &left {
                 cached(client, left).await;
             }
-            gate.release();
             left
         };
-        let (order, targets) = (order(&before, &[to]), These(vec![]));
-        let (outcome, left) = tokio::join!(moving.start(&order, None, &targets), disturb);
-        let outcome = outcome.unwrap();
+        let (outcome, left) = disturbed(proxy, &before, "assign", &[vec![to]], disturb).await;
         let after = stored(client, namespace, name).await;
         match (expected, outcome, &after) {
             ("gone", Outcome::Unmoved(Unmoved::Gone), _) => assert_eq!(after, left, "{name}"),
@@ -261,15 +244,8 @@ async fn load_balancer_restored_by_others_keeps_its_source_ranges() {
     let proxy = Proxy::start(&plane).await;
     let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": [{"port": 80}]});
     let before = create(&client, &namespace, "web", spec).await;
-    let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);
-    let moving = mover(proxy.client());
-    let disturb = async {
-        gate.arrived().await;
-        patch(&client, &namespace, "web", json!({"spec": {"type": "LoadBalancer"}})).await;
-        gate.release();
-    };
-    let (order, targets) = (order(&before, &fresh()[..1]), These(vec![]));
-    let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
-    assert!(matches!(outcome, Ok(Outcome::Overtaken { .. })), "{outcome:?}");
+    let restore = async || patch(&client, &namespace, "web", json!({"spec": {"type": "LoadBalancer"}})).await;
+    let (outcome, _) = disturbed(&proxy, &before, "assign", &[fresh()[..1].to_vec()], restore).await;
+    assert!(matches!(outcome, Outcome::Overtaken { .. }), "{outcome:?}");
     assert_eq!(again(&client, &before).await["spec"]["loadBalancerSourceRanges"], json!(["10.0.0.0/8"]));
 }

@@ -39,58 +39,39 @@ fn load_balancer() -> Value {
     })
 }
 
+fn case(name: &'static str, metadata: Value, spec: Value) -> Case {
+    Case { name, metadata, spec }
+}
+
 /// Services with one address.
 fn plain_services(owned: Value) -> Vec<Case> {
-    let (http, all_ports) = (http(), all_ports());
+    let (http, bare) = (http(), || json!({}));
+    let metadata = json!({"labels": {"a": "b"}, "annotations": {"c": "d"}});
+    let external_ips = json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http});
+    let node_ports = json!({"type": "NodePort", "ports": all_ports(), "externalTrafficPolicy": "Local"});
     vec![
-        Case { name: "plain", metadata: json!({}), spec: json!({"selector": {"app": "web"}, "ports": http}) },
-        Case { name: "without-a-selector", metadata: json!({}), spec: json!({"ports": http}) },
-        Case {
-            name: "labels-and-annotations",
-            metadata: json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}),
-            spec: json!({"ports": http}),
-        },
-        Case {
-            name: "node-ports",
-            metadata: json!({}),
-            spec: json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"}),
-        },
-        Case {
-            name: "external-ips",
-            metadata: json!({}),
-            spec: json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
-        },
-        Case { name: "finalizer", metadata: json!({"finalizers": ["example.com/keep"]}), spec: json!({"ports": http}) },
-        Case { name: "owned", metadata: owned, spec: json!({"ports": http}) },
-        Case {
-            name: "session-affinity",
-            metadata: json!({}),
-            spec: json!({"sessionAffinity": "ClientIP", "ports": http}),
-        },
-        Case {
-            name: "an-old-external-name",
-            metadata: json!({}),
-            spec: json!({"externalName": "old.example.com", "ports": http}),
-        },
+        case("plain", bare(), json!({"selector": {"app": "web"}, "ports": http})),
+        case("without-a-selector", bare(), json!({"ports": http})),
+        case("labels-and-annotations", metadata, json!({"ports": http})),
+        case("node-ports", bare(), node_ports),
+        case("external-ips", bare(), external_ips),
+        case("finalizer", json!({"finalizers": ["example.com/keep"]}), json!({"ports": http})),
+        case("owned", owned, json!({"ports": http})),
+        case("session-affinity", bare(), json!({"sessionAffinity": "ClientIP", "ports": http})),
+        case("an-old-external-name", bare(), json!({"externalName": "old.example.com", "ports": http})),
     ]
 }
 
 fn load_balancers() -> Vec<Case> {
-    let http = http();
     let source_ranges =
         json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
+    let balancer = json!({"type": "LoadBalancer", "ports": http()});
+    let mut without_node_ports = balancer.clone();
+    without_node_ports["allocateLoadBalancerNodePorts"] = false.into();
     vec![
-        Case { name: "load-balancer", metadata: json!({}), spec: load_balancer() },
-        Case {
-            name: "load-balancer-with-source-ranges",
-            metadata: source_ranges,
-            spec: json!({"type": "LoadBalancer", "ports": http}),
-        },
-        Case {
-            name: "load-balancer-without-node-ports",
-            metadata: json!({}),
-            spec: json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
-        },
+        case("load-balancer", json!({}), load_balancer()),
+        case("load-balancer-with-source-ranges", source_ranges, balancer),
+        case("load-balancer-without-node-ports", json!({}), without_node_ports),
     ]
 }
 
@@ -103,13 +84,13 @@ fn families() -> Vec<Case> {
     let mut dual_load_balancer = load_balancer();
     dual_load_balancer["ipFamilyPolicy"] = "RequireDualStack".into();
     vec![
-        Case { name: "dual-required", metadata: json!({}), spec: dual("RequireDualStack") },
-        Case { name: "dual-preferred", metadata: json!({}), spec: dual("PreferDualStack") },
-        Case { name: "dual-second", metadata: json!({}), spec: dual("RequireDualStack") },
-        Case { name: "dual-first", metadata: json!({}), spec: dual("RequireDualStack") },
-        Case { name: "dual-load-balancer-second", metadata: json!({}), spec: dual_load_balancer },
-        Case { name: "ipv6-first", metadata: json!({}), spec: six_first },
-        Case { name: "ipv6", metadata: json!({}), spec: six },
+        case("dual-required", json!({}), dual("RequireDualStack")),
+        case("dual-preferred", json!({}), dual("PreferDualStack")),
+        case("dual-second", json!({}), dual("RequireDualStack")),
+        case("dual-first", json!({}), dual("RequireDualStack")),
+        case("dual-load-balancer-second", json!({}), dual_load_balancer),
+        case("ipv6-first", json!({}), six_first),
+        case("ipv6", json!({}), six),
     ]
 }
 

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
-use axum::http::Request;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_moves::outcome::Outcome;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::support::move_helpers::{These, addresses, mover, order, path, stored};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{self, These, addresses, is_step, mover, order, path, stored};
 
 pub const WHY: &str = "its Pods run on windows";
 
@@ -20,6 +21,28 @@ pub async fn move_to(client: &Client, service: &Value, to: &[IpAddr]) -> Value {
     let outcome = mover(client.clone()).start(&order(service, to), None, &These(vec![])).await.unwrap();
     assert_eq!(outcome, moved(&addresses(service), to));
     again(client, service).await
+}
+
+/// Moves a Service through a proxy, and does something while the API server waits for this step of the move. The Service
+/// goes to the first of these targets, or to a later one if it is taken.
+pub async fn disturbed<T>(
+    proxy: &Proxy,
+    before: &Value,
+    at: &'static str,
+    targets: &[Vec<IpAddr>],
+    disturb: impl AsyncFnOnce() -> T,
+) -> (Outcome, T) {
+    let ServiceKey { namespace, name } = ServiceKey::of(before);
+    let gate = proxy.on(is_step(&namespace, &name, at), Fault::PauseBefore);
+    let (moving, order, targets) = (mover(proxy.client()), order(before, &targets[0]), These(targets.to_vec()));
+    let disturb = async {
+        gate.arrived().await;
+        let done = disturb().await;
+        gate.release();
+        done
+    };
+    let (outcome, done) = tokio::join!(moving.start(&order, None, &targets), disturb);
+    (outcome.unwrap(), done)
 }
 
 pub async fn again(client: &Client, service: &Value) -> Value {
@@ -36,8 +59,7 @@ pub fn manifest(name: &str, namespace: &str, metadata: Value, spec: Value) -> Va
 /// Sends the request of `kubectl apply --server-side` with this field manager, which must not conflict.
 pub async fn apply_server_side(client: &Client, manager: &str, manifest: &Value) {
     let text = |field: &str| manifest["metadata"][field].as_str().unwrap();
-    let path = format!("{}?fieldManager={manager}&force=false", path(text("namespace"), text("name")));
-    let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
-    let body = serde_json::to_vec(manifest).unwrap();
-    client.request::<Value>(request.body(body).unwrap()).await.unwrap_or_else(|error| panic!("{manifest}: {error}"));
+    let applied =
+        move_helpers::apply_server_side(client, &path(text("namespace"), text("name")), manager, false, manifest).await;
+    applied.unwrap_or_else(|error| panic!("{manifest}: {error}"));
 }

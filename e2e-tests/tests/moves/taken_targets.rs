@@ -6,10 +6,10 @@ use clusterip::services::mover::Limits;
 use clusterip_moves::outcome::Outcome;
 use serde_json::json;
 
-use super::support::again;
+use super::support::{again, disturbed};
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{
-    These, addresses, but_addresses, create, delete, fresh, is_step, mover, mover_with, order, plane,
+    These, addresses, but_addresses, create, delete, fresh, is_step, mover_with, order, plane,
 };
 
 #[tokio::test]
@@ -51,18 +51,11 @@ async fn next_target_is_used_if_one_is_taken() {
             }
         };
         take(taken_before).await;
-        let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
-        let moving = mover(proxy.client());
-        let (order, targets) = (order(&before, &[first]), These(vec![vec![first], vec![second]]));
-        let disturb = async {
-            gate.arrived().await;
-            take(taken_meanwhile).await;
-            gate.release();
-        };
-        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
+        let targets = [vec![first], vec![second]];
+        let (outcome, ()) = disturbed(&proxy, &before, "assign", &targets, async || take(taken_meanwhile).await).await;
         let after = again(&client, &before).await;
         let at = addresses(&after);
-        let is = match outcome.unwrap() {
+        let is = match outcome {
             Outcome::Moved { from, to, .. } if from == [old] && to == at && at == [first] => "first",
             Outcome::Moved { from, to, notes, .. }
                 if from == [old] && to == at && at == [second] && notes.len() == 1 =>
@@ -91,16 +84,10 @@ async fn taken_second_address_is_replaced() {
             create(&client, &namespace, name, json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
         let old = addresses(&before);
         let (one, two) = if first_moves { (four, other_four) } else { (old[0], old[0]) };
-        let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
-        let moving = mover(proxy.client());
-        let (order, targets) = (order(&before, &[one, first]), These(vec![vec![one, first], vec![two, second]]));
-        let disturb = async {
-            gate.arrived().await;
-            let spec = json!({"clusterIP": first, "ipFamilies": ["IPv6"], "ports": ports});
-            create(&client, &namespace, &format!("{name}-thief"), spec).await;
-            gate.release();
-        };
-        let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
+        let (thief, targets) = (format!("{name}-thief"), [vec![one, first], vec![two, second]]);
+        let spec = json!({"clusterIP": first, "ipFamilies": ["IPv6"], "ports": ports});
+        let steal = async || create(&client, &namespace, &thief, spec).await;
+        let (outcome, _) = disturbed(&proxy, &before, "assign", &targets, steal).await;
         let after = again(&client, &before).await;
         assert_eq!(addresses(&after), [two, second], "{name}: {outcome:?}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
@@ -118,20 +105,14 @@ async fn taken_first_address_is_replaced_and_the_second_stays() {
     let before =
         create(&client, &namespace, "web", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
     let stays = addresses(&before)[1];
-    let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);
-    let moving = mover(proxy.client());
-    let (order, targets) = (order(&before, &[first, stays]), These(vec![vec![first, stays], vec![next, stays]]));
-    let disturb = async {
-        gate.arrived().await;
-        create(&client, &namespace, "thief", json!({"clusterIP": first, "ports": ports})).await;
-        gate.release();
-    };
-    let (outcome, ()) = tokio::join!(moving.start(&order, None, &targets), disturb);
+    let steal = async || create(&client, &namespace, "thief", json!({"clusterIP": first, "ports": ports})).await;
+    let targets = [vec![first, stays], vec![next, stays]];
+    let (outcome, _) = disturbed(&proxy, &before, "assign", &targets, steal).await;
     let after = again(&client, &before).await;
     // The API server allocates the addresses of the two families one after the other, in either order. If it allocated
     // the second before it refused the first, it does not release it for a minute. Then only other addresses are
     // available, and the notes say so.
-    let leaked = matches!(&outcome, Ok(Outcome::Elsewhere { notes, .. })
+    let leaked = matches!(&outcome, Outcome::Elsewhere { notes, .. }
         if notes.iter().any(|note| note.contains(&format!("{stays}"))));
     if leaked {
         let now = addresses(&after);

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use axum::http::Method;
 use clusterip::services::mover::MoveError;
 use clusterip_moves::outcome::{Outcome, Unmoved};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::support::{again, manifest};
-use crate::support::eventually::eventually;
 use crate::support::move_helpers::{
-    These, addresses, create, fresh, is_recorded, mover, order, patch, path, plane, request, resume, send, stored,
+    These, addresses, create, fresh, is_recorded, mover, order, patch, path, plane, resume, send, stored,
 };
 
 #[tokio::test]
@@ -97,41 +96,4 @@ async fn service_too_large_to_record_is_not_moved() {
     let outcome = mover(client.clone()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap();
     assert!(matches!(outcome, Outcome::Unmoved(Unmoved::TooLarge)), "{outcome:?}");
     assert_eq!(again(&client, &before).await, before);
-}
-
-#[tokio::test]
-async fn forbidden_release_changes_nothing() {
-    let plane = plane().await;
-    let client = plane.client();
-    let namespace = plane.namespace("forbidden").await;
-    let ports = json!([{"port": 80}]);
-    let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": namespace},
-         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]}]},
-                  "validations": [{"expression": "object.spec.type != 'ExternalName'", "message": "no aliases here"}]}},
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": namespace},
-         "spec": {"policyName": namespace, "validationActions": ["Deny"],
-                  "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}}},
-    ]});
-    plane.apply(&policy.to_string()).await;
-    let alias =
-        manifest("alias", &namespace, json!({}), json!({"type": "ExternalName", "externalName": "example.com"}));
-    let trial = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
-    eventually("the policy to be in force", async || {
-        let tried = client.request::<Value>(request(Method::POST, &trial, &alias)).await;
-        tried.is_err_and(|error| error.to_string().contains("no aliases here")).then_some(())
-    })
-    .await;
-    let before = create(&client, &namespace, "web", json!({"ports": ports})).await;
-    let error = mover(client.clone()).start(&order(&before, &fresh()[..1]), None, &These(vec![])).await.unwrap_err();
-    assert!(
-        matches!(&error, MoveError::Untouched(text) if text.contains("the step \"release\" was refused")),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("no aliases here"), "{error}");
-    assert_eq!(again(&client, &before).await, before);
-    for kind in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{namespace}");
-        send(&client, Method::DELETE, &path, None).await;
-    }
 }
