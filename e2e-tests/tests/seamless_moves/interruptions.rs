@@ -5,12 +5,12 @@ use futures::StreamExt as _;
 use serde_json::json;
 
 use super::support::{SEAMLESS, Stage};
+use crate::support::command::ended;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
-use crate::support::move_helpers::{addresses, but_addresses};
 
 /// How many commands run at once. They spend most of their time waiting.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// The fewest writes of a seamless move: the record, three temporary Services, two swaps, and what is deleted.
 const FEWEST_WRITES: usize = 12;
@@ -29,26 +29,14 @@ async fn writes() -> usize {
     let stage = Stage::new("cut-never").await;
     stage.service("web", json!({})).await;
     let proxy = Proxy::start(&stage.plane).await;
-    let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
-    assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
+    ended(stage.command_through(&proxy, &SEAMLESS)).await.ok();
     let is_write = stage.is_write();
     proxy.writes().iter().filter(|seen| is_write(seen)).count()
 }
 
-/// Runs the command again until nothing is left of the move.
-async fn move_again_until_ended(stage: &Stage, case: &str) {
-    eventually(&format!("{case}: the end of the move"), async || {
-        if !stage.left().await.is_empty() {
-            stage.run(&SEAMLESS).await;
-        }
-        stage.left().await.is_empty().then_some(())
-    })
-    .await;
-}
-
 /// Kills the command at this write, and runs another command until nothing is left of the move. Returns what is wrong
 /// afterwards.
-async fn cut_off(cut: Cut) -> Vec<String> {
+async fn cut_off(cut: Cut) -> Option<String> {
     let stage = Stage::new("cut").await;
     let before = stage.service("web", json!({})).await;
     let proxy = Proxy::start(&stage.plane).await;
@@ -61,29 +49,25 @@ async fn cut_off(cut: Cut) -> Vec<String> {
     gate.discard();
     stage.free_the_lease().await;
 
-    move_again_until_ended(&stage, &format!("{cut:?}")).await;
-    let after = stage.stored("web").await;
-    let (from, now) = (addresses(&before), addresses(&after));
-    let mut wrong = Vec::new();
-    if now != from && !(now.len() == 1 && now.iter().all(|address| stage.is_in_pool(address))) {
-        wrong.push(format!("{cut:?}: moved from {from:?} to {now:?}"));
-    }
-    if but_addresses(&after) != but_addresses(&before) {
-        wrong.push(format!("{cut:?}: {after} instead of {before}"));
-    }
-    wrong
+    stage.run_until_nothing_is_left(&SEAMLESS).await;
+    stage.wrong_since(&before).await.map(|wrong| format!("{cut:?}: {wrong}"))
 }
 
+/// The commands wait for minutes, so both parts run at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_command_leaves_nothing_behind_after_the_next_one() {
+async fn killed_command_leaves_nothing_behind_after_the_next_one_and_its_late_writes_are_harmless() {
+    tokio::join!(killed_at_each_write(), futures::future::join_all(LATE_WRITES.map(carried_out_late)));
+}
+
+async fn killed_at_each_write() {
     let writes = writes().await;
     assert!(writes >= FEWEST_WRITES, "{writes}");
     let full = std::env::var_os("CHAOS").is_some();
     let cuts = (0..writes).flat_map(|nth| [true, false].map(|carried_out| Cut { nth, carried_out }));
     // A write that is carried out, and one that is not but precedes another, leave the same state.
     let cuts: Vec<Cut> = cuts.filter(|cut| full || cut.carried_out).collect();
-    let wrong: Vec<String> = futures::stream::iter(cuts).map(cut_off).buffer_unordered(AT_ONCE).concat().await;
-    assert_eq!(wrong, [""; 0]);
+    let results = futures::stream::iter(cuts).map(cut_off).buffer_unordered(AT_ONCE);
+    assert_eq!(results.filter_map(async |wrong| wrong).collect::<Vec<_>>().await, [""; 0]);
 }
 
 /// A write that the API server carries out while the next command ends the move.
@@ -97,15 +81,7 @@ const LATE_WRITES: [Late; 3] = [
         name: "late-create",
         write: |seen| seen.method == "POST" && !seen.is_dry_run() && seen.path.ends_with("/services"),
     },
-    Late {
-        name: "late-swap",
-        write: |seen| {
-            seen.method == "PUT"
-                && !seen.is_dry_run()
-                && seen.path.ends_with("/services/web")
-                && seen.body["spec"]["type"] == "ExternalName"
-        },
-    },
+    Late { name: "late-swap", write: |seen| seen.sets_type("ExternalName") && seen.path.ends_with("/services/web") },
     Late { name: "late-delete", write: |seen| seen.method == "DELETE" && seen.path.contains("/services/") },
 ];
 
@@ -122,8 +98,7 @@ async fn carried_out_late(Late { name, write }: Late) {
     stage.free_the_lease().await;
 
     let second = Proxy::start(&stage.plane).await;
-    let resumed = stage.command_through(&second, &SEAMLESS).spawn().unwrap();
-    let resumed = tokio::task::spawn_blocking(move || resumed.wait_with_output());
+    let resumed = tokio::spawn(ended(stage.command_through(&second, &SEAMLESS)));
     let is_write = stage.is_write();
     eventually(&format!("{name}: the next command to write"), async || {
         second.writes().iter().any(&is_write).then_some(())
@@ -131,15 +106,7 @@ async fn carried_out_late(Late { name, write }: Late) {
     .await;
     gate.release();
     gate.carried_out().await;
-    resumed.await.unwrap().unwrap();
-    move_again_until_ended(&stage, name).await;
-    let after = stage.stored("web").await;
-    let (from, now) = (addresses(&before), addresses(&after));
-    assert!(now == from || now.len() == 1 && now.iter().all(|address| stage.is_in_pool(address)), "{name}: {now:?}");
-    assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn late_writes_of_a_killed_command_are_harmless() {
-    futures::future::join_all(LATE_WRITES.map(carried_out_late)).await;
+    resumed.await.unwrap();
+    stage.run_until_nothing_is_left(&SEAMLESS).await;
+    assert_eq!(stage.wrong_since(&before).await, None, "{name}");
 }

@@ -3,13 +3,13 @@
 use axum::http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::support::{SEAMLESS, Stage};
+use crate::support::command::{self, Ended};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
-use crate::support::move_helpers::{
-    self, addresses, allocated, but_addresses, deep_fields, path, send, with_managed_fields,
-};
+use crate::support::move_helpers::{addresses, allocated, but_addresses, deep_fields, path, send, with_managed_fields};
 
 /// Creates a Service.
 async fn create(stage: &Stage, name: &str, spec: Value) -> Value {
@@ -21,61 +21,17 @@ async fn create(stage: &Stage, name: &str, spec: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() {
     let stage = Stage::new("method").await;
-    struct Case {
-        name: &'static str,
-        spec: Value,
-        has_pod: bool,
-        /// The method, and the notice.
-        expected: [&'static str; 2],
-    }
-    let cases = [
-        Case {
-            name: "serves",
-            spec: json!({}),
-            has_pod: true,
-            expected: ["seamless", "both addresses answer until the grace period ends"],
-        },
-        Case {
-            name: "idle",
-            spec: json!({"ports": [{"port": 80}], "selector": {"app": "idle"}}),
-            has_pod: false,
-            expected: ["plain", "nothing: no endpoint is ready"],
-        },
-        Case {
-            name: "node-port",
-            spec: json!({"type": "NodePort"}),
-            has_pod: true,
-            expected: [
-                "plain",
-                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds",
-            ],
-        },
-        Case {
-            name: "external",
-            spec: json!({"externalIPs": ["192.0.2.1"]}),
-            has_pod: true,
-            expected: [
-                "plain",
-                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds",
-            ],
-        },
-    ];
-    for Case { name, spec, has_pod, .. } in &cases {
-        match has_pod {
-            true => stage.service(name, spec.clone()).await,
-            false => create(&stage, name, spec.clone()).await,
-        };
-    }
+    stage.service("serves", json!({})).await;
+    create(&stage, "idle", json!({"ports": [{"port": 80}], "selector": {"app": "idle"}})).await;
     let shown = stage.run(&["--seamless", "--dry-run"]).await;
     assert_eq!(shown.status, 0, "{}", shown.stderr);
-    assert!(shown.stdout.lines().next().is_some_and(|head| head.contains("METHOD")), "{}", shown.stdout);
-    for Case { name, expected: [method, notice], .. } in cases {
-        let row = shown.stdout.lines().position(|line| line.split_whitespace().nth(1) == Some(name));
-        let row = row.unwrap_or_else(|| panic!("no {name}: {}", shown.stdout));
-        let lines: Vec<&str> = shown.stdout.lines().skip(row).take(2).collect();
-        assert!(lines[0].split_whitespace().any(|word| word == method), "{name}: {lines:?}");
-        assert!(lines.iter().any(|line| line.contains(notice)), "{name}: {lines:?}");
-    }
+    let [head, idle, of_idle, serves, of_serves, ..] = shown.stdout.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", shown.stdout);
+    };
+    assert!(head.contains("METHOD"), "{head}");
+    assert!(idle.contains(" plain ") && of_idle.contains("nothing: no endpoint is ready"), "{idle} {of_idle}");
+    let notice = "both addresses answer until the grace period ends";
+    assert!(serves.contains(" seamless ") && of_serves.contains(notice), "{serves} {of_serves}");
     assert_eq!(stage.left().await, [""; 0]);
 }
 
@@ -93,7 +49,7 @@ async fn quota_without_room_is_reported_before_anything_changes() {
     })
     .await;
     let proxy = Proxy::start(&stage.plane).await;
-    let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
+    let ended = command::ended(stage.command_through(&proxy, &SEAMLESS)).await;
     let output = format!("{}{}", ended.stdout, ended.stderr);
     assert_eq!(ended.status, 1, "{output}");
     assert!(output.contains("ResourceQuota services"), "{output}");
@@ -101,30 +57,6 @@ async fn quota_without_room_is_reported_before_anything_changes() {
     let writes: Vec<Seen> = proxy.writes().into_iter().filter(|seen| is_write(seen) && !seen.is_dry_run()).collect();
     assert!(writes.is_empty(), "{writes:?}");
     assert_eq!(stage.stored("web").await, before);
-}
-
-/// Refuses Services without the label `team` in this namespace.
-fn requires_team(namespace: &str) -> [Value; 2] {
-    let name = format!("team-{namespace}");
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-                    "resources": ["services"]}],
-            },
-            "validations": [{"expression": "has(object.metadata.labels) && 'team' in object.metadata.labels",
-                "message": "a Service needs the label team"}],
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    [policy, binding]
 }
 
 /// Temporary Services do not have the labels of the Service, which other programs may select.
@@ -135,20 +67,10 @@ async fn policy_that_requires_a_label_is_reported_before_anything_changes() {
     let labels = json!({"metadata": {"labels": {"team": "blue"}}});
     send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&labels)).await.unwrap();
     let before = stage.stored("web").await;
-    for (object, plural) in requires_team(&stage.namespace).iter().zip(["policies", "policybindings"]) {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{plural}");
-        send(&stage.client, Method::POST, &path, Some(object)).await.unwrap();
-    }
-    let probes = format!("/api/v1/namespaces/{}/services?dryRun=All", stage.namespace);
-    let probe = json!({"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}});
-    eventually("the policy to be in force", async || {
-        let refused =
-            stage.client.request::<Value>(move_helpers::request(Method::POST, &probes, &probe)).await.err()?;
-        refused.to_string().contains("a Service needs the label team").then_some(())
-    })
-    .await;
+    let has_team = "has(object.metadata.labels) && 'team' in object.metadata.labels";
+    stage.plane.allow_only(&stage.namespace, has_team, "a Service needs the label team").await;
     let proxy = Proxy::start(&stage.plane).await;
-    let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
+    let ended = command::ended(stage.command_through(&proxy, &SEAMLESS)).await;
     assert_eq!(ended.status, 1, "{}{}", ended.stdout, ended.stderr);
     for expected in ["a Service needs the label team", "exempt Services with this label"] {
         assert!(ended.stderr.contains(expected), "no {expected}: {}", ended.stderr);
@@ -162,10 +84,10 @@ async fn policy_that_requires_a_label_is_reported_before_anything_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_permissions_are_reported_at_once() {
     let stage = Stage::new("seamless-rights").await;
-    stage.plane.kubectl(&["create", "serviceaccount", "mover", "--namespace", &stage.namespace]).await.ok();
+    stage.plane.service_account(&stage.namespace, "mover").await;
     let kubeconfig = stage.plane.kubeconfig_of(&stage.namespace, "mover").await;
     let ended = eventually("an answer of the API server", async || {
-        let ended = stage.wait_for(stage.command_as(&kubeconfig, &SEAMLESS)).await;
+        let ended = command::ended(stage.command_as(&kubeconfig, &SEAMLESS)).await;
         // Tokens of new accounts may not be known at once.
         (!ended.stderr.contains("Unauthorized")).then_some(ended)
     })
@@ -180,14 +102,9 @@ async fn missing_permissions_are_reported_at_once() {
 }
 
 /// A command that waits at this request, and the request.
-async fn waits_at(
-    stage: &Stage,
-    proxy: &Proxy,
-    matches: fn(&Seen) -> bool,
-) -> (Gate, Seen, tokio::task::JoinHandle<std::io::Result<std::process::Output>>) {
+async fn waits_at(stage: &Stage, proxy: &Proxy, matches: fn(&Seen) -> bool) -> (Gate, Seen, JoinHandle<Ended>) {
     let gate = proxy.on(matches, Fault::PauseBefore);
-    let child = stage.command_through(proxy, &SEAMLESS).spawn().unwrap();
-    let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+    let ended = tokio::spawn(command::ended(stage.command_through(proxy, &SEAMLESS)));
     gate.arrived().await;
     let seen = proxy.writes().into_iter().rfind(matches).expect("the request that waits");
     (gate, seen, ended)
@@ -201,18 +118,12 @@ fn creates_new(seen: &Seen) -> bool {
 
 /// The write that gives `web` its new address.
 fn assigns(seen: &Seen) -> bool {
-    seen.method == Method::PUT
-        && !seen.is_dry_run()
-        && seen.path.ends_with("/services/web")
-        && seen.body["spec"]["type"] == "ClusterIP"
+    seen.sets_type("ClusterIP") && seen.path.ends_with("/services/web")
 }
 
 /// The write that gives `old` the old address.
 fn takes_old(seen: &Seen) -> bool {
-    seen.method == Method::PUT
-        && !seen.is_dry_run()
-        && seen.path.contains("/services/clusterip-old-")
-        && seen.body["spec"]["type"] == "ClusterIP"
+    seen.sets_type("ClusterIP") && seen.path.contains("/services/clusterip-old-")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,9 +135,7 @@ async fn service_of_a_user_with_the_name_of_a_temporary_service_is_not_touched()
     let name = seen.body["metadata"]["name"].as_str().unwrap();
     let foreign = create(&stage, name, json!({"ports": [{"port": 80}], "selector": {"app": "other"}})).await;
     gate.release();
-    let ended = ended.await.unwrap().unwrap();
-    let output = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert_eq!(ended.status.code(), Some(1), "{output}");
+    let output = ended.await.unwrap().refused();
     assert!(output.contains(name), "{output}");
     assert_eq!(stage.stored(name).await, foreign);
     let after = stage.stored("web").await;
@@ -235,15 +144,9 @@ async fn service_of_a_user_with_the_name_of_a_temporary_service_is_not_touched()
 }
 
 /// Runs commands until nothing is left of the move of `web`, and returns `web`.
-async fn ends(stage: &Stage, ended: tokio::task::JoinHandle<std::io::Result<std::process::Output>>) -> Value {
-    ended.await.unwrap().unwrap();
-    eventually("the end of the move", async || {
-        if !stage.left().await.is_empty() {
-            stage.run(&SEAMLESS).await;
-        }
-        stage.left().await.is_empty().then_some(())
-    })
-    .await;
+async fn ended_move(stage: &Stage, ended: JoinHandle<Ended>) -> Value {
+    ended.await.unwrap();
+    stage.run_until_nothing_is_left(&SEAMLESS).await;
     stage.stored("web").await
 }
 
@@ -252,12 +155,15 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
     struct Case {
         name: &'static str,
         waits: fn(&Seen) -> bool,
+        /// Whether the Service moves nevertheless.
+        moves: bool,
     }
     let cases = [
-        Case { name: "taken-before-the-move", waits: creates_new },
-        Case { name: "taken-between-the-swaps", waits: assigns },
+        Case { name: "taken-before-the-move", waits: creates_new, moves: false },
+        Case { name: "taken-between-the-swaps", waits: assigns, moves: false },
+        Case { name: "taken-old", waits: takes_old, moves: true },
     ];
-    for Case { name, waits } in cases {
+    let ends = cases.map(async |Case { name, waits, moves }| {
         let stage = Stage::new(name).await;
         let before = stage.service("web", json!({})).await;
         let proxy = Proxy::start(&stage.plane).await;
@@ -265,31 +171,15 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
         let taken = seen.body["spec"]["clusterIP"].clone();
         let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
         gate.release();
-        let after = ends(&stage, ended).await;
+        let after = ended_move(&stage, ended).await;
         let now = addresses(&after);
-        assert!(
-            now == addresses(&before) || now.iter().all(|address| stage.is_in_pool(address)) && !now.is_empty(),
-            "{name}: {after}"
-        );
+        let has_moved = now.iter().all(|address| stage.is_in_pool(address)) && !now.is_empty();
+        assert!(has_moved || now == addresses(&before) && !moves, "{name}: {after}");
         assert_ne!(now, addresses(&other), "{name}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
         assert_eq!(stage.stored("other").await, other, "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn old_address_that_another_service_takes_meanwhile_does_not_stop_the_move() {
-    let stage = Stage::new("taken-old").await;
-    let before = stage.service("web", json!({})).await;
-    let proxy = Proxy::start(&stage.plane).await;
-    let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
-    let taken = seen.body["spec"]["clusterIP"].clone();
-    let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
-    gate.release();
-    let after = ends(&stage, ended).await;
-    assert!(addresses(&after).iter().all(|address| stage.is_in_pool(address)), "{after}");
-    assert_eq!(but_addresses(&after), but_addresses(&before));
-    assert_eq!(stage.stored("other").await, other);
+    });
+    futures::future::join_all(ends).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -302,7 +192,7 @@ async fn changes_of_users_during_the_move_are_kept() {
         json!({"metadata": {"labels": {"team": "blue"}}, "spec": {"selector": {"app": "web", "track": "stable"}}});
     send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&change)).await.unwrap();
     gate.release();
-    let after = ends(&stage, ended).await;
+    let after = ended_move(&stage, ended).await;
     assert!(addresses(&after).iter().all(|address| stage.is_in_pool(address)), "{after}");
     assert_eq!(after["spec"]["selector"], json!({"app": "web", "track": "stable"}));
     assert_eq!(after["metadata"]["labels"], json!({"team": "blue"}));
@@ -316,7 +206,7 @@ async fn service_that_is_deleted_during_the_move_leaves_no_temporary_service() {
     let (gate, _, ended) = waits_at(&stage, &proxy, takes_old).await;
     send(&stage.client, Method::DELETE, &path(&stage.namespace, "web"), None).await.unwrap();
     gate.release();
-    ended.await.unwrap().unwrap();
+    ended.await.unwrap();
     eventually("the end of the move", async || stage.left().await.is_empty().then_some(())).await;
 }
 
@@ -333,9 +223,7 @@ async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
     };
     finalizers(json!(["example.com/keep"])).await;
     gate.release();
-    let ended = ended.await.unwrap().unwrap();
-    let output = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert_eq!(ended.status.code(), Some(1), "{output}");
+    let output = ended.await.unwrap().refused();
     assert!(output.contains("remove the finalizer"), "{output}");
     finalizers(Value::Null).await;
     let after = stage.stored("web").await;
@@ -359,8 +247,7 @@ async fn service_that_its_author_makes_hard_to_read_during_its_move_keeps_no_tem
         let answer = stage.client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
         assert_eq!(answer.status(), 200, "{name}");
         gate.release();
-        let ended = ended.await.unwrap().unwrap();
-        let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+        let errors = ended.await.unwrap().stderr;
         assert_eq!(stage.left().await, [""; 0], "{name}: {errors}");
         // The API server deletes the IPAddress of an address after the update that gives the address up.
         let (address, service) = eventually("one address", async || {

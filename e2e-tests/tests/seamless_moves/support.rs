@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use axum::http::{Method, Request};
+use axum::http::Method;
 use clusterip_core::annotations::MOVING_ANNOTATION;
 use futures::TryStreamExt as _;
 use kube::Client;
@@ -14,10 +14,11 @@ use kube::api::{DynamicObject, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::support::command::{Ended, ended};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Proxy, Seen};
-use crate::support::move_helpers::{addresses, path, send, stored};
+use crate::support::move_helpers::{addresses, apply_server_side, but_addresses, path, send, stored};
 use crate::support::program;
 use crate::support::service_webhook_rules::services;
 use crate::support::shared::Shared;
@@ -49,13 +50,6 @@ pub async fn of_servers() -> Arc<ControlPlane> {
 /// A control plane with a controller manager.
 pub fn with_controller_manager() -> ControlPlane {
     ControlPlane::start(Options { controller_manager: true, audit: false, ..Options::default() })
-}
-
-/// The status and the output of a command.
-pub struct Ended {
-    pub status: i32,
-    pub stdout: String,
-    pub stderr: String,
 }
 
 /// A namespace with Services, and another one for the Lease and the records of a command: commands of other tests hold
@@ -143,10 +137,8 @@ impl Stage {
     /// Creates a Pod, and makes it ready, as a kubelet does. A Pod is an endpoint only if its Node exists.
     async fn ready_pod(&self, app: &str) {
         // Several stages may do this at the same time, so it must not fail if the Node exists.
-        let node = Request::patch("/api/v1/nodes/node-1?fieldManager=tests&force=true");
-        let node = node.header("content-type", "application/apply-patch+yaml");
-        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
-        self.client.request::<Value>(node.body(serde_json::to_vec(&object).unwrap()).unwrap()).await.unwrap();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+        apply_server_side(&self.client, "/api/v1/nodes/node-1", "tests", true, &node).await.unwrap();
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let ip = format!("10.1.0.{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
@@ -158,12 +150,7 @@ impl Stage {
         send(&self.client, Method::PATCH, &format!("{pods}/{app}/status"), Some(&status)).await.unwrap();
     }
 
-    /// `clusterip move` for the Services of this stage, as the administrator.
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        self.command_as(self.plane.kubeconfig(), arguments)
-    }
-
-    /// The same, through a proxy.
+    /// `clusterip move` for the Services of this stage, as the administrator, through a proxy.
     pub fn command_through(&self, proxy: &Proxy, arguments: &[&str]) -> Command {
         let file = format!("{}.kubeconfig", self.namespace);
         self.command_as(&self.plane.write_kubeconfig(&file, proxy.url(), self.plane.admin_token()), arguments)
@@ -180,15 +167,28 @@ impl Stage {
 
     /// Runs `clusterip move` with these arguments until it ends.
     pub async fn run(&self, arguments: &[&str]) -> Ended {
-        self.wait_for(self.command(arguments)).await
+        ended(self.command_as(self.plane.kubeconfig(), arguments)).await
     }
 
-    /// Runs a command until it ends. The path of the settings is replaced by `FILE`.
-    pub async fn wait_for(&self, mut command: Command) -> Ended {
-        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-        let path = self.settings().display().to_string();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&path, "FILE");
-        Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    /// As [`Self::run`], until nothing is left of the moves.
+    pub async fn run_until_nothing_is_left(&self, arguments: &[&str]) {
+        eventually(&format!("the end of the moves in {}", self.namespace), async || {
+            if !self.left().await.is_empty() {
+                self.run(arguments).await;
+            }
+            self.left().await.is_empty().then_some(())
+        })
+        .await;
+    }
+
+    /// What is wrong with a Service after moves that may have failed: it has its old address or one of the pool, and all
+    /// other fields are the same.
+    pub async fn wrong_since(&self, before: &Value) -> Option<String> {
+        let after = self.stored(before["metadata"]["name"].as_str().unwrap()).await;
+        let (from, now) = (addresses(before), addresses(&after));
+        let has_moved = now.len() == 1 && now.iter().all(|address| self.is_in_pool(address));
+        let is_right = (has_moved || now == from) && but_addresses(&after) == but_addresses(before);
+        (!is_right).then(|| format!("{after} instead of {before}"))
     }
 
     /// The Service as it is stored.
