@@ -9,57 +9,54 @@ use nix::sys::signal::Signal;
 
 use super::held_address::{HeldAddress, PROBE_TIME, address, assert_one_holder_at_a_time};
 use crate::agent_cluster::{AgentCluster, within};
+use crate::arp_probe::Probe;
 
 /// The time limit of a takeover from a dead node: its heartbeat is valid for 20 s, and other agents need a moment.
 const TAKEOVER: Duration = Duration::from_secs(25);
 
-pub fn address_of_a_killed_agent_is_taken_over() {
+/// A cluster after this fault of the agent that held the address, the probe, and the node that took the address over.
+fn after(fault: impl FnOnce(&AgentCluster, usize), limit: Duration) -> (HeldAddress, Probe, usize) {
     let mut held = HeldAddress::new();
     let probe = held.cluster.probe(&[held.address]);
     sleep(PROBE_TIME);
     let begin = Instant::now();
-    held.cluster.signal(held.holder, Signal::SIGKILL);
-    let next = held.taken_over(begin, TAKEOVER);
+    fault(&held.cluster, held.holder);
+    let next = held.taken_over(begin, limit);
+    (held, probe, next)
+}
+
+/// Checks that the address stays with its new holder for this time, and never was on two nodes.
+fn stays(held: &HeldAddress, probe: Probe, next: usize, time: Duration) {
+    sleep(time);
+    assert_eq!(held.cluster.holder(held.address), Some(next));
     assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+}
+
+pub fn address_of_a_killed_agent_is_taken_over() {
+    let (held, probe, next) = after(|cluster, holder| cluster.signal(holder, Signal::SIGKILL), TAKEOVER);
+    stays(&held, probe, next, Duration::ZERO);
 }
 
 pub fn address_of_a_stopped_agent_is_taken_over_at_once() {
-    let mut held = HeldAddress::new();
-    let probe = held.cluster.probe(&[held.address]);
-    sleep(PROBE_TIME);
-    let begin = Instant::now();
-    held.cluster.signal(held.holder, Signal::SIGTERM);
-    let next = held.taken_over(begin, Duration::from_secs(2));
+    let stop = |cluster: &AgentCluster, holder| cluster.signal(holder, Signal::SIGTERM);
+    let (mut held, probe, next) = after(stop, Duration::from_secs(2));
     assert!(held.cluster.ended(held.holder).success());
-    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+    stays(&held, probe, next, Duration::ZERO);
 }
 
 pub fn address_of_an_agent_without_api_server_is_taken_over() {
-    let mut held = HeldAddress::new();
-    let probe = held.cluster.probe(&[held.address]);
-    sleep(PROBE_TIME);
-    let begin = Instant::now();
-    held.cluster.cut(held.holder, true);
-    let next = held.taken_over(begin, TAKEOVER + Duration::from_secs(5));
+    let cut = |cluster: &AgentCluster, holder| cluster.cut(holder, true);
+    let (held, probe, next) = after(cut, TAKEOVER + Duration::from_secs(5));
     // The agent reaches the API server again, and takes nothing back.
     held.cluster.cut(held.holder, false);
-    sleep(Duration::from_secs(10));
-    assert_eq!(held.cluster.holder(held.address), Some(next));
-    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+    stays(&held, probe, next, Duration::from_secs(10));
 }
 
 pub fn address_of_a_suspended_agent_is_taken_over() {
-    let mut held = HeldAddress::new();
-    let probe = held.cluster.probe(&[held.address]);
-    sleep(PROBE_TIME);
-    let begin = Instant::now();
-    held.cluster.signal(held.holder, Signal::SIGSTOP);
-    let next = held.taken_over(begin, TAKEOVER);
-    sleep(Duration::from_secs(60).saturating_sub(begin.elapsed()));
+    let (held, probe, next) = after(|cluster, holder| cluster.signal(holder, Signal::SIGSTOP), TAKEOVER);
+    sleep(Duration::from_secs(40));
     held.cluster.signal(held.holder, Signal::SIGCONT);
-    sleep(Duration::from_secs(10));
-    assert_eq!(held.cluster.holder(held.address), Some(next));
-    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+    stays(&held, probe, next, Duration::from_secs(10));
 }
 
 pub fn address_of_a_node_without_link_is_taken_over() {
@@ -79,15 +76,10 @@ pub fn address_of_a_node_without_link_is_taken_over() {
 }
 
 pub fn address_leaves_a_node_that_is_not_ready() {
-    let mut held = HeldAddress::new();
-    let probe = held.cluster.probe(&[held.address]);
-    sleep(PROBE_TIME);
-    held.cluster.ready(held.holder, false);
-    let next = held.taken_over(Instant::now(), Duration::from_secs(5));
+    let (held, probe, next) = after(|cluster, holder| cluster.ready(holder, false), Duration::from_secs(5));
     // The node is ready again, and takes nothing back.
     held.cluster.ready(held.holder, true);
-    sleep(Duration::from_secs(5));
-    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+    stays(&held, probe, next, Duration::from_secs(5));
 }
 
 pub fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
