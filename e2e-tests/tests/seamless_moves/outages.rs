@@ -29,7 +29,8 @@ fn deletes_new(seen: &Seen) -> bool {
 async fn moves_end_after_an_outage() {
     let plane = Arc::new(with_controller_manager());
     // A command for each write after which the outages begin.
-    let writes: [(&str, fn(&Seen) -> bool); 2] = [("in-swap-1", releases), ("in-swap-2", deletes_new)];
+    type Matches = fn(&Seen) -> bool;
+    let writes = [("in-swap-1", releases as Matches), ("in-swap-2", deletes_new)];
     let mut moves = Vec::new();
     for (name, after) in writes {
         let stage = Stage::on(&plane, name).await;
