@@ -1,6 +1,7 @@
 //! New connections get the current certificate when the files change.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clusterip::webhook::server::Limits;
 use clusterip::webhook::tls::CertificateFiles;
@@ -45,19 +46,11 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
     assert!(!files.reload().unwrap());
 
     let named = |reason: &str| format!("{} and {}: {reason}", crt.display(), key.display());
+    const NO_CERTIFICATE: &str =
+        "not a certificate: no items found; it must be PEM, the server's own certificate first";
     let rows = [
-        Case {
-            name: "an empty certificate",
-            chain: "",
-            private: &first.key,
-            reason: "not a certificate: no items found; it must be PEM, the server's own certificate first",
-        },
-        Case {
-            name: "a key in place of the certificate",
-            chain: &first.key,
-            private: &first.key,
-            reason: "not a certificate: no items found; it must be PEM, the server's own certificate first",
-        },
+        Case { name: "an empty certificate", chain: "", private: &first.key, reason: NO_CERTIFICATE },
+        Case { name: "a key for a certificate", chain: &first.key, private: &first.key, reason: NO_CERTIFICATE },
         Case {
             name: "no key",
             chain: &first.certificate,
@@ -82,28 +75,10 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
     assert_eq!(files.reload().unwrap_err().to_string(), gone);
 
     write(&second.certificate, &second.key);
-    assert!(files.reload().unwrap());
-    assert_eq!(shown(&server), der(&second.certificate));
-    server.assert_serves().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn certificate_files_are_reloaded_while_the_server_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
-    let authority = authority();
-    let (first, second) = (leaf(&authority), leaf(&authority));
-    std::fs::write(&crt, &first.certificate).unwrap();
-    std::fs::write(&key, &first.key).unwrap();
-    let files = CertificateFiles::open(&crt, &key).unwrap();
-    let (limits, served) = (Limits::default(), files.certificate());
-    let server = Running::start_with(backend(|_| allowed()), limits, &authority.certificate, served).await;
-    let watching = tokio::spawn(files.run(std::time::Duration::from_millis(20), std::future::pending()));
-    std::fs::write(&crt, &second.certificate).unwrap();
-    std::fs::write(&key, &second.key).unwrap();
-    let expected = CertificateDer::from_pem_slice(second.certificate.as_bytes()).unwrap();
-    while shown(&server) != expected {
+    let watching = tokio::spawn(files.run(Duration::from_millis(20), std::future::pending()));
+    while shown(&server) != der(&second.certificate) {
         assert!(!watching.is_finished());
     }
     watching.abort();
+    server.assert_serves().await;
 }

@@ -1,8 +1,7 @@
 //! A review that panics, hangs or exceeds the limit affects only its own request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use clusterip::webhook::admission::Reviewer;
 use clusterip::webhook::server::{Backend, Limits};
@@ -10,7 +9,7 @@ use clusterip_cluster::admission_review::AdmissionResponse;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{MAX_WAIT, Running, allowed, answer, backend, review};
+use crate::support::{Running, allowed, answer, backend, hanging, review};
 
 /// Allows everything from its second request on.
 #[derive(Default)]
@@ -70,24 +69,15 @@ async fn panicking_review_is_denied_and_the_next_one_is_served() {
 
 #[tokio::test]
 async fn review_waits_no_longer_than_the_timeout_of_its_client() {
-    let (entered, begun) = channel();
-    let (release, released) = channel::<()>();
-    let released = Mutex::new(released);
-    let hanging = move |request: &Value| {
-        if request["uid"] == "hangs" {
-            entered.send(()).unwrap();
-            released.lock().unwrap().recv().unwrap();
-        }
-        allowed()
-    };
-    let server = Running::start(backend(hanging), Limits { reviews: 1, ..Limits::default() }).await;
+    let (backend, mut hanging) = hanging();
+    let server = Running::start(backend, Limits { reviews: 1, ..Limits::default() }).await;
     let expected = "the review did not end within 180ms\n".to_owned();
     assert_eq!(server.post("/mutate?timeout=200ms", review("hangs")).await, (StatusCode::GATEWAY_TIMEOUT, expected));
-    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
+    hanging.begun().await;
     // The first review still hangs, and its client has given up.
     let expected = "busy: the review did not begin within 50ms\n".to_owned();
     let found = server.post("/mutate?x=1&timeout=0.1s", review("1")).await;
     assert_eq!(found, (StatusCode::SERVICE_UNAVAILABLE, expected));
-    release.send(()).unwrap();
+    hanging.release();
     server.assert_serves().await;
 }

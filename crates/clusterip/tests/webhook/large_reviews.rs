@@ -90,30 +90,18 @@ async fn list_that_is_too_long_is_refused_and_many_other_fields_hide_none() {
         annotations.insert(key.to_owned(), value.into());
         json!({"metadata": {"annotations": annotations}})
     };
-    let claims = "10.9.0.5";
+    let claims = Some("10.9.0.5");
+    let too_long = Some("request.object.spec.externalIPs has 4096 or more items");
+    let too_many = Some("request.object.metadata.managedFields has 512 or more items");
+    let other_pool = Some("annotation clusterip-policy/pool names pool");
+    let case = |name, object, refused| Case { name, object, refused };
     let cases = [
-        Case { name: "external addresses", object: claiming(4090), refused: Some(claims) },
-        Case {
-            name: "too many external addresses",
-            object: claiming(5000),
-            refused: Some("request.object.spec.externalIPs has 4096 or more items"),
-        },
-        Case { name: "owners", object: owned(511), refused: None },
-        Case {
-            name: "too many owners",
-            object: owned(512),
-            refused: Some("request.object.metadata.managedFields has 512 or more items"),
-        },
-        Case {
-            name: "the pool behind many annotations",
-            object: annotated("clusterip-policy/pool", "other"),
-            refused: Some("annotation clusterip-policy/pool names pool"),
-        },
-        Case {
-            name: "a claim behind many annotations",
-            object: annotated("metallb.io/loadBalancerIPs", "10.9.0.5"),
-            refused: Some(claims),
-        },
+        case("external addresses", claiming(4090), claims),
+        case("too many external addresses", claiming(5000), too_long),
+        case("owners", owned(511), None),
+        case("too many owners", owned(512), too_many),
+        case("the pool behind many annotations", annotated("clusterip-policy/pool", "other"), other_pool),
+        case("a claim behind many annotations", annotated("metallb.io/loadBalancerIPs", "10.9.0.5"), claims),
     ];
     for Case { name, object, refused } in cases {
         let webhook = Webhook::new("deny");

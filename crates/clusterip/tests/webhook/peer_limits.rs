@@ -2,18 +2,15 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use clusterip::webhook::server::Limits;
 use clusterip_cluster::http::connection::ConnectionLimits;
-use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode};
 use rustls::version::TLS13;
 use tokio::time::timeout;
 
-use crate::support::{MAX_WAIT, Running, allowed, backend, review};
+use crate::support::{MAX_WAIT, Running, allowed, backend, hanging, review};
 
 /// Limits with which an idle connection is soon closed.
 fn short_idle() -> Limits {
@@ -26,40 +23,39 @@ fn client_from(server: &Running, last: u8) -> Client {
     server.client_builder().local_address(IpAddr::from([127, 0, 0, last])).build().unwrap()
 }
 
-async fn post(server: &Running, client: &Client, query: &str, body: String) -> (StatusCode, String) {
-    let request = client.post(server.url(&format!("/mutate{query}"))).header(CONTENT_TYPE, "application/json");
-    let response = request.body(body).send().await.unwrap();
-    (response.status(), response.text().await.unwrap())
-}
-
+/// All connections come from one peer.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_gets_only_its_share_of_connections() {
+async fn connections_beyond_a_limit_are_closed() {
     let long = Duration::from_secs(600);
-    let connections = ConnectionLimits { per_peer: 3, silence: long, ..Limits::default().connections };
-    let limits = Limits { connections, handshake: long, ..Limits::default() };
-    let server = Running::start(backend(|_| allowed()), limits).await;
-    let silent = tokio::task::block_in_place(|| {
-        // Any of them may be the one beyond the limit, because they come at the same time.
-        let mut silent: Vec<TcpStream> = (0..4).map(|_| server.tcp()).collect();
-        for stream in &silent {
-            stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-        }
-        let deadline = Instant::now() + MAX_WAIT;
-        while silent.len() == 4 {
-            assert!(Instant::now() < deadline, "none was closed");
-            silent.retain_mut(|stream| match stream.read(&mut [0]) {
-                Ok(_) => false,
-                Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-            });
-        }
-        silent
-    });
-    assert_eq!(silent.len(), 3);
-    let (status, _) = post(&server, &client_from(&server, 2), "", review("1")).await;
-    assert_eq!(status, StatusCode::OK, "another peer is served");
-    drop(silent);
-    while server.client().get(server.url("/healthz")).send().await.is_err() {}
-    server.assert_serves().await;
+    let defaults = ConnectionLimits { silence: long, ..Limits::default().connections };
+    let (of_all, of_peer) = (ConnectionLimits { most: 3, ..defaults }, ConnectionLimits { per_peer: 3, ..defaults });
+    for connections in [of_all, of_peer] {
+        let limits = Limits { connections, handshake: long, ..Limits::default() };
+        let server = Running::start(backend(|_| allowed()), limits).await;
+        let silent = tokio::task::block_in_place(|| {
+            // Any of them may be the one beyond the limit, because they come at the same time.
+            let mut silent: Vec<TcpStream> = (0..4).map(|_| server.tcp()).collect();
+            for stream in &silent {
+                stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+            }
+            let deadline = Instant::now() + MAX_WAIT;
+            while silent.len() == 4 {
+                assert!(Instant::now() < deadline, "none was closed");
+                silent.retain_mut(|stream| match stream.read(&mut [0]) {
+                    Ok(_) => false,
+                    Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+                });
+            }
+            silent
+        });
+        assert_eq!(silent.len(), 3);
+        let (status, _) = server.post_with(&client_from(&server, 2), "/mutate", review("1")).await;
+        assert_eq!(status, StatusCode::OK, "another peer is served");
+        drop(silent);
+        // Their places are free once the server has noticed that they are closed.
+        while server.client().get(server.url("/healthz")).send().await.is_err() {}
+        server.assert_serves().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +74,7 @@ async fn peer_gets_a_connection_when_others_have_all() {
     for last in [2, 2, 2, 2, 3, 3, 3, 3] {
         held.push(connect(last).await);
     }
-    let (status, text) = post(&server, &client_from(&server, 4), "", review("1")).await;
+    let (status, text) = server.post_with(&client_from(&server, 4), "/mutate", review("1")).await;
     assert_eq!(status, StatusCode::OK, "{text}");
     let mut closed = 0;
     for stream in &held {
@@ -93,28 +89,18 @@ async fn peer_gets_a_connection_when_others_have_all() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_peer_can_not_take_all_reviews() {
-    let (entered, begun) = channel();
-    let (release, released) = channel::<()>();
-    let released = Mutex::new(released);
-    let hanging = move |request: &serde_json::Value| {
-        if request["uid"] == "hangs" {
-            entered.send(()).unwrap();
-            released.lock().unwrap().recv().unwrap();
-        }
-        allowed()
-    };
-    let server = Running::start(backend(hanging), Limits { reviews: 2, ..Limits::default() }).await;
+    let (backend, mut hanging) = hanging();
+    let server = Running::start(backend, Limits { reviews: 2, ..Limits::default() }).await;
     let first = client_from(&server, 1);
-    let (status, _) = post(&server, &first, "?timeout=200ms", review("hangs")).await;
+    let (status, _) = server.post_with(&first, "/mutate?timeout=200ms", review("hangs")).await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
-    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
-    let (status, text) = post(&server, &first, "?timeout=200ms", review("1")).await;
+    hanging.begun().await;
+    let (status, text) = server.post_with(&first, "/mutate?timeout=200ms", review("1")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "it hangs, and has the only turn of its peer: {text}");
-    let (status, text) = post(&server, &client_from(&server, 2), "", review("1")).await;
+    let (status, text) = server.post_with(&client_from(&server, 2), "/mutate", review("1")).await;
     assert_eq!(status, StatusCode::OK, "{text}");
-    release.send(()).unwrap();
-    let (status, text) = post(&server, &first, "", review("1")).await;
-    assert_eq!(status, StatusCode::OK, "{text}");
+    hanging.release();
+    server.assert_serves().await;
 }
 
 const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
@@ -167,27 +153,15 @@ async fn hundred_peers_take_neither_the_connection_nor_the_memory_of_the_api_ser
 
 #[tokio::test(flavor = "multi_thread")]
 async fn small_reviews_do_not_wait_for_large_ones() {
-    let (entered, begun) = channel();
-    let (release, released) = channel::<()>();
-    let released = Mutex::new(released);
-    let hanging = move |request: &serde_json::Value| {
-        if request["uid"] == "hangs" {
-            entered.send(()).unwrap();
-            released.lock().unwrap().recv().unwrap();
-        }
-        allowed()
-    };
-    let limits = Limits { reviews: 4, large_body: 10_000, ..Limits::default() };
-    let server = Running::start(backend(hanging), limits).await;
-    let client = server.client();
+    let (backend, mut hanging) = hanging();
+    let server = Running::start(backend, Limits { reviews: 4, large_body: 10_000, ..Limits::default() }).await;
     let large = |uid: &str| review(uid) + &" ".repeat(20_000);
-    let (status, _) = post(&server, &client, "?timeout=200ms", large("hangs")).await;
-    assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
-    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
-    assert_eq!(post(&server, &client, "?timeout=200ms", large("1")).await.0, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(post(&server, &client, "", review("1")).await.0, StatusCode::OK);
-    release.send(()).unwrap();
-    assert_eq!(post(&server, &client, "", large("1")).await.0, StatusCode::OK);
+    assert_eq!(server.post("/mutate?timeout=200ms", large("hangs")).await.0, StatusCode::GATEWAY_TIMEOUT);
+    hanging.begun().await;
+    assert_eq!(server.post("/mutate?timeout=200ms", large("1")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    server.assert_serves().await;
+    hanging.release();
+    assert_eq!(server.post("/mutate", large("1")).await.0, StatusCode::OK);
 }
 
 const IDLE: Duration = Duration::from_millis(400);

@@ -14,56 +14,28 @@ async fn external_address_of_a_repeated_create_is_reserved() {
         /// When a create comes, its metadata, and its `spec`, in which `GIVEN` is the address of the first create.
         creates: Vec<(u64, Value, Value)>,
     }
-    let plain = || (0, json!({"name": "web"}), json!({}));
+    let plain = |seconds| (seconds, json!({"name": "web"}), json!({}));
     let asking = |address: &str| json!({"name": "web", "annotations": {"clusterip-policy/external-address": address}});
     let balancer = || json!({"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"});
     let mut given = balancer();
     given["clusterIP"] = "GIVEN".into();
     let mut gold = asking(EXTERNAL);
     gold["labels"] = json!({"tier": "gold"});
+    let case = |name, creates: &[_]| Case { name, creates: creates.to_vec() };
+    let asks = |seconds, address| (seconds, asking(address), balancer());
+    let claims = (0, json!({"name": "web"}), json!({"clusterIP": "GIVEN", "externalIPs": [EXTERNAL]}));
+    let names = (0, json!({"name": "web"}), json!({"clusterIP": EXTERNAL}));
     let cases = [
-        Case { name: "requested, with its address", creates: vec![plain(), (0, asking(EXTERNAL), given.clone())] },
-        Case { name: "requested, with its address and for another pool", creates: vec![plain(), (0, gold, given)] },
-        Case {
-            name: "claimed, with its address",
-            creates: vec![
-                plain(),
-                (0, json!({"name": "web"}), json!({"clusterIP": "GIVEN", "externalIPs": [EXTERNAL]})),
-            ],
-        },
-        Case {
-            name: "the external address as its address",
-            creates: vec![
-                (0, asking(EXTERNAL), balancer()),
-                (0, json!({"name": "web"}), json!({"clusterIP": EXTERNAL})),
-            ],
-        },
-        Case {
-            name: "again just before the reservation ends",
-            creates: vec![
-                (0, asking(EXTERNAL), balancer()),
-                (64, asking(EXTERNAL), balancer()),
-                (66, json!({"name": "web"}), json!({})),
-            ],
-        },
-        Case {
-            name: "again, and then others",
-            creates: vec![
-                (0, asking(EXTERNAL), balancer()),
-                (6, asking(EXTERNAL), balancer()),
-                (6, asking("10.9.0.6"), balancer()),
-                (6, asking("10.9.0.7"), balancer()),
-            ],
-        },
-        Case {
-            name: "others later",
-            creates: vec![
-                (0, asking(EXTERNAL), balancer()),
-                (6, asking("10.9.0.6"), balancer()),
-                (6, asking("10.9.0.7"), balancer()),
-                (12, asking("10.9.0.8"), balancer()),
-            ],
-        },
+        case("requested, with its address", &[plain(0), (0, asking(EXTERNAL), given.clone())]),
+        case("requested, with its address and for another pool", &[plain(0), (0, gold, given)]),
+        case("claimed, with its address", &[plain(0), claims]),
+        case("the external address as its address", &[asks(0, EXTERNAL), names]),
+        case("again just before the reservation ends", &[asks(0, EXTERNAL), asks(64, EXTERNAL), plain(66)]),
+        case(
+            "again, and then others",
+            &[asks(0, EXTERNAL), asks(6, EXTERNAL), asks(6, "10.9.0.6"), asks(6, "10.9.0.7")],
+        ),
+        case("others later", &[asks(0, EXTERNAL), asks(6, "10.9.0.6"), asks(6, "10.9.0.7"), asks(12, "10.9.0.8")]),
     ];
     for Case { name, creates } in cases {
         let webhook = Webhook::new("deny");

@@ -1,18 +1,17 @@
 //! The answers of the server.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use clusterip::webhook::server::Limits;
 use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_cluster::http::probes::Scrapes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Client, Method, StatusCode, Version};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, StatusCode, Version};
 use serde_json::{Value, json};
 
-use crate::support::{MAX_WAIT, Running, allowed, answer, backend, review};
+use crate::support::{Running, allowed, answer, backend, hanging, review};
 
 #[tokio::test]
 async fn review_is_answered_with_the_uid_of_its_request() {
@@ -63,40 +62,31 @@ async fn health_readiness_and_metrics_are_served() {
     });
     backend.scrapes = Scrapes::new(|| "# TYPE moves counter\nmoves_total 7\n# EOF\n".to_owned());
     let server = Running::start(backend, Limits::default()).await;
-    let ask = async |path| server.send(Method::GET, path, HeaderMap::new(), Vec::new()).await;
-    assert_eq!(ask("/healthz").await, (200, "ok\n".to_owned()));
-    assert_eq!(ask("/readyz").await, (503, "Services are not listed yet\nthe certificate ended\n".to_owned()));
+    assert_eq!(server.get("/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(server.get("/readyz").await, (503, "Services are not listed yet\nthe certificate ended\n".to_owned()));
     ready.store(true, Ordering::Release);
-    assert_eq!(ask("/readyz").await, (200, "ready\n".to_owned()));
-    assert_eq!(ask("/metrics").await, (200, "# TYPE moves counter\nmoves_total 7\n# EOF\n".to_owned()));
+    assert_eq!(server.get("/readyz").await, (200, "ready\n".to_owned()));
+    assert_eq!(server.get("/metrics").await, (200, "# TYPE moves counter\nmoves_total 7\n# EOF\n".to_owned()));
 }
 
 #[tokio::test]
 async fn shutdown_is_announced_and_completes_requests_in_flight() {
-    let (entered, begun) = channel();
-    let (release, released) = channel();
-    let released = Mutex::new(released);
-    let backend = backend(move |_| {
-        entered.send(()).unwrap();
-        released.lock().unwrap().recv().unwrap();
-        allowed()
-    });
+    let (backend, mut hanging) = hanging();
     let server = Running::start(backend, Limits::default()).await;
     let (client, url) = (server.client(), server.url("/mutate"));
-    let request = client.post(url).header(CONTENT_TYPE, "application/json").body(review("1"));
+    let request = client.post(url).header(CONTENT_TYPE, "application/json").body(review("hangs"));
     let in_flight = tokio::spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
-    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
+    hanging.begun().await;
     server.stop();
     // These requests use a new connection: a server that is stopping still answers.
-    while server.send(Method::GET, "/readyz", HeaderMap::new(), Vec::new()).await.0 == 200 {}
-    let found = server.send(Method::GET, "/readyz", HeaderMap::new(), Vec::new()).await;
-    assert_eq!(found, (503, "stopping\n".to_owned()));
+    while server.get("/readyz").await.0 == 200 {}
+    assert_eq!(server.get("/readyz").await, (503, "stopping\n".to_owned()));
     let (client, url) = (server.client(), server.url("/healthz"));
     while client.get(&url).send().await.is_ok() {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(!in_flight.is_finished());
-    release.send(()).unwrap();
-    assert_eq!(in_flight.await.unwrap(), answer("1", json!({"allowed": true})));
+    hanging.release();
+    assert_eq!(in_flight.await.unwrap(), answer("hangs", json!({"allowed": true})));
     server.ended().await;
 }

@@ -1,6 +1,7 @@
 //! A server for a test, and clients that trust it.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +13,17 @@ use clusterip_cluster::admission_review::AdmissionResponse;
 use clusterip_cluster::http::probes::Scrapes;
 use clusterip_cluster::http::server::Server;
 use jiff::Timestamp;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Client, ClientBuilder, Method, StatusCode};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, ClientBuilder, StatusCode};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Longer than any operation takes on a machine under load.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -52,6 +55,37 @@ pub fn backend(review: impl Fn(&Value) -> AdmissionResponse + Send + Sync + 'sta
         not_ready: Arc::new(Vec::new),
         scrapes: Scrapes::new(|| "# EOF\n".to_owned()),
     }
+}
+
+/// The reviews that wait until they are released.
+pub struct Hanging {
+    begun: UnboundedReceiver<()>,
+    release: Sender<()>,
+}
+
+impl Hanging {
+    /// Waits until the next one has begun.
+    pub async fn begun(&mut self) {
+        timeout(MAX_WAIT, self.begun.recv()).await.unwrap();
+    }
+
+    pub fn release(&self) {
+        self.release.send(()).unwrap();
+    }
+}
+
+/// Allows everything, but a request with the UID `hangs` only when its review is released.
+pub fn hanging() -> (Backend, Hanging) {
+    let ((entered, begun), (release, released)) = (unbounded_channel(), channel());
+    let released = Mutex::new(released);
+    let review = move |request: &Value| {
+        if request["uid"] == "hangs" {
+            entered.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        allowed()
+    };
+    (backend(review), Hanging { begun, release })
 }
 
 pub fn authority() -> CaCertificate {
@@ -109,18 +143,21 @@ impl Running {
     }
 
     pub async fn ended(self) {
-        tokio::time::timeout(MAX_WAIT, self.served).await.unwrap().unwrap().unwrap();
+        timeout(MAX_WAIT, self.served).await.unwrap().unwrap().unwrap();
     }
 
     pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
-        let request = self.client().post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body);
+        self.post_with(&self.client(), path, body).await
+    }
+
+    pub async fn post_with(&self, client: &Client, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
+        let request = client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body);
         let response = request.send().await.unwrap();
         (response.status(), response.text().await.unwrap())
     }
 
-    pub async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Vec<u8>) -> (u16, String) {
-        let request = self.client().request(method, self.url(path)).headers(headers).body(body);
-        let response = request.send().await.unwrap();
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        let response = self.client().get(self.url(path)).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
