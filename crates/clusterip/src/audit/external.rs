@@ -297,33 +297,24 @@ mod tests {
 
     use super::*;
 
+    /// Which addresses are withheld is tested in the core.
     #[test]
     fn addresses_of_a_range_are_counted_by_state() {
-        struct Case<'r> {
-            name: &'r str,
-            cidr: &'r str,
-            exclude: &'r [&'r str],
-            used: &'r [&'r str],
-            in_flight: &'r [&'r str],
-            held: &'r [&'r str],
-            expected_kept: &'r str,
+        #[derive(Default)]
+        struct Case {
+            name: &'static str,
+            cidr: &'static str,
+            exclude: &'static [&'static str],
+            used: &'static [&'static str],
+            in_flight: &'static [&'static str],
+            held: &'static [&'static str],
             /// The smallest CIDR that contains the range.
-            expected_around: &'r str,
+            expected_around: &'static str,
             /// Without the held addresses.
             expected_counts: Usage,
         }
-        let cases: [Case<'_>; 6] = [
-            Case {
-                name: "a CIDR",
-                cidr: "10.0.9.0/29",
-                exclude: &[],
-                used: &[],
-                in_flight: &[],
-                held: &[],
-                expected_kept: "10.0.9.0-10.0.9.0, 10.0.9.7-10.0.9.7",
-                expected_around: "10.0.9.0/29",
-                expected_counts: Usage { usable: 6, free: 6, withheld: 2, ..Usage::default() },
-            },
+        let none = Usage::default();
+        let cases = [
             Case {
                 name: "a range with exclusions, one of which reaches beyond it",
                 cidr: "10.0.9.10-10.0.9.40",
@@ -331,7 +322,6 @@ mod tests {
                 used: &["10.0.9.10", "10.0.9.20"],
                 in_flight: &["10.0.9.11"],
                 held: &["10.0.9.10"],
-                expected_kept: "10.0.9.20-10.0.9.20, 10.0.9.36-10.0.9.40",
                 expected_around: "10.0.9.0/26",
                 expected_counts: Usage {
                     usable: 25,
@@ -340,57 +330,36 @@ mod tests {
                     free: 23,
                     withheld: 6,
                     used_anyway: 1,
-                    ..Usage::default()
+                    ..none
                 },
             },
             Case {
                 name: "one address",
                 cidr: "10.0.9.10-10.0.9.10",
-                exclude: &[],
                 used: &["10.0.9.10", "10.0.9.9"],
-                in_flight: &[],
                 held: &["10.0.9.9"],
-                expected_kept: "",
                 expected_around: "10.0.9.10/32",
-                expected_counts: Usage { usable: 1, used: 1, ..Usage::default() },
+                expected_counts: Usage { usable: 1, used: 1, ..none },
+                ..Case::default()
             },
             Case {
                 name: "a range across the boundary of a /24",
                 cidr: "10.0.9.250-10.0.10.5",
-                exclude: &[],
-                used: &[],
-                in_flight: &[],
-                held: &[],
-                expected_kept: "",
                 expected_around: "10.0.8.0/22",
-                expected_counts: Usage { usable: 12, free: 12, ..Usage::default() },
+                expected_counts: Usage { usable: 12, free: 12, ..none },
+                ..Case::default()
             },
             Case {
-                name: "IPv6",
-                cidr: "fd00::/126",
-                exclude: &[],
-                used: &[],
-                in_flight: &[],
-                held: &[],
-                expected_kept: "fd00::-fd00::",
-                expected_around: "fd00::/126",
-                expected_counts: Usage { usable: 3, free: 3, withheld: 1, ..Usage::default() },
-            },
-            Case {
-                name: "a large range without its first half",
+                name: "a large CIDR without its first half",
                 cidr: "fd00::/8",
                 exclude: &["fd00::/9"],
-                used: &[],
-                in_flight: &[],
-                held: &[],
-                expected_kept: "fd00::-fd7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
                 expected_around: "fd00::/8",
-                expected_counts: Usage { usable: 1 << 119, free: 1 << 119, withheld: 1 << 119, ..Usage::default() },
+                expected_counts: Usage { usable: 1 << 119, free: 1 << 119, withheld: 1 << 119, ..none },
+                ..Case::default()
             },
         ];
         for case in cases {
-            let Case { name, cidr, exclude, used, in_flight, held, expected_kept, expected_around, expected_counts } =
-                case;
+            let Case { name, cidr, exclude, used, in_flight, held, expected_around, expected_counts } = case;
             let pool = json!({"name": "p", "cidrs": [cidr], "exclude": exclude});
             let settings = Settings::from_value(&json!({"external": {"pools": [pool]}})).unwrap();
             let pool = &settings.external.pools[0];
@@ -403,9 +372,6 @@ mod tests {
             let held: BTreeSet<IpAddr> = held.iter().map(|text| text.parse().unwrap()).collect();
             let inside = held.iter().filter(|address| pool.contains(**address)).count() as u128;
             let found = range(pool, &pool.ranges[0], &used, Some(&held));
-            let spans: Vec<String> =
-                found.withheld.iter().map(|span| format!("{}-{}", span.first, span.last)).collect();
-            assert_eq!(spans.join(", "), expected_kept, "{name}");
             assert_eq!(found.around.to_string(), expected_around, "{name}");
             assert_eq!(found.counts, Usage { held: Some(inside), ..expected_counts }, "{name}");
         }

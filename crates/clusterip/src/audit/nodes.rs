@@ -192,23 +192,21 @@ mod tests {
             expected_withheld: &'static str,
             expected_counts: Usage,
         }
-        let none = || json!({"pools": []});
+        let base = || Case {
+            name: "",
+            services: json!({}),
+            pool: json!({"cidrs": ["10.0.0.0/16"]}),
+            held: &[],
+            expected_withheld: "",
+            expected_counts: Usage::default(),
+        };
+        let none = Usage::default();
         let cases = [
             Case {
-                name: "nothing is used",
-                services: none(),
-                pool: json!({"cidrs": ["10.0.0.0/16"]}),
-                held: &[],
-                expected_withheld: "",
-                expected_counts: Usage { usable: 256, free: 256, ..Usage::default() },
-            },
-            Case {
                 name: "blocks, a part of one, a larger range, one twice, and one elsewhere",
-                services: none(),
-                pool: json!({"cidrs": ["10.0.0.0/16"]}),
                 held: &["10.0.0.0/24", "10.0.0.0/24", "10.0.1.0/26", "10.0.4.0/22", "10.1.0.0/24", "fd00::/64"],
-                expected_withheld: "",
-                expected_counts: Usage { usable: 256, used: 6, free: 250, ..Usage::default() },
+                expected_counts: Usage { usable: 256, used: 6, free: 250, ..none },
+                ..base()
             },
             Case {
                 name: "a Service range, and exclusions inside and outside of it",
@@ -216,38 +214,28 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.11.0/24", "10.0.12.128/25"]}),
                 held: &["10.0.9.0/24", "10.0.12.0/24", "10.0.13.0/24"],
                 expected_withheld: "10.0.8.0/24-10.0.11.0/24 ServiceRange, 10.0.12.0/24-10.0.12.0/24 Excluded",
-                expected_counts: Usage {
-                    usable: 251,
-                    used: 1,
-                    free: 250,
-                    withheld: 5,
-                    used_anyway: 2,
-                    ..Usage::default()
-                },
+                expected_counts: Usage { usable: 251, used: 1, free: 250, withheld: 5, used_anyway: 2, ..none },
             },
             Case {
                 name: "a pool of Services, which has to be excluded",
                 services: json!({"pools": [{"name": "s", "cidrs": ["10.0.255.0/24"]}]}),
                 pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.254.0/23"]}),
-                held: &[],
                 expected_withheld: "10.0.254.0/24-10.0.254.0/24 Excluded, 10.0.255.0/24-10.0.255.0/24 ServicePool",
-                expected_counts: Usage { usable: 254, free: 254, withheld: 2, ..Usage::default() },
+                expected_counts: Usage { usable: 254, free: 254, withheld: 2, ..none },
+                ..base()
             },
             Case {
                 name: "full",
-                services: none(),
                 pool: json!({"cidrs": ["10.0.0.0/23"]}),
                 held: &["10.0.0.0/16"],
-                expected_withheld: "",
-                expected_counts: Usage { usable: 2, used: 2, ..Usage::default() },
+                expected_counts: Usage { usable: 2, used: 2, ..none },
+                ..base()
             },
             Case {
                 name: "a range of one block",
-                services: none(),
                 pool: json!({"cidrs": ["10.0.0.0/30"], "blockSize": {"ipv4": 30}}),
-                held: &[],
-                expected_withheld: "",
-                expected_counts: Usage { usable: 1, free: 1, ..Usage::default() },
+                expected_counts: Usage { usable: 1, free: 1, ..none },
+                ..base()
             },
             Case {
                 name: "IPv6, larger than any Node needs",
@@ -260,24 +248,20 @@ mod tests {
                     used: 1 << 64,
                     free: (1 << 112) - (1 << 20) - (1 << 64),
                     withheld: 1 << 20,
-                    ..Usage::default()
+                    ..none
                 },
             },
             Case {
                 name: "all IPv6 addresses",
-                services: none(),
                 pool: json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
                 held: &["::/0"],
-                expected_withheld: "",
-                expected_counts: Usage { usable: u128::MAX, used: u128::MAX, ..Usage::default() },
+                expected_counts: Usage { usable: u128::MAX, used: u128::MAX, ..none },
+                ..base()
             },
         ];
         for Case { name, services, mut pool, held, expected_withheld, expected_counts } in cases {
             pool["name"] = json!("p");
-            let mut document = json!({"services": services, "nodes": {"pools": [pool]}});
-            if document["services"]["pools"] == json!([]) {
-                document["services"].as_object_mut().unwrap().remove("pools");
-            }
+            let document = json!({"services": services, "nodes": {"pools": [pool]}});
             let settings = Settings::from_value(&document).unwrap();
             let pool = &settings.nodes.pools[0];
             let blocks = pool.blocks(pool.cidrs[0]).unwrap();
