@@ -144,41 +144,38 @@ mod tests {
             expected: Option<&'static str>,
         }
         let nodes = || json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+        let base = || Case { name: "nothing", objects: vec![], settings: json!({}), expected: None };
+        let service = |api_version| object(api_version, "Service");
         let cases = [
-            Case { name: "nothing", objects: vec![], settings: json!({}), expected: Some("no Kubernetes objects") },
+            Case { expected: Some("no Kubernetes objects"), ..base() },
             Case {
                 name: "only what the snapshot lists",
                 objects: vec![contents(&[], &LeaseNamespaces::default())],
-                settings: json!({}),
                 expected: Some("no Kubernetes objects"),
+                ..base()
             },
             Case {
                 name: "no Services",
                 objects: vec![object("apps/v1", "Deployment"), object("v1", "Node")],
-                settings: json!({}),
                 expected: Some("no Services"),
+                ..base()
             },
             Case {
                 name: "manifests of Services",
-                objects: vec![object("v1", "Service")],
-                settings: json!({}),
+                objects: vec![service("v1")],
                 expected: Some("no Service has an address"),
+                ..base()
             },
-            Case {
-                name: "Services of a cluster",
-                objects: vec![object("v1", "Service"), with_address()],
-                settings: json!({}),
-                expected: None,
-            },
+            Case { name: "Services of a cluster", objects: vec![service("v1"), with_address()], ..base() },
             Case {
                 name: "Nodes, and pools of Nodes",
                 objects: vec![object("v1", "Node")],
                 settings: nodes(),
-                expected: None,
+                ..base()
             },
             Case {
                 name: "a Service of another API",
-                objects: vec![object("serving.knative.dev/v1", "Service")],
+                objects: vec![service("serving.knative.dev/v1")],
                 settings: nodes(),
                 expected: Some("no Services"),
             },

@@ -135,92 +135,79 @@ mod tests {
             assigned: Vec<Assigned>,
             reports: Vec<String>,
         }
+        let look = |after, assigned, reports: &[&str]| Look {
+            after,
+            assigned,
+            reports: reports.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let (by_n1, taken_over) = (held("n1"), held("n2, which took it over from node n1"));
+        let (by_n1, taken_over) = (by_n1.as_str(), taken_over.as_str());
         let rows = [
             (
                 "it gets a holder, once",
                 vec![
-                    Look { after: 0, assigned: one(false, ""), reports: vec![] },
-                    Look { after: 3, assigned: one(false, "n1"), reports: vec![held("n1")] },
-                    Look { after: 4, assigned: one(true, "n1"), reports: vec![] },
-                    Look { after: 90, assigned: one(true, "n1"), reports: vec![] },
+                    look(0, one(false, ""), &[]),
+                    look(3, one(false, "n1"), &[by_n1]),
+                    look(4, one(true, "n1"), &[]),
+                    look(90, one(true, "n1"), &[]),
                 ],
             ),
             (
                 "it changes hands, in the time that takes",
                 vec![
-                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
-                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
-                    Look {
-                        after: 35,
-                        assigned: one(false, "n2"),
-                        reports: vec![held("n2, which took it over from node n1")],
-                    },
+                    look(0, one(false, "n1"), &[by_n1]),
+                    look(10, one(true, ""), &[]),
+                    look(35, one(false, "n2"), &[taken_over]),
                 ],
             ),
             (
                 "its holder was away for a moment",
                 vec![
-                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
-                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
-                    Look { after: 54, assigned: one(false, "n1"), reports: vec![] },
-                    Look { after: 200, assigned: one(true, "n1"), reports: vec![] },
+                    look(0, one(false, "n1"), &[by_n1]),
+                    look(10, one(true, ""), &[]),
+                    look(54, one(false, "n1"), &[]),
+                    look(200, one(true, "n1"), &[]),
                 ],
             ),
             (
                 "its holder lets it go, and later a node holds it again",
                 vec![
-                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
-                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
-                    Look { after: 54, assigned: one(false, ""), reports: vec![] },
-                    Look { after: 55, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },
-                    Look { after: 500, assigned: one(false, ""), reports: vec![] },
-                    Look { after: 510, assigned: one(false, "n1"), reports: vec![held("n1")] },
-                    Look { after: 511, assigned: one(true, "n1"), reports: vec![] },
+                    look(0, one(false, "n1"), &[by_n1]),
+                    look(10, one(true, ""), &[]),
+                    look(54, one(false, ""), &[]),
+                    look(55, one(false, ""), &[UNHELD]),
+                    look(500, one(false, ""), &[]),
+                    look(510, one(false, "n1"), &[by_n1]),
+                    look(511, one(true, "n1"), &[]),
                 ],
             ),
-            (
-                "no node ever holds it",
-                vec![
-                    Look { after: 0, assigned: one(false, ""), reports: vec![] },
-                    Look { after: 45, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },
-                ],
-            ),
+            ("no node ever holds it", vec![look(0, one(false, ""), &[]), look(45, one(false, ""), &[UNHELD])]),
             (
                 "another led before, and has told",
-                vec![
-                    Look { after: 0, assigned: one(true, "n1"), reports: vec![] },
-                    Look {
-                        after: 9,
-                        assigned: one(true, "n2"),
-                        reports: vec![held("n2, which took it over from node n1")],
-                    },
-                ],
+                vec![look(0, one(true, "n1"), &[]), look(9, one(true, "n2"), &[taken_over])],
             ),
-            (
-                "another led before, and has not told yet",
-                vec![Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] }],
-            ),
+            ("another led before, and has not told yet", vec![look(0, one(false, "n1"), &[by_n1])]),
             (
                 "another Service has it, whose status shows it still",
                 vec![
-                    Look { after: 0, assigned: one(true, "n1"), reports: vec![] },
-                    Look {
-                        after: 5,
-                        assigned: vec![assigned(10, "b", true, "n1")],
-                        reports: vec!["b ExternalAddressHeld: 10.0.9.10 is held by node n1".to_owned()],
-                    },
-                    Look { after: 6, assigned: vec![], reports: vec![] },
-                    Look { after: 7, assigned: vec![assigned(10, "b", false, "")], reports: vec![] },
-                    Look { after: 51, assigned: vec![assigned(10, "b", false, "")], reports: vec![] },
+                    look(0, one(true, "n1"), &[]),
+                    look(
+                        5,
+                        vec![assigned(10, "b", true, "n1")],
+                        &["b ExternalAddressHeld: 10.0.9.10 is held by node n1"],
+                    ),
+                    look(6, vec![], &[]),
+                    look(7, vec![assigned(10, "b", false, "")], &[]),
+                    look(51, vec![assigned(10, "b", false, "")], &[]),
                 ],
             ),
             (
                 "two at once",
-                vec![Look {
-                    after: 0,
-                    assigned: vec![assigned(11, "b", false, "n2"), assigned(10, "a", false, "n1")],
-                    reports: vec![held("n1"), "b ExternalAddressHeld: 10.0.9.11 is held by node n2".to_owned()],
-                }],
+                vec![look(
+                    0,
+                    vec![assigned(11, "b", false, "n2"), assigned(10, "a", false, "n1")],
+                    &[by_n1, "b ExternalAddressHeld: 10.0.9.11 is held by node n2"],
+                )],
             ),
         ];
         for (name, looks) in rows {
@@ -240,19 +227,9 @@ mod tests {
     fn the_next_report_is_due_when_the_grace_period_ends() {
         let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
-        struct Case {
-            at: u64,
-            holder: &'static str,
-            next_report: Option<u64>,
-        }
-        let cases = [
-            Case { at: 0, holder: "", next_report: Some(45) },
-            Case { at: 10, holder: "", next_report: Some(45) },
-            Case { at: 20, holder: "n1", next_report: None },
-            Case { at: 30, holder: "", next_report: Some(75) },
-            Case { at: 75, holder: "", next_report: None },
-        ];
-        for Case { at, holder, next_report } in cases {
+        for (at, holder, next_report) in
+            [(0, "", Some(45)), (10, "", Some(45)), (20, "n1", None), (30, "", Some(75)), (75, "", None)]
+        {
             holder_reports.changes(vec![assigned(10, "a", false, holder)], after(at));
             assert_eq!(holder_reports.next(), next_report.map(after), "after {at} s");
         }

@@ -357,141 +357,68 @@ impl CompetingServer {
 
 #[cfg(test)]
 mod tests {
-    mod contact {
-        use super::super::*;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
 
-        #[test]
-        fn a_server_is_not_ready_if_the_api_server_is_silent() {
-            struct Case {
-                seconds: u64,
-                refused: u32,
-                expected: Option<&'static str>,
-            }
-            let cases = [
-                Case { seconds: 0, refused: 0, expected: None },
-                Case { seconds: 15, refused: 1, expected: None },
-                Case {
-                    seconds: 4,
-                    refused: 2,
-                    expected: Some(
-                        "the API server has not answered for 4 s: the Lease of the leader could not be read",
-                    ),
-                },
-                Case {
-                    seconds: 16,
-                    refused: 0,
-                    expected: Some(
-                        "the API server has not answered for 16 s: the Lease of the leader could not be read",
-                    ),
-                },
-            ];
-            let last = Instant::now();
-            for Case { seconds, refused, expected } in cases {
-                let problem = Contact { last, refused }.problem(last + Duration::from_secs(seconds));
-                assert_eq!(problem.as_deref(), expected, "after {seconds} s, {refused} refused");
-            }
+    use super::*;
+
+    const RETRY: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_server_is_not_ready_if_the_api_server_is_silent() {
+        let last = Instant::now();
+        for (seconds, refused, is_silent) in [(0, 0, false), (15, 1, false), (4, 2, true), (16, 0, true)] {
+            let problem = Contact { last, refused }.problem(last + Duration::from_secs(seconds));
+            let expected =
+                format!("the API server has not answered for {seconds} s: the Lease of the leader could not be read");
+            assert_eq!(problem, is_silent.then_some(expected), "{refused} refused");
         }
     }
 
-    mod competing_server {
-        use k8s_openapi::api::coordination::v1::LeaseSpec;
-
-        use super::super::*;
-
-        const RETRY: Duration = Duration::from_secs(2);
-
-        #[test]
-        fn a_competing_server_is_a_server_that_renews_the_lease() {
-            struct Case {
-                name: &'static str,
-                seen: Option<ObservedLease>,
-                seconds: u64,
-                expected: CompetingServer,
-            }
-            let me = Identity::with("me", Role::Serve, 1);
-            let (server, mover) = (Identity::with("other", Role::Serve, 2), Identity::with("other", Role::Move, 3));
-            let begin = Instant::now();
-            let seen = |holder: &str, changed| {
-                let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
-                Some(ObservedLease { value: spec, since: begin, changed })
-            };
-            let cases = [
-                Case { name: "no Lease", seen: None, seconds: 0, expected: CompetingServer::None },
-                Case {
-                    name: "a Lease without a holder",
-                    seen: seen("", true),
-                    seconds: 0,
-                    expected: CompetingServer::None,
-                },
-                Case {
-                    name: "its own Lease",
-                    seen: seen(me.as_str(), true),
-                    seconds: 0,
-                    expected: CompetingServer::None,
-                },
-                Case {
-                    name: "`clusterip move`",
-                    seen: seen(mover.as_str(), true),
-                    seconds: 0,
-                    expected: CompetingServer::None,
-                },
-                Case {
-                    name: "a Lease of another program",
-                    seen: seen("another-program", true),
-                    seconds: 0,
-                    expected: CompetingServer::None,
-                },
-                Case {
-                    name: "first seen",
-                    seen: seen(server.as_str(), false),
-                    seconds: 0,
-                    expected: CompetingServer::Unclear(Some(server.clone())),
-                },
-                Case {
-                    name: "not renewed for 5 s",
-                    seen: seen(server.as_str(), false),
-                    seconds: 5,
-                    expected: CompetingServer::Unclear(Some(server.clone())),
-                },
-                Case {
-                    name: "not renewed for 6 s",
-                    seen: seen(server.as_str(), false),
-                    seconds: 6,
-                    expected: CompetingServer::None,
-                },
-                Case {
-                    name: "renewed",
-                    seen: seen(server.as_str(), true),
-                    seconds: 0,
-                    expected: CompetingServer::Lives(server.clone()),
-                },
-                Case {
-                    name: "renewed 14 s ago",
-                    seen: seen(server.as_str(), true),
-                    seconds: 14,
-                    expected: CompetingServer::Lives(server.clone()),
-                },
-            ];
-            for Case { name, seen, seconds, expected } in cases {
-                let now = begin + Duration::from_secs(seconds);
-                assert_eq!(CompetingServer::of(seen.as_ref(), &me, RETRY, now), expected, "{name}");
-            }
+    #[test]
+    fn a_competing_server_is_a_server_that_renews_the_lease() {
+        struct Case {
+            name: &'static str,
+            seen: Option<ObservedLease>,
+            seconds: u64,
+            expected: CompetingServer,
         }
-
-        #[test]
-        fn the_problem_says_what_to_do() {
-            let server = Identity::with("other", Role::Serve, 2);
-            assert_eq!(CompetingServer::None.problem(), None);
-            for found in [CompetingServer::Unclear(None), CompetingServer::Unclear(Some(server.clone()))] {
-                assert!(found.problem().is_some_and(|problem| problem.contains("may be at work")), "{found:?}");
-            }
-            assert_eq!(
-                CompetingServer::Lives(server).problem().as_deref(),
-                Some(
-                    "another server, other_serve_0000000000000002, is at work and leads; both would hand out the same \
-             addresses: stop one of them, or start all of them with --claims lease"
-                )
-            );
+        let me = Identity::with("me", Role::Serve, 1);
+        let (server, mover) = (Identity::with("other", Role::Serve, 2), Identity::with("other", Role::Move, 3));
+        let begin = Instant::now();
+        let seen = |holder: &str, changed| {
+            let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
+            Some(ObservedLease { value: spec, since: begin, changed })
+        };
+        let none = |name, seen| Case { name, seen, seconds: 0, expected: CompetingServer::None };
+        let unclear = || CompetingServer::Unclear(Some(server.clone()));
+        let lives = || CompetingServer::Lives(server.clone());
+        let cases = [
+            none("no Lease", None),
+            none("a Lease without a holder", seen("", true)),
+            none("its own Lease", seen(me.as_str(), true)),
+            none("`clusterip move`", seen(mover.as_str(), true)),
+            none("a Lease of another program", seen("another-program", true)),
+            Case { expected: unclear(), ..none("first seen", seen(server.as_str(), false)) },
+            Case { seconds: 5, expected: unclear(), ..none("not renewed for 5 s", seen(server.as_str(), false)) },
+            Case { seconds: 6, ..none("not renewed for 6 s", seen(server.as_str(), false)) },
+            Case { expected: lives(), ..none("renewed", seen(server.as_str(), true)) },
+            Case { seconds: 14, expected: lives(), ..none("renewed 14 s ago", seen(server.as_str(), true)) },
+        ];
+        for Case { name, seen, seconds, expected } in cases {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(CompetingServer::of(seen.as_ref(), &me, RETRY, now), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn the_problem_says_what_to_do() {
+        let server = Identity::with("other", Role::Serve, 2);
+        assert_eq!(CompetingServer::None.problem(), None);
+        for found in [CompetingServer::Unclear(None), CompetingServer::Unclear(Some(server.clone()))] {
+            assert!(found.problem().is_some_and(|problem| problem.contains("may be at work")), "{found:?}");
+        }
+        let expected = "another server, other_serve_0000000000000002, is at work and leads; both would hand out the same \
+                        addresses: stop one of them, or start all of them with --claims lease";
+        assert_eq!(CompetingServer::Lives(server).problem().as_deref(), Some(expected));
     }
 }

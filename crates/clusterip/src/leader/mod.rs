@@ -86,7 +86,8 @@ impl Gate {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_core::settings::Settings;
+    use clusterip_cluster::live_settings::check_settings;
+    use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
     use serde_json::json;
 
     use super::*;
@@ -94,10 +95,7 @@ mod tests {
     #[tokio::test]
     async fn gate_stays_closed_after_a_task_that_publishes_has_ended() {
         let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
-        let settings = Settings::from_value(&document).unwrap();
-        let (hash, version) = (String::new(), String::new());
-        let live = LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false };
-        let live = Arc::new(live);
+        let live = Arc::new(check_settings(document, &ServiceRanges::default()).unwrap());
         for ends in ["settings", "leadership"] {
             let (of_settings, settings) = watch::channel(Arc::clone(&live));
             let (of_leadership, leadership) = watch::channel(Leadership::Leading);

@@ -159,144 +159,93 @@ pub fn decide_blocks(node: &Node, settings: &Settings, allocation: &Allocation) 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    mod held_blocks {
-        use super::super::*;
+    use serde_json::json;
 
-        fn nets(texts: &[&str]) -> Vec<IpNet> {
-            texts.iter().map(|text| text.parse().unwrap()).collect()
+    use super::*;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn adjacent_blocks_are_merged_and_released_ones_leave_a_gap() {
+        let mut held = HeldBlocks::default();
+        for (index, node) in ["a", "b", "c", "d"].iter().enumerate() {
+            held.learn(node, nets(&[&format!("10.0.{index}.0/24"), &format!("fd00:0:0:{index}::/64")]));
         }
-
-        #[test]
-        fn adjacent_blocks_are_merged_and_released_ones_leave_a_gap() {
-            let mut held = HeldBlocks::default();
-            for (index, node) in ["a", "b", "c", "d"].iter().enumerate() {
-                held.learn(node, nets(&[&format!("10.0.{index}.0/24"), &format!("fd00:0:0:{index}::/64")]));
-            }
-            assert_eq!(held.allocation().held, nets(&["10.0.0.0/22", "fd00::/62"]));
+        assert_eq!(held.allocation().held, nets(&["10.0.0.0/22", "fd00::/62"]));
+        for _ in 0..2 {
             held.forget("b");
             let expected = ["10.0.0.0/24", "10.0.2.0/23", "fd00::/64", "fd00:0:0:2::/63"];
             assert_eq!(held.allocation().held, nets(&expected));
-            held.forget("b");
-            assert_eq!(held.allocation().held, nets(&expected), "twice is once");
-        }
-
-        #[test]
-        fn shared_addresses_stay_held_until_both_nodes_are_gone() {
-            let mut held = HeldBlocks::default();
-            held.learn("a", nets(&["10.0.0.0/23"]));
-            held.learn("b", nets(&["10.0.1.0/24"]));
-            assert_eq!(held.sharing("a", nets(&["10.0.0.0/23"])[0]), [("b".to_owned(), nets(&["10.0.1.0/24"])[0])]);
-            held.forget("a");
-            assert_eq!(held.allocation().held, nets(&["10.0.1.0/24"]));
-            held.learn("b", Vec::new());
-            assert_eq!(held.allocation(), Allocation::default());
         }
     }
 
-    mod block_placement {
-        use serde_json::json;
+    #[test]
+    fn shared_addresses_stay_held_until_both_nodes_are_gone() {
+        let mut held = HeldBlocks::default();
+        held.learn("a", nets(&["10.0.0.0/23"]));
+        held.learn("b", nets(&["10.0.1.0/24"]));
+        assert_eq!(held.sharing("a", nets(&["10.0.0.0/23"])[0]), [("b".to_owned(), nets(&["10.0.1.0/24"])[0])]);
+        held.forget("a");
+        assert_eq!(held.allocation().held, nets(&["10.0.1.0/24"]));
+        held.learn("b", Vec::new());
+        assert_eq!(held.allocation(), Allocation::default());
+    }
 
-        use super::super::*;
-
-        fn settings() -> Value {
-            json!({
-                "services": {"serviceCIDRs": ["10.0.8.0/22"]},
-                "nodes": {"pools": [
-                    {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
-                    {"name": "linux", "cidrs": ["10.0.0.0/16", "fd00::/48"], "exclude": ["10.0.255.0/24"], "match": {"os": "linux"}},
-                ]},
-            })
+    #[test]
+    fn misplaced_blocks_are_found() {
+        use Misplaced::{Outside, Shared, Withheld, WrongPool};
+        struct Case {
+            name: &'static str,
+            os: &'static str,
+            block: &'static str,
+            expected: Option<Misplaced>,
         }
-
-        #[test]
-        fn misplaced_blocks_are_found() {
-            let net = |text: &str| text.parse::<IpNet>().unwrap();
-            struct Case {
-                name: &'static str,
-                os: &'static str,
-                block: &'static str,
-                expected: Option<Misplaced>,
+        let linux = |name, block, expected| Case { name, os: "linux", block, expected };
+        // No pool matches this Node.
+        let darwin = |name, block, expected| Case { name, os: "darwin", block, expected };
+        let cases = [
+            linux("in its pool", "10.0.1.0/24", None),
+            linux("in its pool, with another size", "10.0.2.0/23", None),
+            linux("IPv6", "fd00:0:0:5::/64", None),
+            linux("in another pool", "10.1.1.0/24", Some(WrongPool)),
+            linux("contains another pool", "10.0.0.0/15", Some(WrongPool)),
+            linux("in no pool", "10.2.1.0/24", Some(Outside)),
+            linux("contains its own pool", "fd00::/47", Some(Outside)),
+            linux("in a Service range", "10.0.9.0/24", Some(Withheld)),
+            linux("contains a Service range", "10.0.0.0/20", Some(Withheld)),
+            linux("excluded", "10.0.255.0/24", Some(Withheld)),
+            linux("another Node has a part of the block", "10.0.200.0/23", Some(Shared)),
+            darwin("no pool matches the Node, the block is in no pool", "10.2.1.0/24", None),
+            darwin("no pool matches the Node, the block is in a pool", "10.1.1.0/24", Some(WrongPool)),
+            darwin("no pool matches the Node, the block contains a pool", "10.0.0.0/8", Some(WrongPool)),
+        ];
+        let document = json!({
+            "services": {"serviceCIDRs": ["10.0.8.0/22"]},
+            "nodes": {"pools": [
+                {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+                {"name": "linux", "cidrs": ["10.0.0.0/16", "fd00::/48"], "exclude": ["10.0.255.0/24"], "match": {"os": "linux"}},
+            ]},
+        });
+        let settings = Settings::from_value(&document).unwrap();
+        let mut held = HeldBlocks::default();
+        held.learn("other", nets(&["10.0.201.0/24"]));
+        for Case { name, os, block, expected } in cases {
+            let net = nets(&[block])[0];
+            let labels = [("kubernetes.io/os".to_owned(), os.to_owned())].into();
+            let node = Node { name: "own".to_owned(), labels, blocks: Vec::new() };
+            let mut held = held.clone();
+            // Cases with such a large block are not about the block of the other Node.
+            if net.prefix_len() < 20 {
+                held.forget("other");
             }
-            let cases = [
-                Case { name: "in its pool", os: "linux", block: "10.0.1.0/24", expected: None },
-                Case { name: "in its pool, with another size", os: "linux", block: "10.0.2.0/23", expected: None },
-                Case { name: "IPv6", os: "linux", block: "fd00:0:0:5::/64", expected: None },
-                Case {
-                    name: "in another pool",
-                    os: "linux",
-                    block: "10.1.1.0/24",
-                    expected: Some(Misplaced::WrongPool),
-                },
-                Case {
-                    name: "contains another pool",
-                    os: "linux",
-                    block: "10.0.0.0/15",
-                    expected: Some(Misplaced::WrongPool),
-                },
-                Case { name: "in no pool", os: "linux", block: "10.2.1.0/24", expected: Some(Misplaced::Outside) },
-                Case {
-                    name: "contains its own pool",
-                    os: "linux",
-                    block: "fd00::/47",
-                    expected: Some(Misplaced::Outside),
-                },
-                Case {
-                    name: "in a Service range",
-                    os: "linux",
-                    block: "10.0.9.0/24",
-                    expected: Some(Misplaced::Withheld),
-                },
-                Case {
-                    name: "contains a Service range",
-                    os: "linux",
-                    block: "10.0.0.0/20",
-                    expected: Some(Misplaced::Withheld),
-                },
-                Case { name: "excluded", os: "linux", block: "10.0.255.0/24", expected: Some(Misplaced::Withheld) },
-                Case {
-                    name: "no pool matches the Node, the block is in no pool",
-                    os: "darwin",
-                    block: "10.2.1.0/24",
-                    expected: None,
-                },
-                Case {
-                    name: "no pool matches the Node, the block is in a pool",
-                    os: "darwin",
-                    block: "10.1.1.0/24",
-                    expected: Some(Misplaced::WrongPool),
-                },
-                Case {
-                    name: "no pool matches the Node, the block contains a pool",
-                    os: "darwin",
-                    block: "10.0.0.0/8",
-                    expected: Some(Misplaced::WrongPool),
-                },
-                Case {
-                    name: "another Node has a part of the block",
-                    os: "linux",
-                    block: "10.0.200.0/23",
-                    expected: Some(Misplaced::Shared),
-                },
-            ];
-            let settings = Settings::from_value(&settings()).unwrap();
-            let mut held = HeldBlocks::default();
-            held.learn("other", vec![net("10.0.201.0/24")]);
-            for Case { name, os, block, expected } in cases {
-                let net = net(block);
-                let labels = [("kubernetes.io/os".to_owned(), os.to_owned())].into();
-                let node = Node { name: "own".to_owned(), labels, blocks: Vec::new() };
-                let mut held = held.clone();
-                // Cases with such a large block are not about the block of the other Node.
-                if net.prefix_len() < 20 {
-                    held.forget("other");
-                }
-                held.learn("own", vec![net]);
-                let found = NodePlacement::of(&settings, &node, &[net], &held);
-                assert_eq!(found.blocks.iter().map(PlacedBlock::problem).collect::<Vec<_>>(), [expected], "{name}");
-                assert_eq!(found.pool.map(|pool| pool.name.as_str()), (os != "darwin").then_some(os), "{name}");
-                let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));
-                assert_eq!(found.evidence, evidence, "{name}");
-            }
+            held.learn("own", vec![net]);
+            let found = NodePlacement::of(&settings, &node, &[net], &held);
+            assert_eq!(found.blocks.iter().map(PlacedBlock::problem).collect::<Vec<_>>(), [expected], "{name}");
+            assert_eq!(found.pool.map(|pool| pool.name.as_str()), (os != "darwin").then_some(os), "{name}");
+            let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));
+            assert_eq!(found.evidence, evidence, "{name}");
         }
     }
 }

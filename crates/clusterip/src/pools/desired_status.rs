@@ -162,7 +162,8 @@ fn reservations(holders: &[(IpAddr, ReservationHolder)], before: Option<&Value>,
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_api::{InUse, Objects, compile, in_use_before};
-    use clusterip_core::settings::Settings;
+    use clusterip_cluster::live_settings::check_settings;
+    use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 
     use super::*;
 
@@ -204,15 +205,9 @@ mod tests {
             ..Objects::default()
         };
         let before = compile(&objects("10.0.9.0/24", &Value::Null), &InUse::new());
-        let settings = LiveSettings {
-            document: Value::Null,
-            settings: Settings::default(),
-            hash: String::new(),
-            version: String::new(),
-            warnings: Vec::new(),
-            are_objects: true,
-        };
+        let settings = check_settings(json!({}), &ServiceRanges::default()).unwrap();
         let now = Time("2026-01-01T00:00:00Z".parse().unwrap());
+        let settings = LiveSettings { are_objects: true, ..settings };
         let written = of(&before, &PoolCounts::default(), &settings, |_| None, &now);
         let edited = objects("10.96.1.0/24", written.values().next().unwrap());
         let after = compile(&edited, &in_use_before(&edited));
@@ -253,7 +248,6 @@ mod tests {
         struct Case {
             name: &'static str,
             before: Option<Value>,
-            holder: ReservationHolder,
             expected: &'static str,
         }
         const EARLIER: &str = "2026-01-01T00:00:00Z";
@@ -261,35 +255,16 @@ mod tests {
         let reserved = |address: &str, holder: &str| {
             Some(json!({"reservations": [{"address": address, "holder": holder, "since": EARLIER}]}))
         };
+        let another_form = Some(json!({"reservations": [{"address": 4}, "x"]}));
         let cases = [
-            Case { name: "without a status", before: None, holder: ReservationHolder::Nobody, expected: NOW },
-            Case {
-                name: "the same holder",
-                before: reserved("10.0.0.4", "Nobody"),
-                holder: ReservationHolder::Nobody,
-                expected: EARLIER,
-            },
-            Case {
-                name: "another holder",
-                before: reserved("10.0.0.4", "Owner"),
-                holder: ReservationHolder::Nobody,
-                expected: NOW,
-            },
-            Case {
-                name: "another address",
-                before: reserved("10.0.0.5", "Nobody"),
-                holder: ReservationHolder::Nobody,
-                expected: NOW,
-            },
-            Case {
-                name: "a status of another form",
-                before: Some(json!({"reservations": [{"address": 4}, "x"]})),
-                holder: ReservationHolder::Nobody,
-                expected: NOW,
-            },
+            Case { name: "without a status", before: None, expected: NOW },
+            Case { name: "the same holder", before: reserved("10.0.0.4", "Nobody"), expected: EARLIER },
+            Case { name: "another holder", before: reserved("10.0.0.4", "Owner"), expected: NOW },
+            Case { name: "another address", before: reserved("10.0.0.5", "Nobody"), expected: NOW },
+            Case { name: "a status of another form", before: another_form, expected: NOW },
         ];
-        for Case { name, before, holder, expected } in cases {
-            let now = Time(NOW.parse().unwrap());
+        for Case { name, before, expected } in cases {
+            let (now, holder) = (Time(NOW.parse().unwrap()), ReservationHolder::Nobody);
             let found = reservations(&[("10.0.0.4".parse().unwrap(), holder)], before.as_ref(), &now);
             let expected = Time(expected.parse().unwrap());
             assert_eq!(

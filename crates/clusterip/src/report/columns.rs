@@ -132,11 +132,18 @@ mod tests {
 
     #[test]
     fn last_column_continues_below_its_beginning() {
-        struct Case {
-            name: &'static str,
-            width: Option<usize>,
-            expected: &'static str,
-        }
+        const IN_ONE_LINE: &str = "
+  NAME         TO        WHY
+  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
+  a-long-name  -         stays
+  a pool without further cells";
+        const WRAPPED: &str = "
+  NAME         TO        WHY
+  web          10.0.0.7  it lies in pool linux,
+                         and belongs to pool
+                         windows
+  a-long-name  -         stays
+  a pool without further cells";
         let rows = || {
             vec![
                 row(&["NAME", "TO", "WHY"]),
@@ -145,49 +152,11 @@ mod tests {
                 row(&["a pool without further cells"]),
             ]
         };
-        let cases = [
-            Case {
-                name: "no terminal",
-                width: None,
-                expected: "
-  NAME         TO        WHY
-  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
-  a-long-name  -         stays
-  a pool without further cells",
-            },
-            Case {
-                name: "a wide terminal",
-                width: Some(75),
-                expected: "
-  NAME         TO        WHY
-  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
-  a-long-name  -         stays
-  a pool without further cells",
-            },
-            Case {
-                name: "a narrow terminal",
-                width: Some(50),
-                expected: "
-  NAME         TO        WHY
-  web          10.0.0.7  it lies in pool linux,
-                         and belongs to pool
-                         windows
-  a-long-name  -         stays
-  a pool without further cells",
-            },
-            Case {
-                name: "a terminal without room for the last column",
-                width: Some(40),
-                expected: "
-  NAME         TO        WHY
-  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
-  a-long-name  -         stays
-  a pool without further cells",
-            },
-        ];
-        for Case { name, width, expected } in cases {
+        // At 40, there is no room for the last column.
+        let cases = [(None, IN_ONE_LINE), (Some(75), IN_ONE_LINE), (Some(50), WRAPPED), (Some(40), IN_ONE_LINE)];
+        for (width, expected) in cases {
             let found = lines(rows(), 2, Layout { width, no_headers: false });
-            assert_eq!(format!("\n{}", found.join("\n")), expected, "{name}");
+            assert_eq!(format!("\n{}", found.join("\n")), expected, "{width:?}");
         }
     }
 

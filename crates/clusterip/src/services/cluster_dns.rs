@@ -195,65 +195,41 @@ mod tests {
     fn domain_and_time_are_those_of_the_corefile() {
         struct Case {
             name: &'static str,
-            corefile: &'static str,
+            corefile: String,
             domain: Option<&'static str>,
             cached_for: Option<u32>,
         }
-        let case = |name, corefile, domain, cached_for| Case { name, corefile, domain, cached_for };
-        let usual = ".:53 {\n    errors\n    kubernetes cluster.local in-addr.arpa ip6.arpa {\n        pods insecure\n        \
-                 ttl 30\n    }\n    cache 30 {\n        disable success cluster.local\n    }\n    loop\n}\n";
+        let case =
+            |name, corefile: &str, domain, cached_for| Case { name, corefile: corefile.to_owned(), domain, cached_for };
+        // A Corefile with one block.
+        let block = |name, plugins: &str, domain, cached_for| {
+            case(name, &format!(".:53 {{\n{plugins}\n}}"), domain, cached_for)
+        };
+        let usual = "    errors\n    kubernetes cluster.local in-addr.arpa ip6.arpa {\n        pods insecure\n        ttl 30\n    \
+                     }\n    cache 30 {\n        disable success cluster.local\n    }\n    loop";
+        let two = "example.org {\n cache 900\n}\n.:53 {\n kubernetes cluster.local\n}\n";
+        let successful = " kubernetes cluster.local\n cache {\n  success 9984 90 300\n  denial 9984 900\n }";
+        let other_zone = " kubernetes cluster.local\n cache 900 example.org uster.local";
+        let without_ttl = " kubernetes in-addr.arpa example.org. {\n }\n cache 120 # long";
+        let without_maximum = " cache\n kubernetes cluster.local {\n  ttl 60\n }";
+        let local = Some("cluster.local");
         let cases = [
-            case("of kubeadm", usual, Some("cluster.local"), Some(30)),
-            case(
-                "a longer cache, and no TTL",
-                ".:53 {\n kubernetes in-addr.arpa example.org. {\n }\n cache 120 # long\n}",
-                Some("example.org"),
-                Some(120),
-            ),
-            case(
-                "no block, no cache",
-                ".:53 {\n kubernetes cluster.local\n ttl 900\n}",
-                Some("cluster.local"),
-                Some(5),
-            ),
-            case(
-                "a cache without a maximum",
-                ".:53 {\n cache\n kubernetes cluster.local {\n  ttl 60\n }\n}",
-                Some("cluster.local"),
-                Some(60),
-            ),
-            case(
-                "times of successful answers",
-                ".:53 {\n kubernetes cluster.local\n cache {\n  success 9984 90 300\n  denial 9984 900\n }\n}",
-                Some("cluster.local"),
-                Some(300),
-            ),
-            case(
-                "a cache of another server block",
-                "example.org {\n cache 900\n}\n.:53 {\n kubernetes cluster.local\n}\n",
-                Some("cluster.local"),
-                Some(5),
-            ),
-            case(
-                "a cache of another zone",
-                ".:53 {\n kubernetes cluster.local\n cache 900 example.org uster.local\n}",
-                Some("cluster.local"),
-                Some(5),
-            ),
-            case(
-                "a cache of a zone above",
-                ".:53 {\n kubernetes cluster.local\n cache 900 local\n}",
-                Some("cluster.local"),
-                Some(900),
-            ),
-            case("no plugin", ".:53 {\n cache 30\n}", None, None),
+            block("of kubeadm", usual, local, Some(30)),
+            block("a longer cache, and no TTL", without_ttl, Some("example.org"), Some(120)),
+            block("no block, no cache", " kubernetes cluster.local\n ttl 900", local, Some(5)),
+            block("a cache without a maximum", without_maximum, local, Some(60)),
+            block("times of successful answers", successful, local, Some(300)),
+            case("a cache of another server block", two, local, Some(5)),
+            block("a cache of another zone", other_zone, local, Some(5)),
+            block("a cache of a zone above", " kubernetes cluster.local\n cache 900 local", local, Some(900)),
+            block("no plugin", " cache 30", None, None),
             case("a block that does not end", ".:53 {\n kubernetes {\n {\n ttl 7", None, Some(5)),
-            case("closed too often", "}\n}\n.:53 {\n kubernetes cluster.local\n}", Some("cluster.local"), Some(5)),
+            case("closed too often", "}\n}\n.:53 {\n kubernetes cluster.local\n}", local, Some(5)),
             case("empty", "", None, None),
         ];
         for Case { name, corefile, domain, cached_for } in cases {
             let expected = DnsFacts { domain: domain.map(str::to_owned), cached_for };
-            assert_eq!(read(corefile), expected, "{name}");
+            assert_eq!(read(&corefile), expected, "{name}");
         }
     }
 

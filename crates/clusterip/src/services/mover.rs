@@ -769,33 +769,12 @@ mod tests {
 
     #[test]
     fn only_errors_without_an_answer_about_the_record_pass() {
-        struct Case {
-            name: &'static str,
-            refusal: Refusal,
-            expected: fn(&MoveError) -> bool,
-        }
-        let text = || "no".to_owned();
-        let cases = [
-            Case {
-                name: "no answer",
-                refusal: Refusal::Trouble(text()),
-                expected: |error| matches!(error, MoveError::Unfinished(_)),
-            },
-            Case {
-                name: "it may not be read",
-                refusal: Refusal::Refused(text()),
-                expected: |error| matches!(error, MoveError::Refused(_)),
-            },
-            Case {
-                name: "it is too large",
-                refusal: Refusal::TooLarge(text()),
-                expected: |error| matches!(error, MoveError::TooLarge(_)),
-            },
-        ];
-        for Case { name, refusal, expected } in cases {
-            let error = MoveError::of_record("Service shop/web", &refusal);
-            assert!(expected(&error), "{name}: {error:?}");
-            assert_eq!(error.to_string(), "Service shop/web: no", "{name}");
-        }
+        let of = |refusal: fn(String) -> Refusal| MoveError::of_record("Service shop/web", &refusal("no".to_owned()));
+        let errors = [of(Refusal::Trouble), of(Refusal::Refused), of(Refusal::TooLarge)];
+        assert!(errors.iter().all(|error| error.to_string() == "Service shop/web: no"), "{errors:?}");
+        let [silent, forbidden, too_large] = errors;
+        assert!(matches!(silent, MoveError::Unfinished(_)), "{silent:?}");
+        assert!(matches!(forbidden, MoveError::Refused(_)), "{forbidden:?}");
+        assert!(matches!(too_large, MoveError::TooLarge(_)), "{too_large:?}");
     }
 }

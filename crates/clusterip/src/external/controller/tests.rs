@@ -1,7 +1,8 @@
 //! Tests of `controller`.
 
+use clusterip_cluster::live_settings::check_settings;
+use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_core::annotations::{LEASE_LABEL, MOVING_ANNOTATION, RECORD_ANNOTATION};
-use clusterip_core::settings::Settings;
 use clusterip_failover::claims::{EXTERNAL, HolderClaim};
 use clusterip_failover::heartbeat_state::put_back;
 use clusterip_failover::leases::{Identity, Role};
@@ -15,9 +16,7 @@ const ADDRESS: &str = "10.0.9.10";
 fn live(class: &str) -> Arc<LiveSettings> {
     let document =
         json!({"external": {"loadBalancerClass": class, "pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
-    let settings = Settings::from_value(&document).unwrap();
-    let (hash, version) = (String::new(), String::new());
-    Arc::new(LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false })
+    Arc::new(check_settings(document, &ServiceRanges::default()).unwrap())
 }
 
 /// A Service of our class with a recorded address, which its status shows.
@@ -113,24 +112,18 @@ fn service_that_is_served_no_longer_loses_its_status_before_its_record() {
         ingress: Option<Value>,
         lacks: bool,
     }
+    let base = || Case { name: "served", change: json!({}), class: "x/y", ingress: None, lacks: false };
     let cases = [
-        Case { name: "served", change: json!({}), class: OURS, ingress: None, lacks: false },
-        Case { name: "with another class", change: json!({}), class: "x/y", ingress: Some(json!([])), lacks: false },
+        Case { class: OURS, ..base() },
+        Case { name: "with another class", ingress: Some(json!([])), ..base() },
         Case {
             name: "beside the address of another program",
             change: json!({"status": {"loadBalancer": {"ingress": both}}}),
-            class: "x/y",
             ingress: Some(json!([other])),
-            lacks: false,
+            ..base()
         },
-        Case { name: "without the status", change: json!({"status": null}), class: "x/y", ingress: None, lacks: true },
-        Case {
-            name: "without a record",
-            change: json!({"metadata": {"annotations": null}}),
-            class: "x/y",
-            ingress: None,
-            lacks: false,
-        },
+        Case { name: "without the status", change: json!({"status": null}), lacks: true, ..base() },
+        Case { name: "without a record", change: json!({"metadata": {"annotations": null}}), ..base() },
     ];
     for Case { name, change, class, ingress, lacks } in cases {
         let service = changed(change);

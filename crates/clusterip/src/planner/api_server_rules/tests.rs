@@ -14,102 +14,83 @@ fn service_that_the_api_server_refuses_is_reported() {
         spec: Value,
         expected: Option<&'static str>,
     }
+    let accepted = |name, spec| Case { name, old: None, spec, expected: None };
+    let refused = |name, spec, expected| Case { expected: Some(expected), ..accepted(name, spec) };
     let at = |address: &str| json!({"clusterIP": address, "clusterIPs": [address]});
+    let two = |second: &str| json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", second]});
     let external_name = || json!({"type": "ExternalName", "externalName": "example.org", "clusterIP": "10.0.0.9"});
     let cases = [
-        Case { name: "a free address", old: None, spec: at("10.0.0.9"), expected: None },
-        Case { name: "no address", old: None, spec: json!({}), expected: None },
-        Case { name: "headless", old: None, spec: at("None"), expected: None },
-        Case { name: "leading zeros", old: None, spec: json!({"clusterIP": "010.0.0.009"}), expected: None },
+        accepted("a free address", at("10.0.0.9")),
+        accepted("no address", json!({})),
+        accepted("headless", at("None")),
+        accepted("leading zeros", json!({"clusterIP": "010.0.0.009"})),
+        refused("a word", json!({"clusterIP": "banana"}), "spec.clusterIP: \"banana\" is not an IP address"),
+        refused(
+            "a number",
+            json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", 5]}),
+            "spec.clusterIPs[1]: 5 is not an IP address",
+        ),
+        refused(
+            "an unknown type",
+            json!({"type": "Headless", "clusterIP": "10.0.0.9"}),
+            "spec.type: \"Headless\" is not one of ClusterIP, NodePort, LoadBalancer, ExternalName",
+        ),
+        accepted("an empty type", json!({"type": ""})),
+        refused(
+            "outside",
+            at("10.0.1.9"),
+            "10.0.1.9 can't be allocated from the Service ranges (10.0.0.0/24, fd00::/112)",
+        ),
+        refused(
+            "the broadcast address",
+            at("10.0.0.255"),
+            "10.0.0.255 can't be allocated from the Service ranges (10.0.0.0/24, fd00::/112)",
+        ),
+        refused(
+            "the address of another Service",
+            at("10.0.0.7"),
+            "10.0.0.7 is already used by Service shop/db in the cluster",
+        ),
+        refused(
+            "an IPAddress without a Service",
+            at("10.0.0.8"),
+            "10.0.0.8 is already used by IPAddress 10.0.0.8 in the cluster",
+        ),
+        accepted("its own IPAddress", at("10.0.0.6")),
+        refused(
+            "the address of an earlier manifest",
+            at("10.0.0.5"),
+            "10.0.0.5 is already used by Service shop/first (a.yaml: document 1, line 1)",
+        ),
+        Case { old: Some(at("10.0.0.9")), ..accepted("the same address", at("10.0.0.9")) },
+        Case { old: Some(at("fd00::9")), ..accepted("the same address in other words", at("fd00:0::9")) },
         Case {
-            name: "a word",
-            old: None,
-            spec: json!({"clusterIP": "banana"}),
-            expected: Some("spec.clusterIP: \"banana\" is not an IP address"),
-        },
-        Case {
-            name: "a number",
-            old: None,
-            spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", 5]}),
-            expected: Some("spec.clusterIPs[1]: 5 is not an IP address"),
-        },
-        Case {
-            name: "an unknown type",
-            old: None,
-            spec: json!({"type": "Headless", "clusterIP": "10.0.0.9"}),
-            expected: Some("spec.type: \"Headless\" is not one of ClusterIP, NodePort, LoadBalancer, ExternalName"),
-        },
-        Case { name: "an empty type", old: None, spec: json!({"type": ""}), expected: None },
-        Case {
-            name: "outside",
-            old: None,
-            spec: at("10.0.1.9"),
-            expected: Some("10.0.1.9 can't be allocated from the Service ranges (10.0.0.0/24, fd00::/112)"),
-        },
-        Case {
-            name: "the broadcast address",
-            old: None,
-            spec: at("10.0.0.255"),
-            expected: Some("10.0.0.255 can't be allocated from the Service ranges (10.0.0.0/24, fd00::/112)"),
-        },
-        Case {
-            name: "the address of another Service",
-            old: None,
-            spec: at("10.0.0.7"),
-            expected: Some("10.0.0.7 is already used by Service shop/db in the cluster"),
-        },
-        Case {
-            name: "an IPAddress without a Service",
-            old: None,
-            spec: at("10.0.0.8"),
-            expected: Some("10.0.0.8 is already used by IPAddress 10.0.0.8 in the cluster"),
-        },
-        Case { name: "its own IPAddress", old: None, spec: at("10.0.0.6"), expected: None },
-        Case {
-            name: "the address of an earlier manifest",
-            old: None,
-            spec: at("10.0.0.5"),
-            expected: Some("10.0.0.5 is already used by Service shop/first (a.yaml: document 1, line 1)"),
-        },
-        Case { name: "the same address", old: Some(at("10.0.0.9")), spec: at("10.0.0.9"), expected: None },
-        Case {
-            name: "the same address in other words",
-            old: Some(at("fd00::9")),
-            spec: at("fd00:0::9"),
-            expected: None,
-        },
-        Case {
-            name: "another address",
             old: Some(at("10.0.0.9")),
-            spec: json!({"clusterIP": "10.0.0.10"}),
-            expected: Some(
+            ..refused(
+                "another address",
+                json!({"clusterIP": "10.0.0.10"}),
                 "spec.clusterIP can't change from 10.0.0.9 to 10.0.0.10: delete the Service, and create it again",
-            ),
+            )
         },
         Case {
-            name: "no longer headless",
             old: Some(at("None")),
-            spec: at("10.0.0.10"),
-            expected: Some(
+            ..refused(
+                "no longer headless",
+                at("10.0.0.10"),
                 "spec.clusterIP can't change from None to 10.0.0.10: delete the Service, and create it again",
-            ),
+            )
         },
         Case {
-            name: "another second address",
-            old: Some(json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::9"]})),
-            spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::a"]}),
-            expected: Some(
+            old: Some(two("fd00::9")),
+            ..refused(
+                "another second address",
+                two("fd00::a"),
                 "spec.clusterIPs[1] can't change from fd00::9 to fd00::a: delete the Service, and create it again",
-            ),
+            )
         },
-        Case {
-            name: "a second address in addition",
-            old: Some(at("10.0.0.9")),
-            spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::9"]}),
-            expected: None,
-        },
-        Case { name: "from ExternalName", old: Some(external_name()), spec: at("10.0.0.10"), expected: None },
-        Case { name: "to ExternalName", old: Some(at("10.0.0.10")), spec: external_name(), expected: None },
+        Case { old: Some(at("10.0.0.9")), ..accepted("a second address in addition", two("fd00::9")) },
+        Case { old: Some(external_name()), ..accepted("from ExternalName", at("10.0.0.10")) },
+        Case { old: Some(at("10.0.0.10")), ..accepted("to ExternalName", external_name()) },
     ];
     let settings = Settings {
         service_cidrs: ["10.0.0.0/24", "fd00::/112"].iter().filter_map(|range| range.parse().ok()).collect(),
@@ -135,30 +116,25 @@ fn service_that_the_api_server_refuses_is_reported() {
 
 #[test]
 fn service_with_an_invalid_name_or_in_a_missing_namespace_is_refused() {
-    struct Case {
-        namespace: &'static str,
-        name: &'static str,
-        expected: Option<&'static str>,
+    struct Case<'a> {
+        namespace: &'a str,
+        name: &'a str,
+        expected: Option<&'a str>,
     }
     let long = "a123456789012345678901234567890123456789012345678901234567890123";
+    let case = |namespace, name, expected| Case { namespace, name, expected };
+    let no_label = format!("metadata.name: \"{long}\" is not a DNS label");
     let cases = [
-        Case { namespace: "shop", name: "web-1", expected: None },
-        Case { namespace: "used", name: "web", expected: None },
-        Case { namespace: "planned", name: "web", expected: None },
-        Case { namespace: "kube-system", name: "web", expected: None },
-        Case { namespace: "shop", name: "", expected: None },
-        Case { namespace: "gone", name: "web", expected: Some("namespaces \"gone\" not found") },
-        Case { namespace: "shop", name: "Web", expected: Some("metadata.name: \"Web\" is not a DNS label") },
-        Case { namespace: "shop", name: "a.b", expected: Some("metadata.name: \"a.b\" is not a DNS label") },
-        Case { namespace: "shop", name: "a-", expected: Some("metadata.name: \"a-\" is not a DNS label") },
-        Case {
-            namespace: "shop",
-            name: long,
-            expected: Some(
-                "metadata.name: \"a123456789012345678901234567890123456789012345678901234567890123\" is not a DNS \
-                 label",
-            ),
-        },
+        case("shop", "web-1", None),
+        case("used", "web", None),
+        case("planned", "web", None),
+        case("kube-system", "web", None),
+        case("shop", "", None),
+        case("gone", "web", Some("namespaces \"gone\" not found")),
+        case("shop", "Web", Some("metadata.name: \"Web\" is not a DNS label")),
+        case("shop", "a.b", Some("metadata.name: \"a.b\" is not a DNS label")),
+        case("shop", "a-", Some("metadata.name: \"a-\" is not a DNS label")),
+        case("shop", long, Some(&no_label)),
     ];
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut rules = ApiServerRules::default();

@@ -243,6 +243,10 @@ mod tests {
     }
 
     impl Cluster {
+        fn knows(&self, object: &Value) {
+            self.snapshot.write().unwrap().insert(object);
+        }
+
         fn write(&self, object: &Value) {
             let Insertion::Changed { before, after } = Snapshot::insert_in(&self.snapshot, object) else { return };
             self.report(object, before.as_ref(), Some(&after));
@@ -302,10 +306,10 @@ mod tests {
     fn changes_of_one_workload_are_kept_once_and_concern_services_with_addresses_only() {
         let cluster = Cluster::default();
         for nth in 0..3 * STEP {
-            cluster.snapshot.write().unwrap().insert(&service("mallory", &format!("web-{nth}"), "None", "web"));
+            cluster.knows(&service("mallory", &format!("web-{nth}"), "None", "web"));
         }
-        cluster.snapshot.write().unwrap().insert(&service("mallory", "web", "10.0.0.1", "web"));
-        cluster.snapshot.write().unwrap().insert(&service("mallory", "other", "10.0.0.2", "other"));
+        cluster.knows(&service("mallory", "web", "10.0.0.1", "web"));
+        cluster.knows(&service("mallory", "other", "10.0.0.2", "other"));
         for _ in 0..500 {
             cluster.write(&deployment("mallory", "web", "windows"));
             cluster.write(&deployment("mallory", "web", "linux"));
@@ -322,8 +326,8 @@ mod tests {
     #[test]
     fn memory_for_changes_of_a_namespace_has_a_limit() {
         let cluster = Cluster::default();
-        cluster.snapshot.write().unwrap().insert(&service("mallory", "web", "10.0.0.1", "web"));
-        cluster.snapshot.write().unwrap().insert(&service("shop", "web", "10.0.0.2", "web"));
+        cluster.knows(&service("mallory", "web", "10.0.0.1", "web"));
+        cluster.knows(&service("shop", "web", "10.0.0.2", "web"));
         for nth in 0..=MAX_CHANGES {
             let short = service("mallory", &format!("short-{nth}"), "None", "web");
             cluster.write(&short);
@@ -341,12 +345,12 @@ mod tests {
         let cluster = Cluster::default();
         for namespace in ["mallory", "shop"] {
             for app in ["here", "there"] {
-                cluster.snapshot.write().unwrap().insert(&service(namespace, app, "10.0.0.1", app));
+                cluster.knows(&service(namespace, app, "10.0.0.1", app));
             }
         }
         for nth in 0..2 * STEP {
             let (app, node) = if nth % 2 == 0 { ("here", "a") } else { ("there", "b") };
-            cluster.snapshot.write().unwrap().insert(&pod("mallory", &format!("pod-{nth}"), app, node));
+            cluster.knows(&pod("mallory", &format!("pod-{nth}"), app, node));
         }
         let (one, other) = (of_cluster("v1", "Node", "a", "1"), of_cluster("v1", "Node", "a", "2"));
         cluster.write(&one);
@@ -367,18 +371,13 @@ mod tests {
     fn nodes_of_pods_with_many_labels_concern_all_services() {
         let cluster = Cluster::default();
         for name in ["api", "zoo"] {
-            cluster.snapshot.write().unwrap().insert(&service("shop", name, "10.0.0.1", name));
+            cluster.knows(&service("shop", name, "10.0.0.1", name));
         }
         // The names of the Pods lie between those of the Services, and each Pod has labels of its own.
         for nth in 0..2 * STEP {
-            cluster.snapshot.write().unwrap().insert(&pod(
-                "shop",
-                &format!("pod-{nth:04}"),
-                &format!("job-{nth}"),
-                "a",
-            ));
+            cluster.knows(&pod("shop", &format!("pod-{nth:04}"), &format!("job-{nth}"), "a"));
         }
-        cluster.snapshot.write().unwrap().insert(&pod("shop", "api-0", "api", "a"));
+        cluster.knows(&pod("shop", "api-0", "api", "a"));
         cluster.write(&of_cluster("v1", "Node", "a", "1"));
         assert_eq!(cluster.found().0, ["shop/api", "shop/zoo"]);
     }

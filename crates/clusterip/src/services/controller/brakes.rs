@@ -269,51 +269,22 @@ mod tests {
             managed: usize,
             waiting: &'static [(&'static str, Why)],
         }
+        let case = |name, would_move, managed, waiting| Case { name, would_move, managed, waiting };
         let cases = [
-            Case { name: "20 of 20", would_move: &[("a", 20)], managed: 20, waiting: &[] },
-            Case {
-                name: "more than 20, more than a tenth",
-                would_move: &[("a", 21)],
-                managed: 100,
-                waiting: &[("a", Namespace)],
-            },
-            Case { name: "more than 20, a tenth", would_move: &[("a", 21)], managed: 210, waiting: &[] },
-            Case {
-                name: "more than 20, a little more than a tenth",
-                would_move: &[("a", 22)],
-                managed: 210,
-                waiting: &[("a", Namespace)],
-            },
-            Case {
-                name: "a large namespace waits alone",
-                would_move: &[("a", 3), ("b", 150), ("c", 20)],
-                managed: 200,
-                waiting: &[("b", Namespace)],
-            },
-            Case {
-                name: "and so do two of them",
-                would_move: &[("a", 3), ("b", 150), ("c", 150)],
-                managed: 400,
-                waiting: &[("b", Namespace), ("c", Namespace)],
-            },
-            Case {
-                name: "a namespace with as many as allowed",
-                would_move: &[("a", 18), ("b", 20)],
-                managed: 40,
-                waiting: &[],
-            },
-            Case {
-                name: "many in small namespaces",
-                would_move: &[("a", 11), ("b", 10), ("c", 11)],
-                managed: 200,
-                waiting: &[("a", Cluster), ("b", Cluster), ("c", Cluster)],
-            },
-            Case {
-                name: "many in small namespaces, and at most a tenth",
-                would_move: &[("a", 11), ("b", 10), ("c", 11)],
-                managed: 210,
-                waiting: &[],
-            },
+            case("20 of 20", &[("a", 20)], 20, &[]),
+            case("more than 20, more than a tenth", &[("a", 21)], 100, &[("a", Namespace)]),
+            case("more than 20, a tenth", &[("a", 21)], 210, &[]),
+            case("more than 20, a little more than a tenth", &[("a", 22)], 210, &[("a", Namespace)]),
+            case("a large namespace", &[("a", 3), ("b", 150), ("c", 20)], 200, &[("b", Namespace)]),
+            case("two", &[("a", 3), ("b", 150), ("c", 150)], 400, &[("b", Namespace), ("c", Namespace)]),
+            case("a namespace with as many as allowed", &[("a", 18), ("b", 20)], 40, &[]),
+            case(
+                "many in small namespaces",
+                &[("a", 11), ("b", 10), ("c", 11)],
+                200,
+                &[("a", Cluster), ("b", Cluster), ("c", Cluster)],
+            ),
+            case("many, and at most a tenth", &[("a", 11), ("b", 10), ("c", 11)], 210, &[]),
         ];
         for Case { name, would_move, managed, waiting } in cases {
             let mut brakes = Brakes::default();

@@ -341,53 +341,44 @@ mod tests {
                 "spec": {"clusterIP": address, "clusterIPs": [address]},
             }))
         };
-        let now = || json!({MOVE_ANNOTATION: "now"});
         let by_hand =
             json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
         let by_allocator = || json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
         let as_shown = || service("uid-1", "10.0.0.1", json!({}), by_allocator());
+        let annotated = || service("uid-1", "10.0.0.1", json!({MOVE_ANNOTATION: "now"}), by_allocator());
         let yes: fn(Value) -> Movable = |live| Movable::Yes(Box::new(live));
         let changed: fn(Value) -> Movable = |_| Movable::Changed;
+        let base = || Case { name: "as shown", asked_by: AskedBy::Controller, live: as_shown(), expected: yes };
         let cases = [
-            Case { name: "as shown", asked_by: AskedBy::Controller, live: as_shown(), expected: yes },
-            Case { name: "deleted", asked_by: AskedBy::Controller, live: None, expected: changed },
+            base(),
+            Case { name: "deleted", live: None, expected: changed, ..base() },
             Case {
                 name: "another Service of this name",
-                asked_by: AskedBy::Controller,
                 live: service("uid-2", "10.0.0.1", json!({}), by_allocator()),
                 expected: changed,
+                ..base()
             },
             Case {
                 name: "another address",
-                asked_by: AskedBy::Controller,
                 live: service("uid-1", "10.0.0.2", json!({}), by_allocator()),
                 expected: changed,
+                ..base()
             },
             Case {
                 name: "set by hand",
-                asked_by: AskedBy::Controller,
                 live: service("uid-1", "10.0.0.1", json!({}), by_hand),
                 expected: |_| Movable::SetByHand,
+                ..base()
             },
-            Case {
-                name: "the author's annotation",
-                asked_by: AskedBy::Author,
-                live: service("uid-1", "10.0.0.1", now(), by_allocator()),
-                expected: yes,
-            },
+            Case { name: "the author's annotation", asked_by: AskedBy::Author, live: annotated(), ..base() },
             Case {
                 name: "the author's annotation, removed before the stores have seen it",
                 asked_by: AskedBy::Author,
-                live: as_shown(),
                 expected: changed,
+                ..base()
             },
-            Case {
-                name: "an annotation that the stores have not seen",
-                asked_by: AskedBy::Controller,
-                live: service("uid-1", "10.0.0.1", now(), by_allocator()),
-                expected: yes,
-            },
-            Case { name: "a request", asked_by: AskedBy::Administrator, live: as_shown(), expected: yes },
+            Case { name: "an annotation that the stores have not seen", live: annotated(), ..base() },
+            Case { name: "a request", asked_by: AskedBy::Administrator, ..base() },
         ];
         for Case { name, asked_by, live, expected } in cases {
             let misplaced = Misplaced {

@@ -36,50 +36,26 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
     let begin = Instant::now();
     let mut others = Others::default();
     assert!(!others.agreement("new", begin).is_on("new"), "not listed yet");
+    let case = |name, seconds, leases, expected| Case { name, seconds, leases, expected };
     let cases = [
-        Case {
-            name: "listed",
-            seconds: 0,
-            leases: Some(&[["me", "1", "new"], ["b", "1", "old"], ["a", "1", "old"]]),
-            expected: agreement(1, &["a", "b"]),
-        },
-        Case {
-            name: "one replica uses the new settings",
-            seconds: 1,
-            leases: Some(&[["me", "1", "new"], ["b", "2", "new"], ["a", "1", "old"]]),
-            expected: agreement(2, &["a"]),
-        },
-        Case {
-            name: "the other replica may still be alive",
-            seconds: 19,
-            leases: None,
-            expected: agreement(2, &["a"]),
-        },
-        Case {
-            name: "another list does not renew the other replica",
-            seconds: 20,
-            leases: Some(&[["b", "2", "new"], ["a", "1", "old"]]),
-            expected: agreement(2, &[]),
-        },
-        Case { name: "no other replica is alive", seconds: 21, leases: None, expected: agreement(1, &[]) },
-        Case {
-            name: "the replica comes back",
-            seconds: 30,
-            leases: Some(&[["b", "2", "new"], ["a", "2", "old"]]),
-            expected: agreement(1, &["a"]),
-        },
-        Case {
-            name: "the replica is removed",
-            seconds: 31,
-            leases: Some(&[["b", "2", "new"]]),
-            expected: agreement(1, &[]),
-        },
-        Case {
-            name: "its own Lease is ignored",
-            seconds: 32,
-            leases: Some(&[["b", "2", "new"], ["me", "2", "old"]]),
-            expected: agreement(1, &[]),
-        },
+        case("listed", 0, Some(&[["me", "1", "new"], ["b", "1", "old"], ["a", "1", "old"]]), agreement(1, &["a", "b"])),
+        case(
+            "one replica uses the new settings",
+            1,
+            Some(&[["me", "1", "new"], ["b", "2", "new"], ["a", "1", "old"]]),
+            agreement(2, &["a"]),
+        ),
+        case("the other replica may still be alive", 19, None, agreement(2, &["a"])),
+        case(
+            "another list does not renew the other replica",
+            20,
+            Some(&[["b", "2", "new"], ["a", "1", "old"]]),
+            agreement(2, &[]),
+        ),
+        case("no other replica is alive", 21, None, agreement(1, &[])),
+        case("the replica comes back", 30, Some(&[["b", "2", "new"], ["a", "2", "old"]]), agreement(1, &["a"])),
+        case("the replica is removed", 31, Some(&[["b", "2", "new"]]), agreement(1, &[])),
+        case("its own Lease is ignored", 32, Some(&[["b", "2", "new"], ["me", "2", "old"]]), agreement(1, &[])),
     ];
     for Case { name, seconds, leases, expected } in cases {
         let now = begin + Duration::from_secs(seconds);
