@@ -46,137 +46,95 @@ fn host_errors_are_classified_by_their_text() {
     const NO_PATH: &str = "forbidden: User \"kw\" cannot get path \"/apis/networking.k8s.io/v1\"";
     const NO_PAGE: &str = "404 page not found\n";
     const UNREAD: &str = "Failed to parse error data";
-    let own = |text: &str| text.to_owned();
-    let refused = "ServiceError: client error (Connect)";
+    const SERVICE_ERROR: &str = "ServiceError: client error (Connect)";
+    struct Case {
+        name: &'static str,
+        text: String,
+        outcome: &'static str,
+        /// The text that follows the outcome; `None` if it is the whole text of the host.
+        detail: Option<&'static str>,
+    }
+    let case = |name, text, outcome, detail| Case { name, text, outcome, detail: Some(detail) };
+    let whole = |text: &str, outcome| Case { name: "", text: text.to_owned(), outcome, detail: None };
+    let forbidden =
+        "ApiError: ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource: Forbidden";
     let causes = "\n\nCaused by:\n    0: client error (Connect)\n    1: tcp connect error\n    2: Connection refused (os error 111)";
+    let none = "Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.9' inside of namespace 'None'";
+    let no_kind = "Cannot find resource networking.k8s.io/v1/IPAddress";
     let rows = [
-        (
-            "there is none",
-            own("Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.9' inside of namespace 'None'"),
-            FREE,
-            "",
-        ),
-        (
-            "there is none of another address",
-            own("Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.99' inside of namespace 'None'"),
-            FAILED,
-            "Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.99' inside of namespace 'None'",
-        ),
-        ("no such kind", own("Cannot find resource networking.k8s.io/v1/IPAddress"), ABSENT, ""),
-        ("no such group", finding(&status(404, NO_PAGE, UNREAD)), ABSENT, ""),
-        ("no such group, by an older client", finding(&old_status(404, NO_PAGE, UNREAD)), ABSENT, ""),
-        ("no such version", finding(&status(404, "the server could not find it", "NotFound")), ABSENT, ""),
-        (
+        case("there is none", none.to_owned(), FREE, ""),
+        case("no such kind", no_kind.to_owned(), ABSENT, ""),
+        case("no such group", finding(&status(404, NO_PAGE, UNREAD)), ABSENT, ""),
+        case("no such group, by an older client", finding(&old_status(404, NO_PAGE, UNREAD)), ABSENT, ""),
+        case("no such version", finding(&status(404, "the server could not find it", "NotFound")), ABSENT, ""),
+        case(
             "a 404 of something before the API server",
             finding(&status(404, "<html>", UNREAD)),
             FAILED,
             "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: <html>: Failed to parse error data",
         ),
-        ("an API that was there once", status(404, NO_PAGE, UNREAD), FAILED, "ApiError: 404 page not found"),
-        (
-            "unreachable, at a port that looks like a status",
-            finding("ServiceError: https://10.0.0.1:40443: connection refused"),
-            FAILED,
-            "error finding resource networking.k8s.io/v1 / IPAddress: ServiceError: https://10.0.0.1:40443: connection refused",
-        ),
-        (
+        case("an API that was there once", status(404, NO_PAGE, UNREAD), FAILED, "ApiError: 404 page not found"),
+        // A port that looks like a status.
+        whole(&finding("ServiceError: https://10.0.0.1:40443: connection refused"), FAILED),
+        case(
             "unreachable",
-            format!("{refused}{causes}"),
+            format!("{SERVICE_ERROR}{causes}"),
             FAILED,
             "ServiceError: client error (Connect): Connection refused (os error 111)",
         ),
-        (
+        case(
             "one cause",
-            format!("{refused}\n\nCaused by:\n    timed out: 5 s"),
+            format!("{SERVICE_ERROR}\n\nCaused by:\n    timed out: 5 s"),
             FAILED,
             "ServiceError: client error (Connect): timed out: 5 s",
         ),
-        (
+        case(
             "a cause that says nothing more",
-            format!("{refused}\n\nCaused by:\n    client error (Connect)"),
+            format!("{SERVICE_ERROR}\n\nCaused by:\n    client error (Connect)"),
             FAILED,
-            refused,
+            SERVICE_ERROR,
         ),
-        (
-            "the kind is not granted",
-            own(
-                "Policy has not been granted access to Kubernetes networking.k8s.io/v1/IPAddress resources. The violation has been reported.",
-            ),
-            NOT_GRANTED,
+        whole(
             "Policy has not been granted access to Kubernetes networking.k8s.io/v1/IPAddress resources. The violation has been reported.",
-        ),
-        (
-            "the capability is not granted",
-            own(
-                "Policy has not been granted access to the 'kubernetes/get_resource' host capability. The violation has been reported.",
-            ),
             NOT_GRANTED,
+        ),
+        whole(
             "Policy has not been granted access to the 'kubernetes/get_resource' host capability. The violation has been reported.",
-        ),
-        (
-            "forbidden",
-            status(403, FORBIDDEN, "Forbidden"),
             NOT_GRANTED,
-            "ApiError: ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource: Forbidden",
         ),
-        (
-            "forbidden, by an older client",
-            old_status(403, FORBIDDEN, "Forbidden"),
-            NOT_GRANTED,
-            "ApiError: ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource: Forbidden",
-        ),
-        (
+        case("forbidden", status(403, FORBIDDEN, "Forbidden"), NOT_GRANTED, forbidden),
+        case("forbidden, by an older client", old_status(403, FORBIDDEN, "Forbidden"), NOT_GRANTED, forbidden),
+        case(
             "the list of APIs is forbidden",
             finding(&status(403, NO_PATH, "Forbidden")),
             NOT_GRANTED,
             "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: forbidden: User \"kw\" cannot get path \"/apis/networking.k8s.io/v1\": Forbidden",
         ),
-        ("unauthorized", status(401, "Unauthorized", "Unauthorized"), FAILED, "ApiError: Unauthorized: Unauthorized"),
-        (
+        case(
             "the API server is busy",
             status(429, "Too many requests, please try again later.", "TooManyRequests"),
             FAILED,
             "ApiError: Too many requests, please try again later.: TooManyRequests",
         ),
-        (
+        case(
             "the API server is not ready",
             finding(&status(503, "apiserver not ready\n", UNREAD)),
             FAILED,
             "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: apiserver not ready",
         ),
-        (
-            "cut off",
-            own("Error deserializing response: EOF while parsing a value at line 1 column 8"),
-            FAILED,
-            "Error deserializing response: EOF while parsing a value at line 1 column 8",
-        ),
-        (
-            "the host has no client",
-            own("kube::Client was not initialized properly"),
-            FAILED,
-            "kube::Client was not initialized properly",
-        ),
-        (
-            "the host is busy",
-            own("Error sending request over callback channel: Full(..)"),
-            FAILED,
-            "Error sending request over callback channel: Full(..)",
-        ),
-        (
-            "the host ends",
-            own("Error obtaining response over callback channel"),
-            FAILED,
-            "Error obtaining response over callback channel",
-        ),
+        // Another address than the one that is asked for.
+        whole("Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.99' inside of namespace 'None'", FAILED),
+        // Any other text.
+        whole("Error deserializing response: EOF while parsing a value at line 1 column 8", FAILED),
     ];
     // Symbol names of a backtrace that contain texts with a meaning elsewhere.
     let backtrace =
         "\n\nStack backtrace:\n   0: <std::io::ErrorKind as NotFound>::\"404 page not found\"\n   1: is forbidden: x";
     let prefixes = ["", "Callback evaluation failure: ", "Host error: ", "Host error: Callback evaluation failure: "];
-    for (name, text, outcome, detail) in rows {
-        let expected = format!("{outcome}{detail}");
+    for Case { name, text, outcome, detail } in rows {
+        let expected = format!("{outcome}{}", detail.unwrap_or(&text));
         for prefix in prefixes {
-            assert_eq!(words(&format!("{prefix}{text}{backtrace}")), expected, "{name} behind {prefix:?}");
+            assert_eq!(words(&format!("{prefix}{text}{backtrace}")), expected, "{name}: {text} behind {prefix:?}");
         }
     }
 }
