@@ -345,33 +345,11 @@ pub fn as_it_was(mut service: Value, journal: &Journal) -> Value {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
-
-    use clusterip_cluster::live_settings::check_settings;
-    use clusterip_cluster::reservations::ledger::Ledger;
     use clusterip_moves::step::beginning;
-    use kube::{Client, Config};
     use serde_json::json;
-    use tokio::sync::watch;
 
     use super::*;
-    use crate::server_metrics::ServerMetrics;
-
-    /// An evaluator with these settings of Services, in a cluster with these Service ranges and the Namespace `shop` alone.
-    fn evaluator(services: Value, ranges: &[&str]) -> Evaluator {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        // No server listens at this address.
-        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let metrics = ServerMetrics::new();
-        let ranges: Vec<String> = ranges.iter().map(|&range| range.to_owned()).collect();
-        let live = check_settings(json!({"services": services}), &ranges.into()).unwrap();
-        // The settings stay readable after the sender is gone.
-        let settings = watch::channel(Arc::new(live)).1;
-        let stores = Stores::new(client, metrics.cluster.clone(), |_| (), |_| ());
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
-        stores.snapshot().write().unwrap().insert(&namespace);
-        Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation)
-    }
+    use crate::services::test_support::{ALLOWED, client, evaluator};
 
     fn service(address: &str, annotations: Value) -> Value {
         json!({
@@ -383,6 +361,7 @@ mod tests {
     #[tokio::test]
     async fn service_in_a_pool_that_is_not_for_it_is_misplaced_whatever_the_policy_says() {
         let evaluator = evaluator(
+            client(),
             json!({"explicit": "deny", "pools": [
                 {"name": "blue", "cidrs": ["10.3.0.0/16"], "match": {"namespaces": ["blue"]}},
                 {"name": "gold", "cidrs": ["10.4.0.0/16"], "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}},
@@ -433,7 +412,6 @@ mod tests {
             case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some("unmatched")),
             case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some("unmatched")),
         ];
-        let allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
         // It is unknown here which Services the control plane calls.
         let request = MoveRequest {
             namespace: "shop".to_owned(),
@@ -443,7 +421,7 @@ mod tests {
             seamless: None,
         };
         for Case { name, service, expected } in cases {
-            let found = match inspect(&evaluator, &StoredService::read(&service), &allowed, Some(&request)).unwrap() {
+            let found = match inspect(&evaluator, &StoredService::read(&service), &ALLOWED, Some(&request)).unwrap() {
                 Inspection::Misplaced(found) => Some(found.stays.map_or("moves", |(reason, _)| reason.as_str())),
                 _ => None,
             };
@@ -493,7 +471,7 @@ mod tests {
             Case { ranges: &[], ..case("unknown ranges", json!({"explicit": "deny", "pools": rest}), None) },
         ];
         for Case { name, services, ranges, families, expected } in cases {
-            let evaluator = evaluator(services, ranges);
+            let evaluator = evaluator(client(), services, ranges);
             let found = last_resort(&evaluator, &ServiceKey::new("shop", "web"), families);
             let found = found.map(|found| match found.as_slice() {
                 [] => "any".to_owned(),
@@ -511,6 +489,7 @@ mod tests {
     #[tokio::test]
     async fn recorded_address_fits_only_if_the_policy_still_gives_it() {
         let evaluator = evaluator(
+            client(),
             json!({"explicit": "deny", "pools": [
                 {"name": "blue", "cidrs": ["10.3.0.0/16"], "match": {"namespaces": ["blue"]}},
                 {"name": "rest", "cidrs": ["10.2.0.0/16"], "exclude": ["10.2.9.0/24"], "reservations": [

@@ -6,3 +6,6 @@ pub(crate) mod misplaced;
 pub mod mover;
 pub(crate) mod own_revisions;
 pub(crate) mod service_metrics;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test_support;

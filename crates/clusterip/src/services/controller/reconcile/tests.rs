@@ -2,17 +2,15 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 
 use clusterip_cluster::kinds;
-use clusterip_cluster::live_settings::check_settings;
-use clusterip_cluster::reservations::ledger::Ledger;
-use clusterip_cluster::watch::stores::Stores;
 use clusterip_moves::journal::{Journal, Plan, ReleaseMethod};
+use clusterip_moves::step::beginning;
 use http::{Method, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
-use crate::server_metrics::ServerMetrics;
+use crate::services::test_support::reconciler;
 
 /// A reconciler in a cluster with a pool for Linux and one for Windows, and the requests that it has sent.
 struct Cluster {
@@ -40,20 +38,9 @@ impl Cluster {
             sent.lock().push((request.method().clone(), path.to_owned()));
             async move { Ok::<_, Infallible>(answer) }
         });
-        let (client, metrics) = (Client::new(client, "default"), ServerMetrics::new());
-        let pools = json!([
-            {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
-            {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
-        ]);
-        let live = check_settings(json!({"services": {"pools": pools}}), &vec!["10.0.0.0/8".to_owned()].into());
-        // The settings stay readable after the sender is gone.
-        let settings = watch::channel(Arc::new(live.unwrap())).1;
-        let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
-        kinds::callers().for_each(|kind| stores.control_plane_services().listed(&kind));
-        let evaluator = Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation.clone());
-        let allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
-        let reconciler = Reconciler::new(evaluator, client, "clusterip", metrics.services, allowed);
-        Self { reconciler: Arc::new(reconciler), requests }
+        let reconciler = reconciler(Client::new(client, "default"));
+        kinds::callers().for_each(|kind| reconciler.evaluator.stores().control_plane_services().listed(&kind));
+        Self { reconciler, requests }
     }
 
     fn shows(&self, object: &Value) {
@@ -89,10 +76,6 @@ fn web(address: &str, annotations: Value) -> Value {
         "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]}})
 }
 
-fn namespace() -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-}
-
 const IN_PLACE: &str = "10.2.200.1";
 const MISPLACED: &str = "10.1.200.1";
 
@@ -107,7 +90,6 @@ async fn service_that_is_too_large_is_read_once_whatever_its_author_asks_for() {
             let mut large = web(address, annotations.clone());
             large["metadata"]["annotations"]["filling"] = "x".repeat(bytes).into();
             let cluster = Cluster::new(&[(WEB, large.to_string())]);
-            cluster.shows(&namespace());
             cluster.shows(&web(address, annotations.clone()));
             let is_read = address == MISPLACED || annotations[MOVE_ANNOTATION] == "now";
             assert_eq!(cluster.looks(5).await.len(), usize::from(is_read), "{name}: {annotations}");
@@ -124,7 +106,6 @@ async fn large_service_is_read_once_to_find_out_that_it_is_large() {
     let mut large = web(MISPLACED, json!({}));
     large["metadata"]["annotations"]["filling"] = "x".repeat(Size::Usual.most()).into();
     let cluster = Cluster::new(&[(WEB, large.to_string())]);
-    cluster.shows(&namespace());
     cluster.shows(&web(MISPLACED, json!({})));
     assert_eq!(cluster.looks_as(Size::Usual, 5).await, [Method::GET]);
 }
@@ -142,7 +123,6 @@ async fn version_that_is_known_to_be_outdated_is_not_read_again() {
         ("it stays, and is answered", web(MISPLACED, stays()), web(MISPLACED, stays()), &answered_twice[..]),
     ] {
         let cluster = Cluster::new(&[(WEB, live.to_string())]);
-        cluster.shows(&namespace());
         cluster.shows(&shown);
         assert_eq!(cluster.looks(5).await, expected, "{name}");
     }
@@ -158,7 +138,6 @@ async fn service_with_too_many_endpoint_slices_stays() {
     ] {
         let service = web(MISPLACED, json!({}));
         let cluster = Cluster::new(&[(WEB, service.to_string()), (slices, page(token))]);
-        cluster.shows(&namespace());
         cluster.shows(&service);
         let id = ServiceKey::new("shop", "web");
         let look = cluster.reconciler.reconcile(&id, Size::Usual);
@@ -203,7 +182,6 @@ async fn annotation_that_can_not_be_removed_does_not_delay_the_end_of_a_grace_pe
         let service = web(IN_PLACE, json!({MOVE_ANNOTATION: "now", UNWRITABLE: ""}));
         let cluster = Cluster::new(&[(WEB, service.to_string())]);
         let id = ServiceKey::new("shop", "web");
-        cluster.shows(&namespace());
         cluster.shows(&service);
         if is_in_grace_period {
             cluster.reconciler.mover.unfinished.add("u", &id, true);
@@ -255,36 +233,20 @@ async fn service_that_waits_for_consent_is_not_given_back_in_its_grace_period() 
     let mut released = web(MISPLACED, json!({}));
     released["spec"] = json!({"type": "ExternalName", "externalName": "moving.invalid"});
     let name = |role: &str| format!("clusterip-{role}");
-    let journal = Journal {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        uid: "u".to_owned(),
-        resource_version: "1".to_owned(),
-        recorded_at: 0,
-        release_method: ReleaseMethod::ExternalName,
-        from: vec![IpAddr::from([10, 1, 200, 1])],
-        to: vec![IpAddr::from([10, 2, 200, 1])],
-        why: String::new(),
-        reason: None,
-        spec: serde_json::Map::new(),
-        released: serde_json::Map::new(),
-        managed_fields: Vec::new(),
-        source_ranges: None,
-        load_balancer: None,
-        seamless: Some(Plan {
-            new: name("new"),
-            old: name("old"),
-            trigger: name("trigger"),
-            server_namespace: "clusterip".to_owned(),
-            external_name: "moving.invalid".to_owned(),
-            grace: 60,
-        }),
-    };
+    let seamless = Some(Plan {
+        new: name("new"),
+        old: name("old"),
+        trigger: name("trigger"),
+        server_namespace: "clusterip".to_owned(),
+        external_name: "moving.invalid".to_owned(),
+        grace: 60,
+    });
+    let begun = beginning(&web(MISPLACED, json!({})), &[IpAddr::from([10, 2, 200, 1])], "");
+    let journal = Journal { release_method: ReleaseMethod::ExternalName, seamless, ..begun };
     let record = json!({"metadata": {"name": "clusterip-move-u"}, "revision": 1, "data": journal});
     let path = "/apis/apps/v1/namespaces/clusterip/controllerrevisions/clusterip-move-u";
     let cluster = Cluster::new(&[(WEB, released.to_string()), (path, record.to_string())]);
     let (reconciler, id) = (&cluster.reconciler, ServiceKey::new("shop", "web"));
-    cluster.shows(&namespace());
     cluster.shows(&released);
     reconciler.mover.unfinished.add("u", &id, true);
     reconciler.mover.unfinished.go_on_after("u", Duration::from_secs(60));

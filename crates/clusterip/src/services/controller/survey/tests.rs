@@ -1,18 +1,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::live_settings::check_settings;
-use clusterip_cluster::reservations::ledger::Ledger;
-use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::annotations::MOVE_ANNOTATION;
-use kube::{Client, Config};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::*;
-use crate::server_metrics::ServerMetrics;
-use crate::services::misplaced::{Allowed, AskedBy, Misplaced};
+use crate::services::misplaced::{AskedBy, Misplaced};
+use crate::services::test_support::{client, reconciler};
 
 #[test]
 fn services_in_place_are_not_reconciled() {
@@ -140,19 +134,9 @@ fn windows_deployment(name: &str) -> Value {
 
 #[tokio::test]
 async fn survey_finds_the_misplaced_among_many_services() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // No server listens at this address.
-    let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let metrics = ServerMetrics::new();
-    let document = json!({"services": {"pools": [
-        {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
-        {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
-    ]}});
-    let live = check_settings(document, &vec!["10.0.0.0/8".to_owned()].into()).unwrap();
-    let (_settings, settings) = watch::channel(Arc::new(live));
-    let stores = Stores::new(client.clone(), metrics.cluster.clone(), |_| (), |_| ());
+    let reconciler = reconciler(client());
+    let stores = reconciler.evaluator.stores();
     let mut objects = vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
         service("asks-for-an-unknown-pool", "10.2.200.1", json!({"clusterip-policy/pool": "unknown"})),
         service("headless", "None", json!({})),
         service("in-no-pool", "10.3.0.1", json!({})),
@@ -169,9 +153,6 @@ async fn survey_finds_the_misplaced_among_many_services() {
         stores.snapshot().write().unwrap().insert(&object);
     }
     let ids = stores.read_snapshot().services(None);
-    let evaluator = Evaluator::new(settings, stores, Ledger::default(), metrics.evaluation.clone());
-    let allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
-    let reconciler = Arc::new(Reconciler::new(evaluator, client, "clusterip", metrics.services.clone(), allowed));
     let mut survey = Survey { rest: ids.clone(), ..Survey::default() };
     while !survey.rest.is_empty() {
         survey = survey.next_round(Arc::clone(&reconciler), true).await;
