@@ -1,7 +1,6 @@
 //! Client certificates: which clients may send reviews with `--client-ca`.
 
 use std::path::Path;
-use std::time::Duration;
 
 use clusterip::webhook::server::Limits;
 use clusterip::webhook::tls::{Certificate, CertificateFiles};
@@ -11,7 +10,7 @@ use rcgen::{
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Identity, StatusCode};
 
-use crate::support::{MAX_WAIT, Running, allowed, authority, backend, certificate, leaf, review};
+use crate::support::{Running, allowed, authority, backend, certificate, leaf, review};
 
 struct ClientCa {
     certificate: String,
@@ -124,10 +123,6 @@ async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
         assert!(!clients.reload().unwrap(), "{name}: it is said once");
         assert_eq!(answered().await, (ok, None), "{name}: the authority before stays trusted");
     }
-    std::fs::remove_file(&file).unwrap();
-    let gone = format!("reading the client certificate authority {} failed: No such file or directory", file.display());
-    assert!(clients.reload().unwrap_err().to_string().starts_with(&gone));
-
     std::fs::write(&file, format!("{}{}", first.certificate, second.certificate)).unwrap();
     assert!(clients.reload().unwrap());
     assert_eq!(answered().await, (ok, ok), "both, while one takes over from the other");
@@ -137,14 +132,10 @@ async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
     assert!(served.asks_for_clients());
 
     std::fs::write(&file, &second.certificate).unwrap();
-    let running = tokio::spawn(clients.run(Duration::from_millis(20), std::future::pending()));
-    let deadline = tokio::time::Instant::now() + MAX_WAIT;
+    assert!(clients.reload().unwrap());
     server.authority = next.issued_by.clone();
-    while asked(&server, Some(&of_first), "/mutate").await.is_some() {
-        assert!(tokio::time::Instant::now() < deadline, "the first one is still trusted");
-    }
+    assert_eq!(asked(&server, Some(&of_first), "/mutate").await, None);
     assert_eq!(asked(&server, Some(&of_second), "/mutate").await, ok);
-    running.abort();
 }
 
 #[tokio::test]
