@@ -201,31 +201,14 @@ mod tests {
         let kinds = [("apps/v1", "Deployment"), ("v1", "Pod"), ("v1", "Namespace"), ("node.k8s.io/v1", "RuntimeClass")];
         let kinds = kinds.map(|(api_version, kind)| (api_version.to_owned(), kind.to_owned()));
         let listed = contents(&kinds, &LeaseNamespaces::default());
+        let case = |name, objects, settings, expected| Case { name, objects, settings, expected };
+        let (service, node) = (|| object("v1", "Service"), || object("v1", "Node"));
+        let some = vec![service(), object("v1", "Pod"), node()];
         let cases = [
-            Case {
-                name: "Services alone",
-                objects: vec![object("v1", "Service")],
-                settings: BY_OS,
-                expected: "Deployment, Pod, Namespace, Node, RuntimeClass",
-            },
-            Case {
-                name: "some",
-                objects: vec![object("v1", "Service"), object("v1", "Pod"), object("v1", "Node")],
-                settings: BY_OS,
-                expected: "Deployment, Namespace, RuntimeClass",
-            },
-            Case {
-                name: "listed, and there are none",
-                objects: vec![listed, object("v1", "Service"), object("v1", "Node")],
-                settings: BY_OS,
-                expected: "",
-            },
-            Case {
-                name: "no pool needs evidence",
-                objects: vec![object("v1", "Service")],
-                settings: ANY,
-                expected: "",
-            },
+            case("Services alone", vec![service()], BY_OS, "Deployment, Pod, Namespace, Node, RuntimeClass"),
+            case("some", some, BY_OS, "Deployment, Namespace, RuntimeClass"),
+            case("listed, and there are none", vec![listed, service(), node()], BY_OS, ""),
+            case("no pool needs evidence", vec![service()], ANY, ""),
         ];
         for Case { name, objects, settings, expected } in cases {
             let settings = serde_json::from_str(settings).expect("JSON");

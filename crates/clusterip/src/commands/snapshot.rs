@@ -379,25 +379,23 @@ mod tests {
             let object: PartialObject = serde_json::from_value(object).unwrap();
             caller(&object.value(kind).unwrap())
         };
-        let service = || json!({"namespace": "shop", "name": "web"});
-        let with_port = || json!({"namespace": "shop", "name": "web", "port": 443});
+        let service = json!({"namespace": "shop", "name": "web"});
+        let with_port = json!({"namespace": "shop", "name": "web", "port": 443});
         let webhooks = kind("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration");
-        let found = of(
-            &webhooks,
-            json!({"metadata": {"name": "m"}, "webhooks": [{"clientConfig": {"caBundle": "x", "service": with_port()}}]}),
-        );
-        assert_eq!(found.unwrap()["webhooks"], json!([{"clientConfig": {"service": service()}}]));
-        assert_eq!(of(&webhooks, json!({"metadata": {"name": "m"}, "webhooks": []})), None);
-        let found =
-            of(&webhooks, json!({"metadata": {"name": "m"}, "webhooks": [{"name": "workload.clusterip.k2s.io"}]}));
+        let of_webhooks =
+            |webhooks_of: Value| of(&webhooks, json!({"metadata": {"name": "m"}, "webhooks": webhooks_of}));
+        let found = of_webhooks(json!([{"clientConfig": {"caBundle": "x", "service": with_port}}]));
+        assert_eq!(found.unwrap()["webhooks"], json!([{"clientConfig": {"service": service}}]));
+        assert_eq!(of_webhooks(json!([])), None);
+        let found = of_webhooks(json!([{"name": "workload.clusterip.k2s.io"}]));
         assert_eq!(found.unwrap()["webhooks"], json!([{"name": "clusterip.k2s.io"}]));
         let api_services = kind("apiregistration.k8s.io/v1", "APIService");
-        let found = of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"service": with_port()}})).unwrap();
-        assert_eq!(found["spec"], json!({"service": service()}));
+        let found = of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"service": with_port}})).unwrap();
+        assert_eq!(found["spec"], json!({"service": service}));
         assert!(of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"group": "apps"}})).is_some());
         let definitions = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-        let conversion = json!({"webhook": {"clientConfig": {"service": with_port()}}});
+        let conversion = json!({"webhook": {"clientConfig": {"service": with_port}}});
         let found = of(&definitions, json!({"metadata": {"name": "c"}, "spec": {"conversion": conversion}})).unwrap();
-        assert_eq!(found["spec"]["conversion"]["webhook"]["clientConfig"], json!({"service": service()}));
+        assert_eq!(found["spec"]["conversion"]["webhook"]["clientConfig"], json!({"service": service}));
     }
 }

@@ -357,7 +357,11 @@ mod tests {
             answers,
             expected,
         };
-        let both: &[&str] = &["10.0.0.1", "fd00::1"];
+        let dual = |name, to, last_resort, answers, expected| Case {
+            from: &["10.0.0.1", "fd00::1"],
+            to,
+            ..base(name, known(&[], Some(last_resort)), answers, expected)
+        };
         let cases = [
             base("refused", known(&[], outside), "rrr", &["10.1.0.1", "10.0.0.1", "10.9.0.1"]),
             base(
@@ -386,36 +390,27 @@ mod tests {
                 "r",
                 &["10.1.0.2", "10.0.0.1"],
             ),
-            Case {
-                from: both,
-                to: &["10.0.0.1", "fd01::1"],
-                ..base(
-                    "only the second address moves",
-                    known(&[], Some(&["fd09::1"])),
-                    "rrr",
-                    &["10.0.0.1,fd01::1", "10.0.0.1,fd00::1", "10.0.0.1,fd09::1"],
-                )
-            },
-            Case {
-                from: both,
-                to: &["10.1.0.1", "fd01::1"],
-                ..base(
-                    "both addresses move",
-                    known(&[], Some(&["10.9.0.1", "fd09::1"])),
-                    "tt",
-                    &["10.1.0.1,fd01::1", "10.0.0.1,fd00::1", "10.9.0.1,fd09::1"],
-                )
-            },
-            Case {
-                from: both,
-                to: &["10.1.0.1", "fd01::1"],
-                ..base(
-                    "the first of both old addresses is taken",
-                    known(&[], Some(&["10.9.0.1"])),
-                    "rf",
-                    &["10.1.0.1,fd01::1", "10.0.0.1,fd00::1", "10.9.0.1,fd00::1"],
-                )
-            },
+            dual(
+                "only the second address moves",
+                &["10.0.0.1", "fd01::1"],
+                &["fd09::1"],
+                "rrr",
+                &["10.0.0.1,fd01::1", "10.0.0.1,fd00::1", "10.0.0.1,fd09::1"],
+            ),
+            dual(
+                "both addresses move",
+                &["10.1.0.1", "fd01::1"],
+                &["10.9.0.1", "fd09::1"],
+                "tt",
+                &["10.1.0.1,fd01::1", "10.0.0.1,fd00::1", "10.9.0.1,fd09::1"],
+            ),
+            dual(
+                "the first of both old addresses is taken",
+                &["10.1.0.1", "fd01::1"],
+                &["10.9.0.1"],
+                "rf",
+                &["10.1.0.1,fd01::1", "10.0.0.1,fd00::1", "10.9.0.1,fd00::1"],
+            ),
         ];
         for Case { name, from, to, targets, answers, expected } in cases {
             let service = json!({"spec": {"clusterIP": from.first(), "clusterIPs": from}});
