@@ -297,7 +297,6 @@ mod tests {
 
     use super::*;
 
-    /// Which addresses are withheld is tested in the core.
     #[test]
     fn addresses_of_a_range_are_counted_by_state() {
         #[derive(Default)]
@@ -308,6 +307,7 @@ mod tests {
             used: &'static [&'static str],
             in_flight: &'static [&'static str],
             held: &'static [&'static str],
+            expected_kept: &'static str,
             /// The smallest CIDR that contains the range.
             expected_around: &'static str,
             /// Without the held addresses.
@@ -322,6 +322,7 @@ mod tests {
                 used: &["10.0.9.10", "10.0.9.20"],
                 in_flight: &["10.0.9.11"],
                 held: &["10.0.9.10"],
+                expected_kept: "10.0.9.20-10.0.9.20, 10.0.9.36-10.0.9.40",
                 expected_around: "10.0.9.0/26",
                 expected_counts: Usage {
                     usable: 25,
@@ -353,13 +354,15 @@ mod tests {
                 name: "a large CIDR without its first half",
                 cidr: "fd00::/8",
                 exclude: &["fd00::/9"],
+                expected_kept: "fd00::-fd7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
                 expected_around: "fd00::/8",
                 expected_counts: Usage { usable: 1 << 119, free: 1 << 119, withheld: 1 << 119, ..none },
                 ..Case::default()
             },
         ];
         for case in cases {
-            let Case { name, cidr, exclude, used, in_flight, held, expected_around, expected_counts } = case;
+            let Case { name, cidr, exclude, used, in_flight, held, expected_kept, expected_around, expected_counts } =
+                case;
             let pool = json!({"name": "p", "cidrs": [cidr], "exclude": exclude});
             let settings = Settings::from_value(&json!({"external": {"pools": [pool]}})).unwrap();
             let pool = &settings.external.pools[0];
@@ -372,6 +375,9 @@ mod tests {
             let held: BTreeSet<IpAddr> = held.iter().map(|text| text.parse().unwrap()).collect();
             let inside = held.iter().filter(|address| pool.contains(**address)).count() as u128;
             let found = range(pool, &pool.ranges[0], &used, Some(&held));
+            let spans: Vec<String> =
+                found.withheld.iter().map(|span| format!("{}-{}", span.first, span.last)).collect();
+            assert_eq!(spans.join(", "), expected_kept, "{name}");
             assert_eq!(found.around.to_string(), expected_around, "{name}");
             assert_eq!(found.counts, Usage { held: Some(inside), ..expected_counts }, "{name}");
         }
