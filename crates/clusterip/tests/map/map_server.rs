@@ -110,44 +110,31 @@ async fn only_reading_methods_are_allowed() {
 
 #[tokio::test]
 async fn foreign_host_name_is_refused_on_loopback() {
-    struct Case {
-        name: &'static str,
-        head: &'static str,
-        expected: u16,
-    }
     let rows = [
-        Case { name: "its name", head: "GET / HTTP/1.1\r\nhost: localhost:PORT", expected: 200 },
-        Case { name: "in capitals", head: "GET / HTTP/1.1\r\nhost: LOCALHOST", expected: 200 },
-        Case { name: "its address", head: "GET / HTTP/1.1\r\nhost: 127.0.0.1:PORT", expected: 200 },
-        Case { name: "another of its addresses", head: "GET / HTTP/1.1\r\nhost: 127.1.2.3", expected: 200 },
-        Case { name: "IPv6", head: "GET / HTTP/1.1\r\nhost: [::1]:PORT", expected: 200 },
-        Case {
-            name: "the whole URL",
-            head: "GET http://localhost:PORT/ HTTP/1.1\r\nhost: localhost:PORT",
-            expected: 200,
-        },
-        Case { name: "a foreign name", head: "GET / HTTP/1.1\r\nhost: rebound.example:PORT", expected: 421 },
-        Case { name: "for the data", head: "GET /audit.json HTTP/1.1\r\nhost: rebound.example", expected: 421 },
-        Case { name: "for nothing", head: "GET /nothing HTTP/1.1\r\nhost: rebound.example", expected: 421 },
-        Case { name: "in the URL", head: "GET http://rebound.example/ HTTP/1.1\r\nhost: localhost", expected: 421 },
-        Case { name: "that begins alike", head: "GET / HTTP/1.1\r\nhost: localhost.rebound.example", expected: 421 },
-        Case {
-            name: "with an address in it",
-            head: "GET / HTTP/1.1\r\nhost: 127.0.0.1.rebound.example",
-            expected: 421,
-        },
-        Case { name: "behind a user", head: "GET / HTTP/1.1\r\nhost: localhost@rebound.example", expected: 421 },
-        Case { name: "another address", head: "GET / HTTP/1.1\r\nhost: 192.0.2.1", expected: 421 },
-        Case { name: "none", head: "GET / HTTP/1.0", expected: 421 },
-        Case { name: "an empty one", head: "GET / HTTP/1.1\r\nhost:", expected: 421 },
-        Case { name: "two", head: "GET / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example", expected: 421 },
-        Case { name: "not a name", head: "GET / HTTP/1.1\r\nhost: local host", expected: 421 },
+        ("/ HTTP/1.1\r\nhost: localhost:PORT", 200),
+        ("/ HTTP/1.1\r\nhost: LOCALHOST", 200),
+        ("/ HTTP/1.1\r\nhost: 127.0.0.1:PORT", 200),
+        ("/ HTTP/1.1\r\nhost: 127.1.2.3", 200),
+        ("/ HTTP/1.1\r\nhost: [::1]:PORT", 200),
+        ("http://localhost:PORT/ HTTP/1.1\r\nhost: localhost:PORT", 200),
+        ("/ HTTP/1.1\r\nhost: rebound.example:PORT", 421),
+        ("/audit.json HTTP/1.1\r\nhost: rebound.example", 421),
+        ("/nothing HTTP/1.1\r\nhost: rebound.example", 421),
+        ("http://rebound.example/ HTTP/1.1\r\nhost: localhost", 421),
+        ("/ HTTP/1.1\r\nhost: localhost.rebound.example", 421),
+        ("/ HTTP/1.1\r\nhost: 127.0.0.1.rebound.example", 421),
+        ("/ HTTP/1.1\r\nhost: localhost@rebound.example", 421),
+        ("/ HTTP/1.1\r\nhost: 192.0.2.1", 421),
+        ("/ HTTP/1.0", 421),
+        ("/ HTTP/1.1\r\nhost:", 421),
+        ("/ HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example", 421),
+        ("/ HTTP/1.1\r\nhost: local host", 421),
     ];
     let (address, _stop) = started([127, 0, 0, 1], small(), AUDIT_TIME).await;
-    for Case { name, head, expected } in rows {
-        let (status, _, body) = asked(address, head).await;
-        assert_eq!(status, expected, "{name}: {body:.100}");
-        assert_eq!(body.contains("172.21."), expected == 200, "{name}");
+    for (head, expected) in rows {
+        let (status, _, body) = asked(address, &format!("GET {head}")).await;
+        assert_eq!(status, expected, "{head}: {body:.100}");
+        assert_eq!(body.contains("172.21."), expected == 200, "{head}");
     }
 }
 
