@@ -6,64 +6,62 @@
 use std::fs;
 use std::path::Path;
 
-use crate::command::service_snapshot::{SETTINGS, audit, cluster, findings, list, on, service};
-use crate::command::{Done, Folder, headless, service_manifest};
+use crate::audit_nodes::node;
+use crate::command::external_snapshot::{A1, claim, has};
+use crate::command::service_snapshot::{SETTINGS, audit, cluster, list, service};
+use crate::command::{Done, Folder, check_fail_on, headless, service_cidr, service_manifest};
 use serde_json::{Value, json};
 
-const EXAMPLE: [&str; 5] =
-    ["audit", "--snapshot", "examples/audit/snapshot.yaml", "--settings", "examples/settings/audit.yaml"];
+const EXAMPLE: &str = "audit --snapshot examples/audit/snapshot.yaml --settings examples/settings/audit.yaml";
 
 /// Nodes and their blocks, which `plan` shows too.
-const NODES: [&str; 5] =
-    ["audit", "--snapshot", "examples/nodes/nodes.yaml", "--settings", "examples/settings/nodes.yaml"];
+const NODES: &str = "audit --snapshot examples/nodes/nodes.yaml --settings examples/settings/nodes.yaml";
 
 /// External addresses, with a `plan` of the same cluster.
-const EXTERNAL: [&str; 5] =
-    ["audit", "--snapshot", "examples/external/cluster.yaml", "--settings", "examples/settings/external.yaml"];
+const EXTERNAL: &str = "audit --snapshot examples/external/cluster.yaml --settings examples/settings/external.yaml";
 
 /// Addresses that a pool keeps for single Services, with a `plan` of the same cluster.
-const RESERVATIONS: [&str; 5] =
-    ["audit", "--snapshot", "examples/reservations/cluster.yaml", "--settings", "examples/settings/reservations.yaml"];
+const RESERVATIONS: &str =
+    "audit --snapshot examples/reservations/cluster.yaml --settings examples/settings/reservations.yaml";
 
 #[test]
 fn audit_of_the_example_matches_golden_files() {
     struct Case {
         file: &'static str,
-        example: [&'static str; 5],
-        args: Vec<&'static str>,
+        example: &'static str,
+        args: &'static str,
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let one = |name: &'static str| vec!["--service", name];
     let rows = [
-        Case { file: "audit.txt", example: EXAMPLE, args: vec![] },
-        Case { file: "audit.json", example: EXAMPLE, args: vec!["-o", "json"] },
-        Case { file: "audit-wide.txt", example: EXAMPLE, args: vec!["-o", "wide"] },
-        Case { file: "audit-no-headers.txt", example: EXAMPLE, args: vec!["-o", "wide", "--no-headers"] },
-        Case { file: "audit-name.txt", example: EXAMPLE, args: vec!["-o", "name"] },
-        Case { file: "audit.junit.xml", example: EXAMPLE, args: vec!["-o", "junit"] },
-        Case { file: "audit.md", example: EXAMPLE, args: vec!["-o", "markdown"] },
-        Case { file: "audit-checkout.txt", example: EXAMPLE, args: one("shop/checkout") },
-        Case { file: "audit-returns.txt", example: EXAMPLE, args: one("shop/returns") },
-        Case { file: "audit-pricing.txt", example: EXAMPLE, args: one("shop/pricing") },
-        Case { file: "audit-search.json", example: EXAMPLE, args: vec!["--service", "shop/search", "-o", "json"] },
-        Case { file: "audit-dns.txt", example: EXAMPLE, args: one("kube-system/dns") },
-        Case { file: "audit-nodes.txt", example: NODES, args: vec![] },
-        Case { file: "audit-nodes.json", example: NODES, args: vec!["-o", "json"] },
-        Case { file: "audit-nodes-wide.txt", example: NODES, args: vec!["-o", "wide"] },
-        Case { file: "audit-nodes.junit.xml", example: NODES, args: vec!["-o", "junit"] },
-        Case { file: "audit-nodes.md", example: NODES, args: vec!["-o", "markdown"] },
-        Case { file: "audit-external.txt", example: EXTERNAL, args: vec![] },
-        Case { file: "audit-external.junit.xml", example: EXTERNAL, args: vec!["-o", "junit"] },
-        Case { file: "audit-external.md", example: EXTERNAL, args: vec!["-o", "markdown"] },
-        Case { file: "audit-external.json", example: EXTERNAL, args: vec!["-o", "json"] },
-        Case { file: "audit-reservations.txt", example: RESERVATIONS, args: vec![] },
-        Case { file: "audit-reservations.md", example: RESERVATIONS, args: vec!["-o", "markdown"] },
-        Case { file: "audit-reservations.json", example: RESERVATIONS, args: vec!["-o", "json"] },
-        Case { file: "audit-orders.txt", example: EXTERNAL, args: one("shop/orders") },
+        Case { file: "audit.txt", example: EXAMPLE, args: "-o table" },
+        Case { file: "audit.json", example: EXAMPLE, args: "-o json" },
+        Case { file: "audit-wide.txt", example: EXAMPLE, args: "-o wide" },
+        Case { file: "audit-no-headers.txt", example: EXAMPLE, args: "-o wide --no-headers" },
+        Case { file: "audit-name.txt", example: EXAMPLE, args: "-o name" },
+        Case { file: "audit.junit.xml", example: EXAMPLE, args: "-o junit" },
+        Case { file: "audit.md", example: EXAMPLE, args: "-o markdown" },
+        Case { file: "audit-checkout.txt", example: EXAMPLE, args: "--service shop/checkout" },
+        Case { file: "audit-returns.txt", example: EXAMPLE, args: "--service shop/returns" },
+        Case { file: "audit-pricing.txt", example: EXAMPLE, args: "--service shop/pricing" },
+        Case { file: "audit-search.json", example: EXAMPLE, args: "--service shop/search -o json" },
+        Case { file: "audit-dns.txt", example: EXAMPLE, args: "--service kube-system/dns" },
+        Case { file: "audit-nodes.txt", example: NODES, args: "-o table" },
+        Case { file: "audit-nodes.json", example: NODES, args: "-o json" },
+        Case { file: "audit-nodes-wide.txt", example: NODES, args: "-o wide" },
+        Case { file: "audit-nodes.junit.xml", example: NODES, args: "-o junit" },
+        Case { file: "audit-nodes.md", example: NODES, args: "-o markdown" },
+        Case { file: "audit-external.txt", example: EXTERNAL, args: "-o table" },
+        Case { file: "audit-external.junit.xml", example: EXTERNAL, args: "-o junit" },
+        Case { file: "audit-external.md", example: EXTERNAL, args: "-o markdown" },
+        Case { file: "audit-external.json", example: EXTERNAL, args: "-o json" },
+        Case { file: "audit-reservations.txt", example: RESERVATIONS, args: "-o table" },
+        Case { file: "audit-reservations.md", example: RESERVATIONS, args: "-o markdown" },
+        Case { file: "audit-reservations.json", example: RESERVATIONS, args: "-o json" },
+        Case { file: "audit-orders.txt", example: EXTERNAL, args: "--service shop/orders" },
     ];
     let mut wrong = Vec::new();
     for Case { file, example, args } in rows {
-        let done = Folder::workspace().run(&[&example[..], &args].concat());
+        let done = Folder::workspace().clusterip(&format!("{example} {args}"));
         let file = golden.join(file);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&file, &done.stdout).unwrap();
@@ -78,24 +76,32 @@ fn audit_of_the_example_matches_golden_files() {
 
 #[test]
 fn audit_fails_only_for_the_selected_findings() {
+    let workspace = Folder::workspace();
+    for example in [EXAMPLE, NODES, EXTERNAL, RESERVATIONS] {
+        let example: Vec<&str> = example.split(' ').collect();
+        check_fail_on(|args| workspace.run(&[&example, args].concat()));
+    }
+    let folder = Folder::new("audit-fails");
+    let none = vec![cluster(), headless()];
+    let some = [
+        none.clone(),
+        vec![service_cidr("extra", "10.0.0.0/24", json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}))],
+    ]
+    .concat();
     struct Case {
         name: &'static str,
         items: Vec<Value>,
-        args: &'static [&'static str],
+        fail_on: &'static str,
         status: i32,
     }
-    let folder = Folder::new("audit-fails");
-    let misplaced = || vec![cluster(), service("web", "172.21.0.70", on("windows"))];
     let rows = [
-        Case { name: "nothing is asked for", items: misplaced(), args: &[], status: 0 },
-        Case { name: "its kind", items: misplaced(), args: &["--fail-on", "misplaced"], status: 1 },
-        Case { name: "one of several", items: misplaced(), args: &["--fail-on", "full,misplaced"], status: 1 },
-        Case { name: "others", items: misplaced(), args: &["--fail-on", "full,by-hand"], status: 0 },
-        Case { name: "any", items: misplaced(), args: &["--fail-on", "any"], status: 1 },
-        Case { name: "any, and there is none", items: vec![cluster()], args: &["--fail-on", "any"], status: 0 },
+        Case { name: "one of several", items: some.clone(), fail_on: "full,unusable-range", status: 1 },
+        Case { name: "others", items: some.clone(), fail_on: "full,by-hand", status: 0 },
+        Case { name: "any", items: some, fail_on: "any", status: 1 },
+        Case { name: "any, and there is none", items: none, fail_on: "any", status: 0 },
     ];
-    for Case { name, items, args, status } in rows {
-        assert_eq!(audit(&folder, items, args).status, status, "{name}");
+    for Case { name, items, fail_on, status } in rows {
+        assert_eq!(audit(&folder, items, &["--fail-on", fail_on]).status, status, "{name}");
     }
 }
 
@@ -106,42 +112,28 @@ fn deployment() -> Value {
 }
 
 #[test]
-fn missing_kinds_of_evidence_are_noted() {
-    let folder = Folder::new("audit-missing-kinds");
-    let notes = |done: &Done| done.json()["notes"].as_array().unwrap().clone();
-    let done = audit(&folder, vec![cluster(), service("web", "172.21.0.70", json!({})), deployment()], &["-o", "json"]);
-    let missing = "the snapshot has no objects of the kinds StatefulSet, DaemonSet, ReplicaSet, ReplicationController, \
-                   Job, CronJob, Pod, Namespace, Node, RuntimeClass: if the cluster has some, the evidence about nodes is \
-                   incomplete; `clusterip snapshot` writes a snapshot of a cluster, with all kinds";
-    assert!(notes(&done).contains(&json!(missing)), "{done:?}");
-}
-
-#[test]
 fn only_a_cluster_can_be_watched_and_only_as_tables_or_lines() {
     struct Case {
-        args: &'static [&'static str],
+        args: &'static str,
         /// Parts of the message.
         parts: &'static [&'static str],
     }
     let cases = [
+        Case { args: "--snapshot a.yaml", parts: &["'--watch'", "cannot be used with", "'--snapshot <FILE>'"] },
         Case {
-            args: &["--snapshot", "examples/audit/snapshot.yaml"],
-            parts: &["'--watch'", "cannot be used with", "'--snapshot <FILE>'"],
-        },
-        Case {
-            args: &["--service", "shop/web"],
+            args: "--service shop/web",
             parts: &["'--watch'", "cannot be used with", "'--service <NAMESPACE/NAME>'"],
         },
         Case {
-            args: &["-o", "html"],
+            args: "-o html",
             parts: &["error: --watch can't be printed as html: use -o table, wide, name or json\n"],
         },
     ];
     for Case { args, parts } in cases {
-        let done = Folder::workspace().run(&[&["audit", "-w"][..], args].concat());
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
+        let done = Folder::workspace().clusterip(&format!("audit -w {args}"));
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args}");
         for part in parts {
-            assert!(done.stderr.contains(part), "{args:?}: no {part:?} in {}", done.stderr);
+            assert!(done.stderr.contains(part), "{args}: no {part:?} in {}", done.stderr);
         }
     }
 }
@@ -149,7 +141,7 @@ fn only_a_cluster_can_be_watched_and_only_as_tables_or_lines() {
 #[test]
 fn commands_in_the_help_survive_copy_and_paste() {
     for command in ["audit", "snapshot"] {
-        let help = Folder::workspace().run(&[command, "--help"]).stdout;
+        let help = Folder::workspace().clusterip(&format!("{command} --help")).stdout;
         let examples = help.split("\nExamples:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
         let commands: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("    ")).collect();
         assert!(commands.len() > 2, "{command}: {help}");
@@ -173,7 +165,11 @@ fn same_cluster_in_any_format_gives_the_same_audit() {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "web", "labels": {"a": 5}}}),
     ];
     let expected = audit(&folder, items.clone(), &["-o", "json"]);
-    assert_eq!(findings(&expected).len(), 1, "{expected:?}");
+    assert_eq!(expected.findings().len(), 1, "{expected:?}");
+    let missing = "the snapshot has no objects of the kinds StatefulSet, DaemonSet, ReplicaSet, ReplicationController, \
+                   Job, CronJob, Pod, Namespace, Node, RuntimeClass: if the cluster has some, the evidence about nodes \
+                   is incomplete; `clusterip snapshot` writes a snapshot of a cluster, with all kinds";
+    assert!(expected.json()["notes"].as_array().unwrap().contains(&json!(missing)), "{expected:?}");
     let typeless = |item: &Value| {
         let mut item = item.clone();
         item.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
@@ -195,16 +191,42 @@ fn same_cluster_in_any_format_gives_the_same_audit() {
     ];
     for (name, text) in rows {
         folder.write("other.yaml", text);
-        let done = folder.run(&["audit", "--snapshot", "other.yaml", "--settings", "settings.yaml", "-o", "json"]);
+        let done = folder.clusterip("audit --snapshot other.yaml --settings settings.yaml -o json");
         assert_eq!(done, expected, "{name}");
+    }
+}
+
+#[test]
+fn no_output_about_nodes_and_external_addresses_without_pools_of_them() {
+    let folder = Folder::new("audit-no-pools");
+    let web = has("web", "10.0.9.10");
+    let nodes =
+        [node("a", "linux", &[]), node("b", "linux", &["172.21.0.0/24"]), node("c", "linux", &["172.21.0.0/24"])];
+    let others = [has("twin", "10.0.9.10"), claim("10.0.9.10", A1)];
+    let run = |items: &[Value], output: &str| {
+        folder.write("snapshot.json", list(items.to_vec()));
+        folder.clusterip(&format!("audit --snapshot snapshot.json -o {output}"))
+    };
+    // The map names the time of the audit.
+    let undated = |done: Done| {
+        let (before, after) = done.stdout.split_once(" · Audited: ").unwrap_or((done.stdout.as_str(), ""));
+        let after = after.split_once(" UTC").map_or(after, |(_, after)| after);
+        Done { stdout: format!("{before}{after}"), ..done.clone() }
+    };
+    for output in ["table", "wide", "name", "json", "html", "junit", "markdown"] {
+        let one = run(&[web.clone(), node("d", "linux", &[])], output);
+        assert_eq!(undated(run(&[&[web.clone()][..], &nodes].concat(), output)), undated(one.clone()), "-o {output}");
+        for done in [one, run(&[&[web.clone()][..], &others].concat(), output)] {
+            let is_told = ["\"nodes\"", "\"external\":", "EXTERNAL"].iter().any(|word| done.stdout.contains(word));
+            assert!(done.status == 0 && !is_told, "-o {output}: {done:?}");
+        }
     }
 }
 
 #[test]
 fn bad_input_is_refused_with_its_position() {
     struct Case {
-        name: &'static str,
-        args: Vec<&'static str>,
+        args: &'static str,
         expected: &'static str,
     }
     let folder = Folder::new("audit-bad");
@@ -219,110 +241,71 @@ fn bad_input_is_refused_with_its_position() {
         .write("other.yaml", "apiVersion: v1\nkind: List\nitems:\n- 5\n")
         .write("labels.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {a: [5]}}\n")
         .write("pools.yaml", "services: {pools: [{name: a, cidrs: [10.0.0.0/33]}]}");
-    let on = |snapshot: &'static str| vec!["audit", "--settings", "settings.yaml", "--snapshot", snapshot];
-    let more = |args: &[&'static str]| [&on("good.json")[..], args].concat();
     let rows = [
         Case {
-            name: "no such file",
-            args: on("none.json"),
-            expected: "error: snapshot: none.json: No such file or directory (os error 2)\n",
+            args: "--snapshot none.json",
+            expected: "snapshot: none.json: No such file or directory (os error 2)\n",
         },
         Case {
-            name: "torn",
-            args: on("torn.json"),
-            expected: "error: snapshot: torn.json: document 1, line 2: while parsing a node",
+            args: "--snapshot torn.json",
+            expected: "snapshot: torn.json: document 1, line 2: while parsing a node",
         },
         Case {
-            name: "no object",
-            args: on("other.yaml"),
-            expected: "error: snapshot: other.yaml: document 1, line 4: expected a Kubernetes object, found a \
-                       number\n",
+            args: "--snapshot other.yaml",
+            expected: "snapshot: other.yaml: document 1, line 4: expected a Kubernetes object, found a number\n",
         },
+        Case { args: "--snapshot labels.yaml", expected: "snapshot: labels.yaml: document 1, line 1: " },
         Case {
-            name: "labels that are none",
-            args: on("labels.yaml"),
-            expected: "error: snapshot: labels.yaml: document 1, line 1: ",
-        },
-        Case {
-            name: "nothing",
-            args: on("empty.yaml"),
-            expected: "error: snapshot: empty.yaml: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
+            args: "--snapshot empty.yaml",
+            expected: "snapshot: empty.yaml: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
                        cluster\n",
         },
+        Case { args: "--snapshot empty.json", expected: "snapshot: empty.json: no Kubernetes objects: `clusterip " },
         Case {
-            name: "an empty list",
-            args: on("empty.json"),
-            expected: "error: snapshot: empty.json: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
-                       cluster\n",
+            args: "--snapshot deployment.json",
+            expected: "snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` writes \
+                       a snapshot of a cluster\n",
         },
         Case {
-            name: "manifests without Services",
-            args: on("deployment.json"),
-            expected: "error: snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` \
-                       writes a snapshot of a cluster\n",
-        },
-        Case {
-            name: "manifests of Services",
-            args: on("manifests.yaml"),
-            expected: "error: snapshot: manifests.yaml: no Service has an address, but those of a cluster have: \
+            args: "--snapshot manifests.yaml",
+            expected: "snapshot: manifests.yaml: no Service has an address, but those of a cluster have: \
                        `clusterip plan` takes manifests, and `clusterip snapshot` writes a snapshot of a cluster\n",
         },
         Case {
-            name: "a plan with a snapshot without Services",
-            args: vec!["plan", "good.json", "--settings", "settings.yaml", "--snapshot", "deployment.json"],
-            expected: "error: snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` \
-                       writes a snapshot of a cluster\n",
+            args: "--snapshot good.json --settings pools.yaml",
+            expected: "settings: pools.yaml: services.pools[0].cidrs[0]: ",
+        },
+        Case { args: "--snapshot good.json --service shop/web", expected: "there is no Service shop/web\n" },
+        Case { args: "--snapshot good.json --service web -n shop", expected: "there is no Service shop/web\n" },
+        Case {
+            args: "--snapshot good.json --service shop/web -n bank",
+            expected: "Service shop/web is not in namespace bank: remove --namespace\n",
         },
         Case {
-            name: "a plan with an empty snapshot",
-            args: vec!["plan", "good.json", "--settings", "settings.yaml", "--snapshot", "empty.yaml"],
-            expected: "error: snapshot: empty.yaml: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
-                       cluster\n",
+            args: "--snapshot good.json --service web",
+            expected: "--service web needs the namespace of the Service: --namespace NAMESPACE\n",
         },
         Case {
-            name: "wrong settings",
-            args: vec!["audit", "--snapshot", "good.json", "--settings", "pools.yaml"],
-            expected: "error: settings: pools.yaml: services.pools[0].cidrs[0]: ",
-        },
-        Case {
-            name: "no such Service",
-            args: more(&["--service", "shop/web"]),
-            expected: "error: there is no Service shop/web\n",
-        },
-        Case {
-            name: "a name in a namespace",
-            args: more(&["--service", "web", "-n", "shop"]),
-            expected: "error: there is no Service shop/web\n",
-        },
-        Case {
-            name: "another namespace",
-            args: more(&["--service", "shop/web", "-n", "bank"]),
-            expected: "error: Service shop/web is not in namespace bank: remove --namespace\n",
-        },
-        Case {
-            name: "no namespace of a Service",
-            args: more(&["--service", "web"]),
-            expected: "error: --service web needs the namespace of the Service: --namespace NAMESPACE\n",
-        },
-        Case {
-            name: "no kind",
-            args: more(&["--fail-on", "sloppy"]),
-            expected: "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  \
+            args: "--snapshot good.json --fail-on sloppy",
+            expected: "invalid value 'sloppy' for '--fail-on <KIND>'\n  \
                        [possible values: any, half-moved, misplaced, by-hand, no-pool, unmatched, denied, mixed-nodes, \
                        not-ready, full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, \
                        other-webhook, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, \
-                       full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, \
-                       idle-claim, full-external-pool]\n",
+                       full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, \
+                       wrong-ingress, idle-claim, full-external-pool]\n",
         },
         Case {
-            name: "two clusters",
-            args: more(&["--kubeconfig", "x"]),
-            expected: "error: the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
+            args: "--snapshot good.json --kubeconfig x",
+            expected: "the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
         },
     ];
-    for Case { name, args, expected } in rows {
-        let done = folder.run(&args);
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}: {}", done.stderr);
-        assert!(done.stderr.starts_with(expected), "{name}: {}", done.stderr);
+    for Case { args, expected } in rows {
+        let settings = if args.contains("--settings") { "" } else { " --settings settings.yaml" };
+        let done = folder.clusterip(&format!("audit {args}{settings}"));
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args}: {}", done.stderr);
+        assert!(done.stderr.starts_with(&format!("error: {expected}")), "{args}: {}", done.stderr);
     }
+    // A plan reads its snapshot in the same way.
+    let plan = folder.clusterip("plan good.json --settings settings.yaml --snapshot deployment.json");
+    assert_eq!(plan, folder.clusterip("audit --settings settings.yaml --snapshot deployment.json"));
 }

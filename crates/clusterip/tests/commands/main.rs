@@ -3,7 +3,6 @@
 
 mod audit;
 mod audit_external;
-mod audit_external_findings;
 mod audit_nodes;
 mod audit_pools;
 mod audit_services;

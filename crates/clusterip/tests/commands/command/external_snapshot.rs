@@ -1,4 +1,4 @@
-//! Snapshots with external addresses and agents, and what an audit finds in them.
+//! Snapshots with external addresses and agents.
 
 use super::{Done, Folder};
 use serde_json::{Value, json};
@@ -42,10 +42,10 @@ pub fn plain(name: &str, more: Value) -> Value {
     service
 }
 
-/// A Node that may hold addresses of the pool `lan`.
-pub fn node(name: &str, ready: &str) -> Value {
+/// A Node with this label: `edge` if it may hold addresses of the pool `lan`.
+pub fn node(name: &str, label: &str, ready: &str) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"edge": "yes"}},
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {label: "yes"}},
         "status": {"conditions": [{"type": "Ready", "status": ready}]},
     })
 }
@@ -73,18 +73,6 @@ pub fn claim(address: &str, holder: &str) -> Value {
 /// Audits a snapshot with these objects under `SETTINGS`.
 pub fn audit(folder: &Folder, objects: &[Value], args: &[&str]) -> Done {
     folder.audit(SETTINGS, objects, &[&["--server-namespace", "own", "--agents-namespace", "own"], args].concat())
-}
-
-/// Each finding as its kind, its Node, its addresses, its pool and its message.
-pub fn findings(done: &Done) -> Vec<String> {
-    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let line = |finding: &Value| {
-        let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
-        let [kind, node, pool, message] = ["kind", "node", "pool", "message"].map(|key| text(&finding[key]));
-        let message = message.split("; use an address").next().unwrap();
-        format!("{kind} | {node} | {} | {pool} | {message}", addresses.join(","))
-    };
-    done.json()["findings"].as_array().unwrap().iter().map(line).collect()
 }
 
 /// The identity of the agent on the Node `a`.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clap::ValueEnum;
+use clusterip::audit::model::Kind;
 use serde_json::{Value, json};
 
 /// The line about the default pools.
@@ -33,6 +35,21 @@ impl Done {
     /// A run that failed only for this reason.
     pub fn refused(stderr: impl Into<String>) -> Self {
         Self { status: 2, stdout: String::new(), stderr: format!("error: {}\n", stderr.into()) }
+    }
+
+    /// Each finding of an audit as its kind, its Node, its addresses or blocks, its pool and its message.
+    pub fn findings(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let line = |finding: &Value| {
+            let all =
+                [&finding["addresses"], &finding["blocks"]].map(|all| all.as_array().cloned().unwrap_or_default());
+            let [kind, node, pool, message] = ["kind", "node", "pool", "message"].map(|key| text(&finding[key]));
+            format!(
+                "{kind} | {node} | {} | {pool} | {message}",
+                all.concat().iter().map(text).collect::<Vec<_>>().join(",")
+            )
+        };
+        self.json()["findings"].as_array().unwrap().iter().map(line).collect()
     }
 
     /// The JSON that was printed.
@@ -80,7 +97,17 @@ impl Folder {
         self.run(&[&base[..], args].concat())
     }
 
-    /// Runs `clusterip` with these arguments.
+    /// Runs `clusterip` with the arguments of a command line without quotes.
+    pub fn clusterip(&self, line: &str) -> Done {
+        self.piped(line, "")
+    }
+
+    /// The same with a standard input.
+    pub fn piped(&self, line: &str, stdin: &str) -> Done {
+        self.run_with(&line.split(' ').collect::<Vec<_>>(), stdin, &[])
+    }
+
+    /// Runs `clusterip` with these arguments, some of which may be empty or have spaces.
     pub fn run(&self, args: &[&str]) -> Done {
         self.run_with(args, "", &[])
     }
@@ -134,6 +161,39 @@ pub fn snapshot_of(objects: &[Value]) -> String {
 pub fn headless() -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "headless", "namespace": "default"},
            "spec": {"clusterIP": "None"}})
+}
+
+/// A ServiceCIDR with this range, merged with `more`.
+pub fn service_cidr(name: &str, cidr: &str, more: Value) -> Value {
+    let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
+                            "spec": {"cidrs": [cidr]}});
+    json_patch::merge(&mut object, &more);
+    object
+}
+
+/// A kubeconfig whose context `a` names this API server.
+pub fn kubeconfig(url: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+         clusters: [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+    )
+}
+
+/// The objects as YAML documents.
+pub fn documents(objects: &[Value]) -> String {
+    objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// Checks that an audit with these arguments fails for the kinds of its findings, and for no other kind.
+#[track_caller]
+pub fn check_fail_on(audit: impl Fn(&[&str]) -> Done) {
+    let found = audit(&["-o", "json"]).json()["findings"].clone();
+    let kinds: Vec<&Value> = found.as_array().unwrap().iter().map(|finding| &finding["kind"]).collect();
+    for kind in Kind::value_variants() {
+        let name = kind.to_possible_value().unwrap().get_name().to_owned();
+        let status = audit(&["--fail-on", &name]).status;
+        assert_eq!(status, i32::from(kinds.contains(&&json!(name))), "{name}, of {kinds:?}");
+    }
 }
 
 /// The manifest of a Service with this name and this spec in YAML.

@@ -1,6 +1,6 @@
-//! Snapshots with Services and Service ranges, and what an audit finds in them.
+//! Snapshots with Services and Service ranges.
 
-use super::{Done, Folder};
+use super::{Done, Folder, service_cidr};
 use serde_json::{Value, json};
 
 /// Two pools; the cluster's range is 172.21.0.0/16.
@@ -34,17 +34,9 @@ pub fn by_hand(os: &str) -> Value {
     json!({"metadata": {"annotations": {"clusterip-policy/os": os}, "managedFields": fields}})
 }
 
-/// A ServiceCIDR with this range, merged with `more`.
-pub fn service_cidr(name: &str, cidr: &str, more: Value) -> Value {
-    let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": [cidr]}});
-    json_patch::merge(&mut object, &more);
-    object
-}
-
 /// The ServiceCIDR of the cluster.
 pub fn cluster() -> Value {
-    json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
-           "spec": {"cidrs": ["172.21.0.0/16"]}})
+    service_cidr("kubernetes", "172.21.0.0/16", json!({}))
 }
 
 /// A List in JSON.
@@ -55,15 +47,4 @@ pub fn list(items: Vec<Value>) -> String {
 /// Audits a snapshot with these objects under `SETTINGS`.
 pub fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
     folder.audit(SETTINGS, &items, args)
-}
-
-/// Each finding as its kind, its subject, its addresses and its message.
-pub fn findings(done: &Done) -> Vec<String> {
-    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let line = |finding: &Value| {
-        let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
-        let [kind, pool, message] = ["kind", "pool", "message"].map(|key| text(&finding[key]));
-        format!("{kind} | {} | {pool} | {message}", addresses.join(","))
-    };
-    done.json()["findings"].as_array().unwrap().iter().map(line).collect()
 }
