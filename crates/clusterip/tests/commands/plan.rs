@@ -6,86 +6,68 @@
 use std::fs;
 use std::path::Path;
 
-use crate::command::{Done, Folder};
-use serde_json::Value;
+use crate::audit_nodes::node;
+use crate::command::external_snapshot::{has, service};
+use crate::command::{Done, Folder, documents};
+use serde_json::{Value, json};
 
-/// An example of the documentation: its name, the arguments for `clusterip plan` and the exit status.
+/// An example of the documentation: its name, the manifests and further arguments for `clusterip plan`, and the exit
+/// status.
 struct Example {
     name: &'static str,
-    args: &'static [&'static str],
+    manifests: &'static str,
+    args: &'static str,
     status: i32,
 }
 
+/// External addresses of a cluster.
+const EXTERNAL: &str = "--settings examples/settings/external.yaml --snapshot examples/external/cluster.yaml";
+
+/// Addresses that are kept for Services of a cluster.
+const RESERVATIONS: &str =
+    "--settings examples/settings/reservations.yaml --snapshot examples/reservations/cluster.yaml";
+
 const EXAMPLES: [Example; 11] = [
-    Example { name: "shop", args: &["examples/shop", "--settings", "examples/settings/k2s.yaml"], status: 0 },
-    Example { name: "teams", args: &["examples/teams", "--settings", "examples/settings/teams.yaml"], status: 0 },
+    Example { name: "shop", manifests: "examples/shop", args: "--settings examples/settings/k2s.yaml", status: 0 },
+    Example { name: "teams", manifests: "examples/teams", args: "--settings examples/settings/teams.yaml", status: 0 },
     Example {
         name: "teams-denied",
-        args: &["examples/teams-denied", "--settings", "examples/settings/teams.yaml"],
+        manifests: "examples/teams-denied",
+        args: "--settings examples/settings/teams.yaml",
         status: 1,
     },
     Example {
         name: "dual-stack",
-        args: &["examples/dual-stack", "--settings", "examples/settings/dual-stack.yaml"],
+        manifests: "examples/dual-stack",
+        args: "--settings examples/settings/dual-stack.yaml",
         status: 0,
     },
     Example {
         name: "dual-stack-denied",
-        args: &["examples/dual-stack-denied", "--settings", "examples/settings/dual-stack.yaml"],
+        manifests: "examples/dual-stack-denied",
+        args: "--settings examples/settings/dual-stack.yaml",
         status: 1,
     },
     Example {
         name: "static-band",
-        args: &["examples/static-band", "--settings", "examples/settings/static-band.yaml"],
+        manifests: "examples/static-band",
+        args: "--settings examples/settings/static-band.yaml",
         status: 0,
     },
-    Example {
-        name: "reservations",
-        args: &[
-            "examples/reservations/services.yaml",
-            "--settings",
-            "examples/settings/reservations.yaml",
-            "--snapshot",
-            "examples/reservations/cluster.yaml",
-        ],
-        status: 0,
-    },
+    Example { name: "reservations", manifests: "examples/reservations/services.yaml", args: RESERVATIONS, status: 0 },
     Example {
         name: "changed-pools",
-        args: &["examples/changed-pools", "--snapshot", "examples/audit/snapshot.yaml"],
+        manifests: "examples/changed-pools",
+        args: "--snapshot examples/audit/snapshot.yaml",
         status: 0,
     },
-    Example { name: "nodes", args: &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], status: 0 },
-    Example {
-        name: "external",
-        args: &[
-            "examples/external/services.yaml",
-            "--settings",
-            "examples/settings/external.yaml",
-            "--snapshot",
-            "examples/external/cluster.yaml",
-        ],
-        status: 0,
-    },
-    Example {
-        name: "external-denied",
-        args: &[
-            "examples/external-denied",
-            "--settings",
-            "examples/settings/external.yaml",
-            "--snapshot",
-            "examples/external/cluster.yaml",
-        ],
-        status: 1,
-    },
+    Example { name: "nodes", manifests: "examples/nodes", args: "--settings examples/settings/nodes.yaml", status: 0 },
+    Example { name: "external", manifests: "examples/external/services.yaml", args: EXTERNAL, status: 0 },
+    Example { name: "external-denied", manifests: "examples/external-denied", args: EXTERNAL, status: 1 },
 ];
 
 /// The output formats of a plan: the value of `--output`, and the extension of the golden file.
 const OUTPUTS: [(&str, &str); 3] = [("table", "txt"), ("json", "json"), ("yaml", "yaml")];
-
-pub fn plan<'a>(paths: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
-    [&["plan"], paths, more].concat()
-}
 
 /// The addresses of each Service and the blocks of each Node by name, as `-o json` prints them.
 fn addresses(plan: &Value) -> Vec<(String, Value)> {
@@ -100,9 +82,9 @@ fn addresses(plan: &Value) -> Vec<(String, Value)> {
 fn plan_of_each_example_matches_golden_files() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut wrong = Vec::new();
-    for Example { name, args, status } in EXAMPLES {
+    for Example { name, manifests, args, status } in EXAMPLES {
         for (output, end) in OUTPUTS {
-            let done = Folder::workspace().run_with(&plan(args, &["-o", output]), "", &[("NO_COLOR", "1")]);
+            let done = Folder::workspace().clusterip(&format!("plan {manifests} {args} -o {output}"));
             let file = golden.join(format!("{name}.{end}"));
             if std::env::var_os("UPDATE_GOLDEN").is_some() {
                 fs::write(&file, &done.stdout).unwrap();
@@ -118,53 +100,55 @@ fn plan_of_each_example_matches_golden_files() {
 
 #[test]
 fn filled_manifests_keep_their_addresses_when_planned_again() {
-    for Example { name, args, status } in EXAMPLES.into_iter().filter(|example| example.status == 0) {
-        let settings = &args[1..];
-        let forecast = Folder::workspace().run(&plan(args, &["-o", "json"])).json();
-        let filled = Folder::workspace().run(&plan(args, &["-o", "yaml"])).stdout;
-        let again = Folder::workspace().run_with(&plan(&["-"], &[settings, &["-o", "json"]].concat()), &filled, &[]);
-        assert_eq!(again.status, status, "{name}: {again:?}");
-        assert_eq!(addresses(&again.json()), addresses(&forecast), "{name}");
-        let twice = Folder::workspace().run_with(&plan(&["-"], &[settings, &["-o", "yaml"]].concat()), &filled, &[]);
-        assert_eq!(twice.stdout, filled, "{name}: nothing is left to fill in");
+    for Example { name, manifests, args, status } in EXAMPLES.into_iter().filter(|example| example.status == 0) {
+        let plan = |output: &str| Folder::workspace().clusterip(&format!("plan {manifests} {args} -o {output}"));
+        let (forecast, filled) = (plan("json").json(), plan("yaml").stdout);
+        let again = |output: &str| Folder::workspace().piped(&format!("plan - {args} -o {output}"), &filled);
+        assert_eq!(again("json").status, status, "{name}");
+        assert_eq!(addresses(&again("json").json()), addresses(&forecast), "{name}");
+        assert_eq!(again("yaml").stdout, filled, "{name}: nothing is left to fill in");
     }
 }
 
 #[test]
 fn default_settings_are_those_of_k2s() {
-    let Example { args: with, .. } = EXAMPLES[0];
-    for (output, _) in OUTPUTS {
-        let workspace = Folder::workspace();
-        assert_eq!(
-            workspace.run(&plan(&["examples/shop"], &["-o", output])),
-            workspace.run(&plan(with, &["-o", output])),
-            "-o {output}"
-        );
-    }
-}
-
-#[test]
-fn same_input_gives_the_same_bytes() {
-    for Example { name, args, .. } in EXAMPLES {
-        for (output, _) in OUTPUTS {
-            let run = || Folder::workspace().run(&plan(args, &["-o", output]));
-            assert_eq!(run(), run(), "{name} -o {output}");
-        }
-    }
+    let plan = |args: &str| Folder::workspace().clusterip(&format!("plan examples/shop -o json{args}"));
+    assert_eq!(plan(""), plan(" --settings examples/settings/k2s.yaml"));
 }
 
 #[test]
 fn file_order_changes_rows_but_not_addresses() {
-    let files = ["shop/storefront.yaml", "shop/checkout.yaml", "shop/invoices.yaml", "shop/cluster.yaml"];
-    let paths = files.map(|file| format!("examples/{file}"));
-    let run = |paths: &[&String]| {
-        let paths: Vec<&str> = paths.iter().map(|path| path.as_str()).collect();
-        let plan = Folder::workspace().run(&plan(&paths, &["-o", "json"])).json();
+    let run = |paths: &str| {
+        let plan = Folder::workspace().clusterip(&format!("plan {paths} examples/shop/cluster.yaml -o json")).json();
         let mut addresses = addresses(&plan);
         addresses.sort_by(|a, b| a.0.cmp(&b.0));
         addresses
     };
-    let (forth, back) = (run(&paths.iter().collect::<Vec<_>>()), run(&paths.iter().rev().collect::<Vec<_>>()));
+    let forth = run("examples/shop/storefront.yaml examples/shop/checkout.yaml examples/shop/invoices.yaml");
     assert_eq!(forth.len(), 3);
-    assert_eq!(forth, back);
+    assert_eq!(run("examples/shop/invoices.yaml examples/shop/checkout.yaml examples/shop/storefront.yaml"), forth);
+}
+
+#[test]
+fn no_output_about_nodes_and_external_addresses_without_pools_of_them() {
+    let folder = Folder::new("plan-no-pools");
+    let nodes = [node("a", "linux", &[]), node("b", "linux", &["10.0.0.0/24"])];
+    let plan = |objects: &[Value], output: &str| folder.piped(&format!("plan - -o {output}"), &documents(objects));
+    let expected = "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE
+
+0 Services: 0 allocated, 0 unchanged, 0 denied; windows 0 of 205 used; linux 0 of 205 used
+";
+    assert_eq!(plan(&nodes, "table"), Done::ok(expected));
+    let pool = |name: &str| json!({"name": name, "family": "IPv4", "used": 0, "usable": 205});
+    let expected = json!({
+        "services": [],
+        "pools": {"services": [pool("windows"), pool("linux")]},
+        "summary": {"allocated": 0, "unchanged": 0, "denied": 0},
+    });
+    assert_eq!(plan(&nodes, "json").json(), expected);
+    let external = [service("a", json!({"spec": {"clusterIP": "172.21.0.10"}})), has("b", "10.0.9.10")];
+    for (output, word) in [("table", "EXTERNAL"), ("json", "\"external\"")] {
+        let done = plan(&external, output);
+        assert!(done.status == 0 && !done.stdout.contains(word), "-o {output}: {done:?}");
+    }
 }

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::command::{Done, Folder, service_manifest};
-use crate::plan::plan;
 
 /// A way to write the same manifests.
 struct Format {
@@ -34,52 +33,29 @@ fn formats() -> Vec<Format> {
             .to_string()
     };
     let block = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  selector:\n    app: web\n";
+    let one = |name, file, text| Format { name, files: vec![(file, text)] };
+    let two = |name, files: [&'static str; 2], first: &str, second: String| Format {
+        name,
+        files: vec![(files[0], first.to_owned()), (files[1], second)],
+    };
+    let (services, deployments) =
+        (typed("v1", "ServiceList", typeless(&service)), typed("apps/v1", "DeploymentList", typeless(&deployment)));
+    let inner = [list(&[&service]), deployments.clone()].map(|list| serde_json::from_str::<Value>(&list).unwrap());
+    let empty = json!({"apiVersion": "v1", "kind": "List"});
     vec![
-        Format {
-            name: "a file each",
-            files: vec![("in/a.yaml", block.to_owned()), ("in/b.json", deployment.to_string())],
-        },
-        Format {
-            name: "JSON",
-            files: vec![("in/a.json", service.to_string()), ("in/b.json", format!("{deployment:#}"))],
-        },
-        Format {
-            name: "several documents",
-            files: vec![("in/all.yml", format!("{block}---\n{deployment}\n---\n# nothing\n---\n"))],
-        },
-        Format {
-            name: "JSON objects that follow each other",
-            files: vec![(
-                "in/all.json",
-                format!("{service}\n{deployment:#}{}\n", json!({"apiVersion": "v1", "kind": "List"})),
-            )],
-        },
-        Format { name: "a List", files: vec![("in/all.json", list(&[&service, &deployment]))] },
-        Format {
-            name: "a List in YAML",
-            files: vec![("in/all.yaml", format!("apiVersion: v1\nkind: List\nitems:\n- {service}\n- {deployment}\n"))],
-        },
-        Format {
-            name: "typed lists, whose items have no type",
-            files: vec![
-                ("in/a.json", typed("v1", "ServiceList", typeless(&service))),
-                ("in/b.json", typed("apps/v1", "DeploymentList", typeless(&deployment))),
-            ],
-        },
-        Format {
-            name: "a list of lists",
-            files: vec![(
-                "in/all.json",
-                list(&[
-                    &serde_json::from_str(&list(&[&service])).unwrap(),
-                    &serde_json::from_str(&typed("apps/v1", "DeploymentList", deployment.clone())).unwrap(),
-                ]),
-            )],
-        },
-        Format {
-            name: "folders in folders",
-            files: vec![("in/x/y/a.yaml", block.to_owned()), ("in/z/b.yaml", deployment.to_string())],
-        },
+        two("a file each", ["in/a.yaml", "in/b.json"], block, deployment.to_string()),
+        two("JSON", ["in/a.json", "in/b.json"], &service.to_string(), format!("{deployment:#}")),
+        one("several documents", "in/all.yml", format!("{block}---\n{deployment}\n---\n# nothing\n---\n")),
+        one("JSON objects that follow each other", "in/all.json", format!("{service}\n{deployment:#}{empty}\n")),
+        one("a List", "in/all.json", list(&[&service, &deployment])),
+        one(
+            "a List in YAML",
+            "in/all.yaml",
+            format!("apiVersion: v1\nkind: List\nitems:\n- {service}\n- {deployment}\n"),
+        ),
+        two("typed lists, whose items have no type", ["in/a.json", "in/b.json"], &services, deployments),
+        one("a list of lists", "in/all.json", list(&[&inner[0], &inner[1]])),
+        two("folders in folders", ["in/x/y/a.yaml", "in/z/b.yaml"], block, deployment.to_string()),
         Format {
             name: "files beside them that are none",
             files: vec![
@@ -107,13 +83,13 @@ default    web      windows     172.21.1.173  os=windows (Deployment default/web
         for (file, text) in &files {
             folder.write(file, text);
         }
-        assert_eq!(folder.run(&["plan", "in"]), expected, "{name}: a folder");
+        assert_eq!(folder.clusterip("plan in"), expected, "{name}: a folder");
         if name != "files beside them that are none" {
             let paths: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
-            assert_eq!(folder.run(&plan(&paths, &[])), expected, "{name}: files");
+            assert_eq!(folder.clusterip(&format!("plan {}", paths.join(" "))), expected, "{name}: files");
         }
         if let [(_, text)] = &files[..] {
-            assert_eq!(folder.run_with(&["plan", "-"], text, &[]), expected, "{name}: standard input");
+            assert_eq!(folder.piped("plan -", text), expected, "{name}: standard input");
         }
     }
 }
@@ -126,13 +102,13 @@ fn addresses_are_filled_into_json_objects_that_follow_each_other() {
     };
     let folder = Folder::new("json-stream");
     folder.write("in.json", format!("{} {}\n{}\n", service("a"), service("b"), service("c")));
-    let plan = folder.run(&["plan", "in.json", "-o", "json"]).json();
+    let plan = folder.clusterip("plan in.json -o json").json();
     let filled = |name: &str, index: usize| {
         let address = plan["services"][index]["clusterIPs"][0].as_str().unwrap();
         service(name).replace("\"spec\":{", &format!("\"spec\":{{\"clusterIP\": \"{address}\", "))
     };
     let expected = format!("{} {}\n{}\n", filled("a", 0), filled("b", 1), filled("c", 2));
-    assert_eq!(folder.run(&["plan", "in.json", "-o", "yaml"]), Done::ok(expected));
+    assert_eq!(folder.clusterip("plan in.json -o yaml"), Done::ok(expected));
 }
 
 #[test]
@@ -150,17 +126,13 @@ services:
     let folder = Folder::new("reason");
     folder.write("settings.yaml", settings);
     let filled = r#"{"clusterIP": "10.0.0.2", ports: []}"#;
+    let plan = |input: &str| folder.piped("plan - --settings settings.yaml -o yaml", input);
     for annotations in ["", forged] {
-        let done = folder.run_with(
-            &["plan", "-", "--settings", "settings.yaml", "-o", "yaml"],
-            &manifest(annotations, "{ports: []}"),
-            &[],
-        );
+        let done = plan(&manifest(annotations, "{ports: []}"));
         assert_eq!(done, Done::ok(manifest(annotations, filled)), "{annotations}");
     }
     let by_hand = manifest(forged, "{clusterIP: 10.0.0.1}");
-    let done = folder.run_with(&["plan", "-", "--settings", "settings.yaml", "-o", "yaml"], &by_hand, &[]);
-    assert_eq!(done, Done::ok(by_hand));
+    assert_eq!(plan(&by_hand), Done::ok(by_hand));
 }
 
 #[test]
@@ -172,16 +144,16 @@ fn files_of_folders_without_kubernetes_objects_are_skipped_with_a_count() {
         .write("in/package.json", "{\"name\": \"web\"}")
         .write("in/empty.yaml", "# nothing\n")
         .write("in/web.yaml", service_manifest("web", "{}"));
-    let expected = folder.run(&["plan", "in/web.yaml"]);
+    let expected = folder.clusterip("plan in/web.yaml");
     let skipped = "skipped: 3 files without Kubernetes objects (-v lists them)\n";
-    assert_eq!(folder.run(&["plan", "in"]), Done { stderr: skipped.to_owned(), ..expected.clone() });
+    assert_eq!(folder.clusterip("plan in"), Done { stderr: skipped.to_owned(), ..expected.clone() });
     let skipped = "\
 skipped: in/chart/values.yaml: no Kubernetes objects
 skipped: in/kubeadm.yaml: no Kubernetes objects
 skipped: in/package.json: no Kubernetes objects
 ";
-    assert_eq!(folder.run(&["plan", "in", "-v"]), Done { stderr: skipped.to_owned(), ..expected });
-    let named = folder.run(&["plan", "in/package.json"]);
+    assert_eq!(folder.clusterip("plan in -v"), Done { stderr: skipped.to_owned(), ..expected });
+    let named = folder.clusterip("plan in/package.json");
     let message = "in/package.json: document 1, line 1: no `kind`: not a Kubernetes object";
     assert_eq!(named, Done::refused(message), "a file that the command line names is not skipped");
 }
@@ -197,11 +169,11 @@ fn links_that_lead_out_of_a_folder_are_skipped() {
     link("../secret.yaml", "in/a.yaml");
     link("data/web.txt", "in/web.yaml");
     link("../secret.yaml", "alone/a.yaml");
-    let done = folder.run(&["plan", "in", "-o", "json"]);
+    let done = folder.clusterip("plan in -o json");
     assert_eq!(done.stderr, "skipped: in/a.yaml: a link to a file outside of the folder\n");
     assert_eq!(done.json()["services"].as_array().map(Vec::len), Some(1), "a link inside of the folder is followed");
     let message = "alone: no manifests: no file there, or below, ends in .yaml, .yml or .json";
-    assert_eq!(folder.run(&["plan", "alone"]), Done::refused(message));
+    assert_eq!(folder.clusterip("plan alone"), Done::refused(message));
 }
 
 #[test]
@@ -209,22 +181,16 @@ fn manifests_are_named_with_f_as_for_kubectl() {
     let folder = Folder::new("filename");
     folder.write("a/a.yaml", service_manifest("a", "{}")).write("b.yaml", service_manifest("b", "{}"));
     let input = service_manifest("c", "{}");
-    let expected = folder.run_with(&["plan", "a", "b.yaml", "-"], &input, &[]);
+    let expected = folder.piped("plan a b.yaml -", &input);
     assert_eq!(expected.stdout.lines().count(), 6, "{expected:?}");
-    for args in [
-        &["plan", "-f", "a", "-f", "b.yaml", "-f", "-"][..],
-        &["plan", "--filename", "a", "--filename=b.yaml", "-f-"],
-        &["plan", "a", "-f", "b.yaml", "-f", "-"],
-    ] {
-        assert_eq!(folder.run_with(args, &input, &[]), expected, "{args:?}");
+    for args in ["-f a -f b.yaml -f -", "--filename a --filename=b.yaml -f-", "a -f b.yaml -f -"] {
+        assert_eq!(folder.piped(&format!("plan {args}"), &input), expected, "{args}");
     }
 }
 
 #[test]
 fn service_of_the_snapshot_keeps_its_address() {
-    let web = Folder::new("snapshot-alone")
-        .run_with(&["plan", "-", "-o", "json"], &service_manifest("web", "{}"), &[])
-        .json();
+    let web = Folder::new("snapshot-alone").piped("plan - -o json", &service_manifest("web", "{}")).json();
     let first_choice = web["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
     let snapshot = json!({"apiVersion": "v1", "kind": "List", "items": [
         // It has the address that web would get.
@@ -240,7 +206,7 @@ fn service_of_the_snapshot_keeps_its_address() {
         service_manifest("web", "{selector: {app: web}}") + "---\n" + &service_manifest("db", "{selector: {app: db}}");
     let folder = Folder::new("snapshot");
     folder.write("snapshot.json", snapshot.to_string()).write("in.yaml", &input);
-    let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-q"]);
+    let done = folder.clusterip("plan in.yaml --snapshot snapshot.json -q");
     let expected = "\
 NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
 default    web      linux       172.21.0.204  os=linux (Deployment default/web)
@@ -249,7 +215,7 @@ default    db       -           172.21.0.7    unchanged: no new address
 2 Services: 1 allocated, 1 unchanged, 0 denied; windows 0 of 205 used; linux 2 of 205 used
 ";
     assert_eq!(done, Done::ok(expected));
-    let filled = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-q", "-o", "yaml"]);
+    let filled = folder.clusterip("plan in.yaml --snapshot snapshot.json -q -o yaml");
     let wanted = service_manifest("web", r#"{"clusterIP": "172.21.0.204", selector: {app: web}}"#)
         + "---\n"
         + &service_manifest("db", "{selector: {app: db}}");
@@ -269,14 +235,14 @@ default    web      -           172.21.0.173  unchanged: no new address
 
 2 Services: 1 allocated, 1 unchanged, 0 denied; windows 0 of 205 used; linux 1 of 205 used
 ";
-    assert_eq!(folder.run(&["plan", "a.yaml", "b.yaml"]), Done::ok(expected));
+    assert_eq!(folder.clusterip("plan a.yaml b.yaml"), Done::ok(expected));
 }
 
 #[test]
 fn services_with_generated_names_get_different_addresses() {
     let one = "apiVersion: v1\nkind: Service\nmetadata: {generateName: worker-}\nspec: {}\n";
     let folder = Folder::new("generated");
-    let done = folder.run_with(&["plan", "-"], &format!("{one}---\n{one}"), &[]);
+    let done = folder.piped("plan -", &format!("{one}---\n{one}"));
     let expected = "\
 NAMESPACE  SERVICE   BELONGS TO  CLUSTER-IP    EVIDENCE
 default    worker-…  linux       172.21.0.155  os=linux (setting assumeOS)
@@ -306,5 +272,5 @@ default    web      linux       172.21.0.173  os=linux (setting assumeOS)
                  longer serves extensions/v1beta1, but apps/v1\n"
             .to_owned(),
     };
-    assert_eq!(folder.run(&["plan", "in.yaml"]), expected);
+    assert_eq!(folder.clusterip("plan in.yaml"), expected);
 }

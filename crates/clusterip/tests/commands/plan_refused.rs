@@ -1,102 +1,63 @@
-//! Services that the API server would refuse: `clusterip plan` denies them, too.
+//! Services that the API server would refuse: `clusterip plan` denies them, too. `planner/api_server_rules` tests each
+//! rule.
 
-use crate::command::{Folder, service_manifest, snapshot_of};
-use serde_json::{Value, json};
-
-fn service(namespace: &str, name: &str, address: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
-           "spec": {"clusterIP": address, "clusterIPs": [address]}})
-}
-
-fn service_cidr() -> Value {
-    json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
-           "spec": {"cidrs": ["172.21.0.0/16"]}})
-}
+use crate::command::service_snapshot::service;
+use crate::command::{Folder, service_cidr, service_manifest, snapshot_of};
+use serde_json::json;
 
 #[test]
 fn service_that_the_api_server_refuses_is_denied() {
     struct Case {
-        name: &'static str,
-        snapshot: Vec<Value>,
-        manifests: Vec<(&'static str, &'static str)>,
-        /// The decision about the last Service, and its message.
-        decision: &'static str,
-        message: &'static str,
+        /// The Services of the manifests, each with its address.
+        manifests: &'static [(&'static str, &'static str)],
+        /// Why the API server refuses the last one.
+        refusal: Option<&'static str>,
     }
     let cases = [
         Case {
-            name: "the same address twice in the manifests",
-            snapshot: vec![],
-            manifests: vec![("web", "172.21.0.60"), ("db", "172.21.0.60")],
-            decision: "denied",
-            message: "172.21.0.60 is already used by Service default/web (in.yaml: document 1, line 1)",
+            manifests: &[("db", "172.21.0.61"), ("cart", "172.21.0.61")],
+            refusal: Some("172.21.0.61 is already used by Service default/db (in.yaml: document 1, line 1)"),
         },
         Case {
-            name: "the address of another Service of the cluster",
-            snapshot: vec![service("shop", "db", "172.21.0.60")],
-            manifests: vec![("web", "172.21.0.60")],
-            decision: "denied",
-            message: "172.21.0.60 is already used by Service shop/db in the cluster",
+            manifests: &[("db", "172.21.0.60")],
+            refusal: Some("172.21.0.60 is already used by Service default/web in the cluster"),
         },
         Case {
-            name: "another address of an existing Service",
-            snapshot: vec![service("default", "web", "172.21.0.60")],
-            manifests: vec![("web", "172.21.0.61")],
-            decision: "denied",
-            message: "spec.clusterIP can't change from 172.21.0.60 to 172.21.0.61: delete the Service, and create it again",
+            manifests: &[("web", "172.21.0.61")],
+            refusal: Some(
+                "spec.clusterIP can't change from 172.21.0.60 to 172.21.0.61: delete the Service, and create it again",
+            ),
         },
         Case {
-            name: "another address of a Service of an earlier manifest",
-            snapshot: vec![],
-            manifests: vec![("web", "172.21.0.60"), ("web", "172.21.0.61")],
-            decision: "denied",
-            message: "spec.clusterIP can't change from 172.21.0.60 to 172.21.0.61: delete the Service, and create it again",
+            manifests: &[("db", "172.21.0.61"), ("db", "172.21.0.62")],
+            refusal: Some(
+                "spec.clusterIP can't change from 172.21.0.61 to 172.21.0.62: delete the Service, and create it again",
+            ),
         },
         Case {
-            name: "no address",
-            snapshot: vec![],
-            manifests: vec![("web", "banana")],
-            decision: "denied",
-            message: "spec.clusterIP: \"banana\" is not an IP address",
+            manifests: &[("db", "10.0.0.9")],
+            refusal: Some("10.0.0.9 can't be allocated from the Service ranges (172.21.0.0/16)"),
         },
-        Case {
-            name: "a name that is not a DNS label",
-            snapshot: vec![],
-            manifests: vec![("Web", "172.21.0.60")],
-            decision: "denied",
-            message: "metadata.name: \"Web\" is not a DNS label",
-        },
-        Case {
-            name: "an address outside of the Service ranges",
-            snapshot: vec![service_cidr()],
-            manifests: vec![("web", "10.0.0.9")],
-            decision: "denied",
-            message: "10.0.0.9 can't be allocated from the Service ranges (172.21.0.0/16)",
-        },
-        Case {
-            name: "the address that the Service has",
-            snapshot: vec![service_cidr(), service("default", "web", "172.21.0.60")],
-            manifests: vec![("web", "172.21.0.60")],
-            decision: "unchanged",
-            message: "no new address",
-        },
+        Case { manifests: &[("web", "172.21.0.60")], refusal: None },
     ];
-    for Case { name, snapshot, manifests, decision, message } in cases {
-        let folder = Folder::new("plan-refused");
+    let folder = Folder::new("plan-refused");
+    let web = service("web", "172.21.0.60", json!({"metadata": {"namespace": "default"}}));
+    folder.write("snapshot.json", snapshot_of(&[service_cidr("kubernetes", "172.21.0.0/16", json!({})), web]));
+    for Case { manifests, refusal } in cases {
         let text = manifests.iter().map(|(name, ip)| service_manifest(name, &format!("{{clusterIP: {ip}}}")));
         let text = text.collect::<Vec<_>>().join("---\n");
-        folder.write("in.yaml", &text).write("snapshot.json", snapshot_of(&snapshot));
-        let plan = |output: &str| folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-o", output]);
+        folder.write("in.yaml", &text);
+        let plan = |output: &str| folder.clusterip(&format!("plan in.yaml --snapshot snapshot.json -o {output}"));
         let (json, last) = (plan("json"), manifests.last().unwrap().0);
-        let is_denied = decision == "denied";
-        let message = match is_denied {
-            true => format!("Service default/{last}: the API server refuses it: {message}"),
-            false => message.to_owned(),
+        let (decision, message) = match refusal {
+            Some(reason) => ("denied", format!("Service default/{last}: the API server refuses it: {reason}")),
+            None => ("unchanged", "no new address".to_owned()),
         };
         let planned = json.json();
         let row = &planned["services"][manifests.len() - 1];
-        assert_eq!((&row["decision"], &row["message"]), (&json!(decision), &json!(message)), "{name}");
-        assert_eq!((json.status, row["clusterIPs"] == json!([])), (i32::from(is_denied), is_denied), "{name}");
-        assert_eq!(plan("yaml").stdout, text, "{name}: nothing is filled in");
+        assert_eq!((&row["decision"], &row["message"]), (&json!(decision), &json!(message)), "{manifests:?}");
+        let is_denied = refusal.is_some();
+        assert_eq!((json.status, row["clusterIPs"] == json!([])), (i32::from(is_denied), is_denied), "{manifests:?}");
+        assert_eq!(plan("yaml").stdout, text, "{manifests:?}: nothing is filled in");
     }
 }

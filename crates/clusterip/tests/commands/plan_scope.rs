@@ -6,28 +6,22 @@ use crate::command::{Done, Folder, service_manifest, snapshot_of};
 
 #[test]
 fn objects_without_namespace_get_the_given_one() {
-    struct Case {
-        args: &'static [&'static str],
-        /// The namespace that the second Service names.
-        named: &'static str,
-        namespaces: [&'static str; 2],
-    }
     let cases = [
-        Case { args: &["plan", "-"], named: "there", namespaces: ["default", "there"] },
-        Case { args: &["plan", "-", "-n", "here"], named: "here", namespaces: ["here", "here"] },
-        Case { args: &["plan", "--namespace=here", "-"], named: "here", namespaces: ["here", "here"] },
+        ("plan - -o json", "there", ["default", "there"]),
+        ("plan - -n here -o json", "here", ["here", "here"]),
+        ("plan --namespace=here - -o json", "here", ["here", "here"]),
     ];
     let of_cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: worker}\n";
     let input = |named: &str| {
         let own = format!("apiVersion: v1\nkind: Service\nmetadata: {{name: own, namespace: {named}}}\nspec: {{}}\n");
         format!("{}---\n{own}---\n{of_cluster}", service_manifest("web", "{}"))
     };
-    for Case { args, named, namespaces } in cases {
-        let plan = Folder::new("namespaces").run_with(&[args, &["-o", "json"]].concat(), &input(named), &[]).json();
+    for (args, named, namespaces) in cases {
+        let plan = Folder::new("namespaces").piped(args, &input(named)).json();
         assert_eq!(json!(namespaces), json!([plan["services"][0]["namespace"], plan["services"][1]["namespace"]]));
     }
     let input = input("here");
-    let filled = Folder::new("namespaces").run_with(&["plan", "-", "-n", "here", "-o", "yaml"], &input, &[]);
+    let filled = Folder::new("namespaces").piped("plan - -n here -o yaml", &input);
     assert_eq!(filled.stdout.matches("namespace: here").count(), 1, "the manifests stay as they are: {filled:?}");
 }
 
@@ -41,9 +35,8 @@ fn objects_of_another_namespace_than_the_given_one_are_refused() {
 -: document 2, line 7: Service own is in namespace there, but --namespace is here: remove one of the two
 -: document 3, line 15: Job run is in namespace far, but --namespace is here: remove one of the two
 -: document 3, line 16: Job stop is in namespace far, but --namespace is here: remove one of the two";
-    for args in [&["plan", "-", "-n", "here"], &["plan", "--namespace", "here", "-"]] {
-        assert_eq!(Folder::new("other-namespace").run_with(args, &input, &[]), Done::refused(expected), "{args:?}");
-    }
+    let done = Folder::new("other-namespace").piped("plan - -n here", &input);
+    assert_eq!(done, Done::refused(expected));
 }
 
 #[test]
@@ -51,48 +44,33 @@ fn namespace_that_is_neither_in_the_cluster_nor_in_the_manifests_is_refused() {
     struct Case {
         name: &'static str,
         snapshot: Vec<Value>,
-        manifests: String,
         refused: bool,
     }
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let other_kind = json!({"apiVersion": "example.com/v1", "kind": "Namespace", "metadata": {"name": "here"}});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "here", "name": "old"},
         "spec": {"clusterIP": "None"}});
-    let manifest = || service_manifest("web", "{}");
-    let with_namespace = format!("{}---\n{}\n", manifest(), namespace("here"));
     let cases = [
-        Case { name: "another Namespace", snapshot: vec![namespace("there")], manifests: manifest(), refused: true },
-        Case {
-            name: "another kind of this name",
-            snapshot: vec![namespace("there"), other_kind],
-            manifests: manifest(),
-            refused: true,
-        },
-        Case { name: "in the cluster", snapshot: vec![namespace("here")], manifests: manifest(), refused: false },
-        Case {
-            name: "a Service of the namespace",
-            snapshot: vec![namespace("there"), service],
-            manifests: manifest(),
-            refused: false,
-        },
-        Case {
-            name: "in the manifests",
-            snapshot: vec![namespace("there")],
-            manifests: with_namespace,
-            refused: false,
-        },
-        Case { name: "a snapshot without Namespaces", snapshot: vec![], manifests: manifest(), refused: false },
+        Case { name: "another kind of this name", snapshot: vec![namespace("there"), other_kind], refused: true },
+        Case { name: "in the cluster", snapshot: vec![namespace("here")], refused: false },
+        Case { name: "a Service of it is in the cluster", snapshot: vec![namespace("there"), service], refused: false },
+        Case { name: "a snapshot without Namespaces", snapshot: vec![], refused: false },
     ];
-    for Case { name, snapshot, manifests, refused } in cases {
-        let folder = Folder::new("unknown-namespace");
-        folder.write("snapshot.json", snapshot_of(&snapshot)).write("in.yaml", manifests);
-        let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-q", "-n", "here"]);
+    let folder = Folder::new("unknown-namespace");
+    let plan = |input: &str| folder.piped("plan - --snapshot snapshot.json -q -n here", input);
+    let manifest = service_manifest("web", "{}");
+    for Case { name, snapshot, refused } in cases {
+        folder.write("snapshot.json", snapshot_of(&snapshot));
+        let done = plan(&manifest);
         if refused {
             assert_eq!(done, Done::refused("there is no namespace here: check --namespace"), "{name}");
         } else {
             assert_eq!(done.status, 0, "{name}: {done:?}");
         }
     }
+    folder.write("snapshot.json", snapshot_of(&[namespace("there")]));
+    let done = plan(&format!("{manifest}---\n{}\n", namespace("here")));
+    assert_eq!(done.status, 0, "in the manifests: {done:?}");
 }
 
 #[test]
@@ -109,18 +87,11 @@ fn services_with_certain_labels_are_planned() {
     let folder = Folder::new("plan-selector");
     let plan =
         |input: &str, args: &[&str]| folder.run_with(&[&["plan", "-", "-o", "json"][..], args].concat(), input, &[]);
-    struct Case {
-        selector: &'static str,
-        planned: &'static [&'static str],
-    }
-    let cases = [
-        Case { selector: "app=web", planned: &["web"] },
-        Case { selector: "app", planned: &["web", "other"] },
-        Case { selector: "app notin (web,db)", planned: &["bare"] },
-        Case { selector: "app=none", planned: &[] },
-    ];
+    // `selectors.rs` tests the language of selectors.
     let text = input("172.21.0.20");
-    for Case { selector, planned } in cases {
+    let cases: [(&str, &[&str]); 3] =
+        [("app", &["web", "other"]), ("app notin (web,db)", &["bare"]), ("app=none", &[])];
+    for (selector, planned) in cases {
         let done = plan(&text, &["-l", selector]);
         let notice = "no Service has these labels\n";
         assert_eq!(done.stderr.contains(notice), planned.is_empty(), "{selector}: {done:?}");
@@ -135,7 +106,7 @@ fn services_with_certain_labels_are_planned() {
     let second_choice = address(&plan(&input(&first_choice), &["-l", "app=web"]));
     assert_ne!(first_choice, second_choice);
 
-    let filled = folder.run_with(&["plan", "-", "-o", "yaml", "-l", "app=web"], &text, &[]);
+    let filled = folder.piped("plan - -o yaml -l app=web", &text);
     let with_address = format!("{{\"clusterIP\": \"{first_choice}\", \"ports\":[]}}");
     assert_eq!(filled, Done::ok(text.replace("{\"ports\":[]}", &with_address)), "only this Service is filled in");
 }

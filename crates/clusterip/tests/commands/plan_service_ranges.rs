@@ -1,70 +1,60 @@
 //! How `clusterip plan` uses the Service ranges of the cluster.
 
-use crate::command::{Done, Folder, headless, service_manifest};
+use crate::command::{Done, Folder, headless, service_cidr, service_manifest};
+use serde_json::json;
 
 #[test]
 fn service_ranges_are_read_from_service_cidrs() {
-    struct Case<'a> {
+    struct Case {
         name: &'static str,
-        objects: &'a str,
+        objects: String,
         expected: Done,
     }
     const SETTINGS: &str = "services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/29]}]}\n";
-    let cidr = |name: &str, cidrs: &str| {
-        format!(
-            "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: {name}}}\nspec: {{cidrs: [{cidrs}]}}\n"
-        )
-    };
-    let input = service_manifest("web", "{}");
-    let outside = Done::refused(
-        "settings: settings.yaml: services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside of the Service ranges of the \
-         cluster (10.1.0.0/24): the API server would refuse its addresses",
-    );
-    let at = |address: &str| {
-        let line = "1 Service: 1 allocated, 0 unchanged, 0 denied; all 1 of";
-        let usable = if address == "10.0.0.1" { 6 } else { 5 };
+    let cidr = |name: &str, cidr: &str| service_cidr(name, cidr, json!({})).to_string();
+    let outside = "settings: settings.yaml: services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside of the Service ranges \
+                   of the cluster (10.1.0.0/24): the API server would refuse its addresses";
+    let at = |address: &str, usable: u8| {
         Done::ok(format!(
-            "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE\ndefault    web      all         {address}    default\n\n{line} {usable} used\n"
+            "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE\ndefault    web      all         {address}    default\n\n\
+             1 Service: 1 allocated, 0 unchanged, 0 denied; all 1 of {usable} used\n"
         ))
     };
     let rows = [
         Case {
             name: "nothing is known",
-            objects: "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}",
-            expected: at("10.0.0.1"),
+            objects: "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}".to_owned(),
+            expected: at("10.0.0.1", 6),
         },
         Case {
-            name: "the first address is that of default/kubernetes",
-            objects: &cidr("kubernetes", "10.0.0.0/24"),
-            expected: at("10.0.0.2"),
-        },
-        Case {
-            name: "the range of the API server's flag comes first, whatever its place",
-            objects: &(cidr("extra", "10.1.0.0/24") + "---\n" + &cidr("kubernetes", "10.0.0.0/24")),
-            expected: at("10.0.0.2"),
+            name: "the first address of the API server's own range, whatever its place, is that of default/kubernetes",
+            objects: cidr("extra", "10.1.0.0/24") + "\n---\n" + &cidr("kubernetes", "10.0.0.0/24"),
+            expected: at("10.0.0.2", 5),
         },
         Case {
             name: "a second range has no such address",
-            objects: &(cidr("kubernetes", "10.1.0.0/24") + "---\n" + &cidr("extra", "10.0.0.0/24")),
-            expected: at("10.0.0.1"),
+            objects: cidr("kubernetes", "10.1.0.0/24") + "\n---\n" + &cidr("extra", "10.0.0.0/24"),
+            expected: at("10.0.0.1", 6),
         },
-        Case { name: "a pool outside is a mistake", objects: &cidr("kubernetes", "10.1.0.0/24"), expected: outside },
+        Case {
+            name: "a pool outside is a mistake",
+            objects: cidr("kubernetes", "10.1.0.0/24"),
+            expected: Done::refused(outside),
+        },
     ];
+    let folder = Folder::new("service-cidrs");
+    let input = service_manifest("web", "{}");
+    folder.write("in.yaml", &input).write("settings.yaml", SETTINGS);
     for Case { name, objects, expected } in rows {
-        let folder = Folder::new("service-cidrs");
-        let snapshot = format!("{}\n---\n{objects}", headless());
-        folder.write("settings.yaml", SETTINGS).write("in.yaml", &input).write("objects.yaml", objects);
-        folder.write("snapshot.yaml", snapshot);
-        let among = folder.run(&["plan", "in.yaml", "objects.yaml", "-s", "settings.yaml"]);
+        folder.write("objects.yaml", &objects).write("snapshot.yaml", format!("{}\n---\n{objects}", headless()));
+        let among = folder.clusterip("plan in.yaml objects.yaml -s settings.yaml");
         assert_eq!(among, expected, "{name}: among the manifests");
-        let snapshot = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.yaml", "-s", "settings.yaml"]);
+        let snapshot = folder.clusterip("plan in.yaml --snapshot snapshot.yaml -s settings.yaml");
         assert_eq!(snapshot, expected, "{name}: in the snapshot");
     }
-    let written = SETTINGS.replace("order", "serviceCIDRs: [10.0.0.0/16], order");
-    let folder = Folder::new("service-cidrs");
-    folder.write("settings.yaml", written).write("in.yaml", input + "---\n" + &cidr("kubernetes", "10.1.0.0/24"));
-    let done = folder.run(&["plan", "in.yaml", "-s", "settings.yaml"]);
-    assert_eq!(done, at("10.0.0.2"), "what the settings say goes first");
+    folder.write("settings.yaml", SETTINGS.replace("order", "serviceCIDRs: [10.0.0.0/16], order"));
+    let done = folder.piped("plan - -s settings.yaml", &(input + "---\n" + &cidr("kubernetes", "10.1.0.0/24")));
+    assert_eq!(done, at("10.0.0.2", 5), "what the settings say goes first");
 }
 
 /// `clusterip plan` accepts the settings that `clusterip serve` accepts, and prints the same warnings.
@@ -84,7 +74,6 @@ fn settings_that_contradict_the_cluster_are_checked_as_the_server_checks_them() 
                            contradicts: the API server would refuse its addresses; remove services.serviceCIDRs, and \
                            choose pools inside the ranges of the cluster\n";
     let rows = [
-        Case { name: "the same range", of_cluster: "10.0.0.0/16", of_manifests: "", status: 0, stderr: "" },
         Case {
             name: "the pool lies inside",
             of_cluster: "10.0.0.0/20",
@@ -105,16 +94,13 @@ fn settings_that_contradict_the_cluster_are_checked_as_the_server_checks_them() 
     for Case { name, of_cluster, of_manifests, status, stderr } in rows {
         let with_range = |first: String, range: &str| match range {
             "" => first,
-            range => format!(
-                "{first}\n---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: kubernetes}}\n\
-                 spec: {{cidrs: [{range}]}}\n"
-            ),
+            range => format!("{first}\n---\n{}", service_cidr("kubernetes", range, json!({}))),
         };
         let folder = Folder::new("plan-contradiction");
         folder.write("settings.yaml", SETTINGS);
         folder.write("in.yaml", with_range(service_manifest("web", "{}"), of_manifests));
         folder.write("snapshot.yaml", with_range(headless().to_string(), of_cluster));
-        let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.yaml", "-s", "settings.yaml"]);
+        let done = folder.clusterip("plan in.yaml --snapshot snapshot.yaml -s settings.yaml");
         assert_eq!((done.status, done.stderr.as_str()), (status, stderr), "{name}");
     }
 }
@@ -122,15 +108,14 @@ fn settings_that_contradict_the_cluster_are_checked_as_the_server_checks_them() 
 #[test]
 fn no_address_of_a_service_cidr_being_deleted_is_planned() {
     let folder = Folder::new("plan-deleted-range");
-    let team = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: team, deletionTimestamp: \
-                2026-01-02T03:04:05Z}\nspec: {cidrs: [10.2.0.0/16]}\n";
-    let kubernetes = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.1.0.0/16]}\n";
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}});
+    let ranges = [service_cidr("team", "10.2.0.0/16", deleted), service_cidr("kubernetes", "10.1.0.0/16", json!({}))];
     folder
         .write("one.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24]}]}\n")
         .write("two.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24, 10.1.1.0/24]}]}\n")
         .write("in.yaml", service_manifest("web", "{}"))
-        .write("snapshot.yaml", format!("{team}---\n{kubernetes}---\n{}\n", headless()));
-    let plan = |settings: &str| folder.run(&["plan", "in.yaml", "--settings", settings, "--snapshot", "snapshot.yaml"]);
+        .write("snapshot.yaml", format!("{}\n---\n{}\n---\n{}\n", ranges[0], ranges[1], headless()));
+    let plan = |settings: &str| folder.clusterip(&format!("plan in.yaml -s {settings} --snapshot snapshot.yaml"));
     let refused = "ServiceCIDR team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
     let warning = |settings: &str| {
         format!(
@@ -146,63 +131,17 @@ fn no_address_of_a_service_cidr_being_deleted_is_planned() {
 
 #[test]
 fn unused_dns_address_in_a_pool_gives_a_warning() {
-    struct Case {
-        name: &'static str,
-        settings: String,
-        manifest: String,
-        snapshot: String,
-        warning: &'static str,
-    }
     const SETTINGS: &str =
         "services: {order: lowest, serviceCIDRs: [10.96.0.0/16], pools: [{name: all, cidrs: [10.96.0.0/24]}]}\n";
     const WARNING: &str = "warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10, the tenth address of the \
                            Service range 10.96.0.0/16: many installers give it to the cluster's DNS; exclude it from the \
                            pool, or reserve it\n";
-    let dns = service_manifest("dns", "{clusterIP: 10.96.0.10}");
-    let rows = [
-        Case {
-            name: "free",
-            settings: SETTINGS.to_owned(),
-            manifest: String::new(),
-            snapshot: String::new(),
-            warning: WARNING,
-        },
-        Case {
-            name: "a manifest has it",
-            settings: SETTINGS.to_owned(),
-            manifest: dns.clone(),
-            snapshot: String::new(),
-            warning: "",
-        },
-        Case {
-            name: "a Service of the snapshot has it",
-            settings: SETTINGS.to_owned(),
-            manifest: String::new(),
-            snapshot: dns,
-            warning: "",
-        },
-        Case {
-            name: "reserved",
-            settings: SETTINGS.replace("all,", "all, reserved: 11,"),
-            manifest: String::new(),
-            snapshot: String::new(),
-            warning: "",
-        },
-        Case {
-            name: "the range is not known",
-            settings: SETTINGS.replace("[10.96.0.0/16]", "[]"),
-            manifest: String::new(),
-            snapshot: String::new(),
-            warning: "",
-        },
-    ];
-    for Case { name, settings, manifest, snapshot, warning } in rows {
-        let folder = Folder::new("plan-dns");
-        let input = service_manifest("web", "{}") + "---\n" + &manifest;
-        let snapshot = format!("{}\n---\n{snapshot}", headless());
-        folder.write("settings.yaml", settings).write("in.yaml", input).write("snapshot.yaml", snapshot);
-        let done = folder.run(&["plan", "in.yaml", "--settings", "settings.yaml", "--snapshot", "snapshot.yaml"]);
-        assert_eq!((done.status, done.stderr.as_str()), (0, warning), "{name}");
+    let folder = Folder::new("plan-dns");
+    let (web, dns) = (service_manifest("web", "{}"), service_manifest("dns", "{clusterIP: 10.96.0.10}"));
+    folder.write("settings.yaml", SETTINGS).write("web.yaml", web).write("dns.yaml", dns);
+    for (args, warning) in [("web.yaml", WARNING), ("web.yaml dns.yaml", ""), ("web.yaml --snapshot dns.yaml", "")] {
+        let done = folder.clusterip(&format!("plan -s settings.yaml {args}"));
+        assert_eq!((done.status, done.stderr.as_str()), (0, warning), "{args}");
     }
 }
 
@@ -211,7 +150,7 @@ fn large_pool_is_counted_in_powers_of_two() {
     let settings = r#"services: {pools: [{name: wide, cidrs: ["fd00::/64"]}], serviceCIDRs: ["fd00::/64"]}"#;
     let folder = Folder::new("wide");
     folder.write("settings.yaml", settings);
-    let done = folder.run_with(&["plan", "-", "-s", "settings.yaml"], &service_manifest("web", "{}"), &[]);
+    let done = folder.piped("plan - -s settings.yaml", &service_manifest("web", "{}"));
     let totals = done.stdout.lines().last().unwrap();
     assert_eq!(totals, "1 Service: 1 allocated, 0 unchanged, 0 denied; wide IPv6 1 of 2^64 used", "{done:?}");
 }

@@ -1,70 +1,61 @@
 //! `clusterip plan` of input that is probably a mistake.
 
 use crate::command::{Done, Folder, service_manifest};
-use serde_json::json;
 
 #[test]
-fn manifest_whose_type_is_almost_that_of_a_service_gives_a_warning() {
+fn names_that_are_almost_those_that_a_plan_reads_give_a_warning() {
     struct Case {
-        api_version: &'static str,
+        /// The manifest of `web` up to its name.
         kind: &'static str,
-        warned: bool,
-    }
-    let cases = [
-        Case { api_version: "v1", kind: "service", warned: true },
-        Case { api_version: "v1", kind: "Services", warned: true },
-        Case { api_version: "v2", kind: "Service", warned: true },
-        Case { api_version: "v1", kind: "Servce", warned: true },
-        Case { api_version: "v1", kind: "Service", warned: false },
-        Case { api_version: "serving.knative.dev/v1", kind: "Service", warned: false },
-        Case { api_version: "v1", kind: "ServiceAccount", warned: false },
-    ];
-    for Case { api_version, kind, warned } in cases {
-        let input = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{}}\n");
-        let done = Folder::new("almost-service").run_with(&["plan", "-"], &input, &[]);
-        let warning = format!(
-            "warning: -: document 1, line 1: {api_version} {kind} default/web is not planned: did you mean v1 \
-             Service?\n"
-        );
-        let expected = if warned { warning } else { String::new() };
-        assert_eq!((done.status, done.stderr), (0, expected), "{api_version} {kind}");
-    }
-}
-
-#[test]
-fn names_that_are_almost_those_of_evidence_give_a_warning() {
-    struct Case {
-        manifest: &'static str,
+        more: &'static str,
         warning: &'static str,
     }
     let cases = [
+        Case { kind: "v1, kind: Service", more: "}", warning: "" },
+        Case { kind: "serving.knative.dev/v1, kind: Service", more: "}", warning: "" },
+        Case { kind: "v1, kind: ServiceAccount", more: "}", warning: "" },
         Case {
-            manifest: "{apiVersion: apps/v1, kind: Deploymnt, metadata: {name: web, namespace: shop}}",
-            warning: "apps/v1 Deploymnt shop/web is not used as evidence: did you mean apps/v1 Deployment?",
+            kind: "v1, kind: Services",
+            more: "}",
+            warning: "v1 Services default/web is not planned: did you mean v1 Service?",
         },
         Case {
-            manifest: "{apiVersion: app/v1, kind: Deployment, metadata: {name: web, namespace: shop}}",
-            warning: "app/v1 Deployment shop/web is not used as evidence: did you mean apps/v1 Deployment?",
+            kind: "v2, kind: Service",
+            more: "}",
+            warning: "v2 Service default/web is not planned: did you mean v1 Service?",
         },
         Case {
-            manifest: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, \
-                       spec: {template: {spec: {nodeselector: {kubernetes.io/os: windows}, hostIPC: true}}}}",
-            warning: "Deployment shop/web: spec.template.spec.nodeselector is ignored: did you mean nodeSelector?",
+            kind: "apps/v1, kind: Deploymnt",
+            more: "}",
+            warning: "apps/v1 Deploymnt default/web is not used as evidence: did you mean apps/v1 Deployment?",
         },
         Case {
-            manifest: "{apiVersion: batch/v1, kind: CronJob, metadata: {name: web, namespace: shop}, \
-                       spec: {jobTemplate: {spec: {template: {spec: {nodeSelectors: {}}}}}}}",
-            warning: "CronJob shop/web: spec.jobTemplate.spec.template.spec.nodeSelectors is ignored: did you mean \
+            kind: "app/v1, kind: Deployment",
+            more: "}",
+            warning: "app/v1 Deployment default/web is not used as evidence: did you mean apps/v1 Deployment?",
+        },
+        Case {
+            kind: "apps/v1, kind: Deployment",
+            more: "}, spec: {template: {spec: {nodeselector: {kubernetes.io/os: windows}, hostIPC: true}}}",
+            warning: "Deployment default/web: spec.template.spec.nodeselector is ignored: did you mean nodeSelector?",
+        },
+        Case {
+            kind: "batch/v1, kind: CronJob",
+            more: "}, spec: {jobTemplate: {spec: {template: {spec: {nodeSelectors: {}}}}}}",
+            warning: "CronJob default/web: spec.jobTemplate.spec.template.spec.nodeSelectors is ignored: did you mean \
                       nodeSelector?",
         },
         Case {
-            manifest: "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop, anotations: {}}}",
-            warning: "Service shop/web: metadata.anotations is ignored: did you mean annotations?",
+            kind: "v1, kind: Service",
+            more: ", anotations: {}}",
+            warning: "Service default/web: metadata.anotations is ignored: did you mean annotations?",
         },
     ];
-    for Case { manifest, warning } in cases {
-        let done = Folder::new("almost-evidence").run_with(&["plan", "-"], manifest, &[]);
-        let expected = format!("warning: -: document 1, line 1: {warning}\n");
+    for Case { kind, more, warning } in cases {
+        let manifest = format!("{{apiVersion: {kind}, metadata: {{name: web{more}}}");
+        let done = Folder::new("almost-known").piped("plan -", &manifest);
+        let expected =
+            if warning.is_empty() { String::new() } else { format!("warning: -: document 1, line 1: {warning}\n") };
         assert_eq!((done.status, done.stderr), (0, expected), "{manifest}");
     }
 }
@@ -93,51 +84,20 @@ default    web      linux       10.0.0.9    unchanged: set by hand; os=linux (se
         },
     ];
     for Case { input, rows, totals } in cases {
-        let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
         let pools = "windows 0 of 205 used; linux 0 of 205 used";
-        assert_eq!(done, Done::ok(format!("{rows}\n{totals}; {pools}\n")));
+        assert_eq!(Folder::new("no-pool").piped("plan -", &input), Done::ok(format!("{rows}\n{totals}; {pools}\n")));
     }
 }
 
 #[test]
 fn empty_input_is_refused() {
+    let folder = Folder::new("no-input");
+    folder.write("web.yaml", service_manifest("web", "{}"));
     for input in ["", "\n", "# nothing\n", "---", "---\n---\n"] {
-        let folder = Folder::new("no-input");
-        folder.write("empty.yaml", input).write("web.yaml", service_manifest("web", "{}"));
-        let done = folder.run_with(&["plan", "-"], input, &[]);
-        assert_eq!(done, Done::refused("-: no manifests: standard input has no Kubernetes objects"), "{input:?}");
-        for args in [&["plan", "empty.yaml"][..], &["plan", "web.yaml", "-f", "empty.yaml"]] {
-            let expected = Done::refused("empty.yaml: no manifests: the file has no Kubernetes objects");
-            assert_eq!(folder.run(args), expected, "{input:?}");
-        }
-    }
-}
-
-#[test]
-fn explicit_deny_refuses_an_address_outside_of_all_pools() {
-    struct Case {
-        name: &'static str,
-        os: &'static str,
-        status: i32,
-        message: &'static str,
-    }
-    let cases = [
-        Case {
-            name: "a pool matches the Service",
-            os: "linux",
-            status: 1,
-            message: "Service default/web: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux \
-                      (annotation clusterip-policy/os); omit clusterIP, or use an address of the Service's pool",
-        },
-        Case { name: "no pool matches the Service", os: "plan9", status: 0, message: "set by hand" },
-    ];
-    for Case { name, os, status, message } in cases {
-        let folder = Folder::new("explicit-outside");
-        let pools = "[{name: linux, cidrs: [172.21.0.0/24], match: {os: linux}}]";
-        folder.write("settings.yaml", format!("services: {{explicit: deny, pools: {pools}}}\n"));
-        let metadata = format!("{{name: web, annotations: {{clusterip-policy/os: {os}}}}}");
-        let input = format!("apiVersion: v1\nkind: Service\nmetadata: {metadata}\nspec: {{clusterIP: 10.0.0.9}}\n");
-        let done = folder.run_with(&["plan", "-", "-s", "settings.yaml", "-o", "json"], &input, &[]);
-        assert_eq!((done.status, &done.json()["services"][0]["message"]), (status, &json!(message)), "{name}");
+        folder.write("empty.yaml", input);
+        let piped = Done::refused("-: no manifests: standard input has no Kubernetes objects");
+        assert_eq!(folder.piped("plan -", input), piped, "{input:?}");
+        let expected = Done::refused("empty.yaml: no manifests: the file has no Kubernetes objects");
+        assert_eq!(folder.clusterip("plan web.yaml -f empty.yaml"), expected, "{input:?}");
     }
 }
