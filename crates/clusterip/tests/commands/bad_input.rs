@@ -18,7 +18,7 @@ fn check_manifests(test: &str, rows: &[ManifestCase<'_>]) {
         folder.write("m.yaml", manifests);
         let expected = Done::refused(format!("m.yaml: {message}"));
         for output in ["table", "json", "yaml"] {
-            assert_eq!(folder.run(&["plan", "m.yaml", "-o", output]), expected, "{name}, {output}");
+            assert_eq!(folder.clusterip(&format!("plan m.yaml -o {output}")), expected, "{name}, {output}");
         }
     }
 }
@@ -56,8 +56,8 @@ fn invalid_yaml_is_refused_with_document_and_line() {
             ManifestCase {
                 name: "an alias of an earlier document",
                 manifests: b"apiVersion: v1\nkind: Pod\nmetadata: &m {name: a}\n---\nmetadata: *m\n".into(),
-                message: "document 2, line 5: an alias can't refer to an anchor of an earlier document: write the value \
-                          out in this document, too",
+                message: "document 2, line 5: an alias can't refer to an anchor of an earlier document: write the \
+                          value out in this document, too",
             },
             ManifestCase {
                 name: "text behind JSON objects",
@@ -91,71 +91,33 @@ fn invalid_yaml_is_refused_with_document_and_line() {
 
 #[test]
 fn documents_that_are_not_kubernetes_objects_are_refused() {
-    let object = |found: &str| format!("document 1, line 1: expected a Kubernetes object, found {found}");
-    check_manifests(
-        "bad-objects",
-        &[
-            ManifestCase { name: "a list", manifests: b"[a, b]\n".into(), message: &object("a list") },
-            ManifestCase { name: "a text", manifests: b"hello\n".into(), message: &object("a string") },
-            ManifestCase { name: "a number", manifests: b"42\n".into(), message: &object("a number") },
-            ManifestCase { name: "a boolean", manifests: b"true\n".into(), message: &object("a boolean") },
-            ManifestCase {
-                name: "no kind",
-                manifests: b"apiVersion: v1\n".into(),
-                message: "document 1, line 1: no `kind`: not a Kubernetes object",
-            },
-            ManifestCase {
-                name: "kind null",
-                manifests: b"kind:\n".into(),
-                message: "document 1, line 1: no `kind`: not a Kubernetes object",
-            },
-            ManifestCase {
-                name: "kind of another type",
-                manifests: b"kind: 5\n".into(),
-                message: "document 1, line 1: `kind`: expected a string, found a number",
-            },
-            ManifestCase {
-                name: "no apiVersion",
-                manifests: b"kind: Service\n".into(),
-                message: "document 1, line 1: no `apiVersion`: not a Kubernetes object",
-            },
-            ManifestCase {
-                name: "no metadata",
-                manifests: b"apiVersion: v1\nkind: Pod\n".into(),
-                message: "document 1, line 1: Pod without `metadata`",
-            },
-            ManifestCase {
-                name: "metadata of another type",
-                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: []\n".into(),
-                message: "document 1, line 1: `metadata`: expected an object, found a list",
-            },
-            ManifestCase {
-                name: "no name",
-                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: {}\n".into(),
-                message: "document 1, line 1: Pod without `metadata.name`",
-            },
-            ManifestCase {
-                name: "a namespace of another type",
-                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 5}\n".into(),
-                message: "document 1, line 1: `metadata.namespace`: expected a string, found a number",
-            },
-            ManifestCase {
-                name: "items of another type",
-                manifests: b"apiVersion: v1\nkind: List\nitems: {}\n".into(),
-                message: "document 1, line 1: `items`: expected a list",
-            },
-            ManifestCase {
-                name: "an item that is none",
-                manifests: b"apiVersion: v1\nkind: List\nitems:\n- 5\n".into(),
-                message: "document 1, line 4: expected a Kubernetes object, found a number",
-            },
-            ManifestCase {
-                name: "behind an empty document",
-                manifests: format!("---\n---\n{SERVICE}---\n42\n").into(),
-                message: "document 3, line 8: expected a Kubernetes object, found a number",
-            },
-        ],
-    );
+    let documents = [
+        ("[a, b]", "expected a Kubernetes object, found a list"),
+        ("hello", "expected a Kubernetes object, found a string"),
+        ("42", "expected a Kubernetes object, found a number"),
+        ("true", "expected a Kubernetes object, found a boolean"),
+        ("{apiVersion: v1}", "no `kind`: not a Kubernetes object"),
+        ("{kind: null}", "no `kind`: not a Kubernetes object"),
+        ("{kind: 5}", "`kind`: expected a string, found a number"),
+        ("{kind: Service}", "no `apiVersion`: not a Kubernetes object"),
+        ("{apiVersion: v1, kind: Pod}", "Pod without `metadata`"),
+        ("{apiVersion: v1, kind: Pod, metadata: []}", "`metadata`: expected an object, found a list"),
+        ("{apiVersion: v1, kind: Pod, metadata: {}}", "Pod without `metadata.name`"),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: 5}}",
+            "`metadata.namespace`: expected a string, found a number",
+        ),
+        ("{apiVersion: v1, kind: List, items: {}}", "`items`: expected a list"),
+        ("{apiVersion: v1, kind: List, items: [5]}", "expected a Kubernetes object, found a number"),
+    ];
+    // Each document follows its line with `---`, and an empty one and a Service with four lines come first.
+    let manifests = documents.map(|(document, _)| format!("---\n{document}\n")).concat();
+    let messages = documents.iter().enumerate();
+    let messages =
+        messages.map(|(index, (_, message))| format!("document {}, line {}: {message}", index + 3, 2 * index + 8));
+    let expected = messages.collect::<Vec<_>>().join("\nm.yaml: ");
+    let manifests = format!("---\n---\n{SERVICE}{manifests}").into();
+    check_manifests("bad-objects", &[ManifestCase { name: "all", manifests, message: &expected }]);
 }
 
 #[test]
@@ -234,9 +196,8 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
 #[test]
 fn unreadable_files_are_named() {
     struct Case {
-        name: &'static str,
-        args: &'static [&'static str],
-        message: String,
+        args: &'static str,
+        message: &'static str,
     }
     let folder = Folder::new("bad-files");
     folder.write("empty/.hidden.yaml", SERVICE).write("mixed/a.yaml", SERVICE).write("mixed/deep/b.yml", "kind: [");
@@ -245,57 +206,36 @@ fn unreadable_files_are_named() {
     folder.write("broken/b.yaml", "apiVersion: v1\nkind: Pod\n---\napiVersion: v1\nkind: Pod\nmetadata: {}\n");
     folder.write("others/values.yaml", "replicas: 2\n").write("others/package.json", "{\"name\": \"web\"}");
     folder.write("kustomized/kustomization.yaml", "resources: [web.yaml]\n").write("kustomized/web.yaml", SERVICE);
-    let none = "No such file or directory (os error 2)";
     let rows = [
-        Case { name: "a missing file", args: &["gone.yaml"], message: format!("gone.yaml: {none}") },
-        Case { name: "one of several", args: &["good.yaml", "gone.yaml"], message: format!("gone.yaml: {none}") },
+        Case { args: "good.yaml gone.yaml", message: "gone.yaml: No such file or directory (os error 2)" },
+        Case { args: "empty", message: "empty: no manifests: no file there, or below, ends in .yaml, .yml or .json" },
         Case {
-            name: "a folder without manifests",
-            args: &["empty"],
-            message: "empty: no manifests: no file there, or below, ends in .yaml, .yml or .json".to_owned(),
+            args: "mixed",
+            message: "mixed/deep/b.yml: document 1, line 2: while parsing a node, did not find expected node content",
         },
         Case {
-            name: "a broken file deep in a folder",
-            args: &["mixed"],
-            message: "mixed/deep/b.yml: document 1, line 2: while parsing a node, did not find expected node content"
-                .to_owned(),
+            args: "broken gone.yaml good.yaml",
+            message: "broken/a.yaml: document 1, line 2: while parsing a node, did not find expected node content\n\
+                      broken/b.yaml: document 1, line 1: Pod without `metadata`\nbroken/b.yaml: document 2, line 4: \
+                      Pod without `metadata.name`\ngone.yaml: No such file or directory (os error 2)",
         },
         Case {
-            name: "all broken files",
-            args: &["broken", "gone.yaml", "good.yaml"],
-            message: format!(
-                "broken/a.yaml: document 1, line 2: while parsing a node, did not find expected node content\n\
-                 broken/b.yaml: document 1, line 1: Pod without `metadata`\nbroken/b.yaml: document 2, line 4: Pod \
-                 without `metadata.name`\ngone.yaml: {none}"
-            ),
+            args: "others",
+            message: "others: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects",
         },
         Case {
-            name: "a folder with other files only",
-            args: &["others"],
-            message: "others: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects"
-                .to_owned(),
+            args: "kustomized",
+            message: "kustomized/kustomization.yaml: document 1, line 1: a kustomization: plan it with --kustomize, or \
+                      `kubectl kustomize … | clusterip plan -`",
         },
+        Case { args: "good.yaml -s gone.yaml", message: "settings: gone.yaml: No such file or directory (os error 2)" },
         Case {
-            name: "a kustomization in a folder",
-            args: &["kustomized"],
-            message:
-                "kustomized/kustomization.yaml: document 1, line 1: a kustomization: plan it with --kustomize, or \
-                      `kubectl kustomize … | clusterip plan -`"
-                    .to_owned(),
-        },
-        Case {
-            name: "missing settings",
-            args: &["good.yaml", "-s", "gone.yaml"],
-            message: format!("settings: gone.yaml: {none}"),
-        },
-        Case {
-            name: "a missing snapshot",
-            args: &["good.yaml", "--snapshot", "gone.yaml", "-q"],
-            message: format!("snapshot: gone.yaml: {none}"),
+            args: "good.yaml --snapshot gone.yaml -q",
+            message: "snapshot: gone.yaml: No such file or directory (os error 2)",
         },
     ];
-    for Case { name, args, message } in rows {
-        assert_eq!(folder.run(&[&["plan"], args].concat()), Done::refused(message), "{name}");
+    for Case { args, message } in rows {
+        assert_eq!(folder.clusterip(&format!("plan {args}")), Done::refused(message), "{args}");
     }
 }
 
@@ -303,7 +243,7 @@ fn unreadable_files_are_named() {
 fn only_the_first_hundred_mistakes_are_printed() {
     let folder = Folder::new("bad-many");
     folder.write("m.yaml", "42\n---\n".repeat(130));
-    let done = folder.run(&["plan", "m.yaml"]);
+    let done = folder.clusterip("plan m.yaml");
     let lines: Vec<&str> = done.stderr.lines().collect();
     assert_eq!((done.status, lines.len()), (2, 101), "{done:?}");
     assert_eq!(lines[99], "m.yaml: document 100, line 199: expected a Kubernetes object, found a number");
@@ -315,6 +255,6 @@ fn manifests_of_more_than_64_mib_are_refused() {
     let folder = Folder::new("bad-size");
     folder.write("m.yaml", "");
     std::fs::File::options().write(true).open(folder.path("m.yaml")).unwrap().set_len((64 << 20) + 1).unwrap();
-    assert_eq!(folder.run(&["plan", "m.yaml"]), Done::refused("m.yaml: larger than 64 MiB"));
+    assert_eq!(folder.clusterip("plan m.yaml"), Done::refused("m.yaml: larger than 64 MiB"));
     std::fs::remove_file(folder.path("m.yaml")).unwrap();
 }

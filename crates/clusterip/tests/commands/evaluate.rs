@@ -54,16 +54,19 @@ fn differences(workspace: &Folder, folder: &str, done: &Done) -> Vec<String> {
     if seen == expected { Vec::new() } else { vec![format!("expected {expected:?}, found {seen:?}")] }
 }
 
+/// The arguments for a session without its look-ups.
+fn evaluate(folder: &str) -> String {
+    format!("evaluate --request {folder}/request.json --settings {folder}/settings.json")
+}
+
 #[test]
 fn session_gets_its_stored_response() {
     for_sessions_of_each_kind(|workspace, folder| {
-        let [request, settings, session] =
-            ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
-        let args = ["evaluate", "--request", &request, "--settings", &settings, "--session", &session];
-        let run = |more: &[&str]| {
-            differences(workspace, folder, &workspace.run(&[&args[..], &["--output", "decoded"], more].concat()))
+        let run = |more: &str| {
+            let args = format!("{} --session {folder}/session.yml --output decoded{more}", evaluate(folder));
+            differences(workspace, folder, &workspace.clusterip(&args))
         };
-        [run(&[]), run(&["--module", "policy.wasm"])].concat()
+        [run(""), run(" --module policy.wasm")].concat()
     });
 }
 
@@ -84,12 +87,10 @@ fn recording_a_snapshot_gives_the_stored_session() {
         "pool-named-by-the-annotation",
     ] {
         let folder = session(name);
-        let [request, settings, cluster] =
-            ["request.json", "settings.json", "cluster.yaml"].map(|file| format!("{folder}/{file}"));
-        let record = records.path(name);
-        let args = ["evaluate", "--request", &request, "-s", &settings, "-o", "decoded"];
-        let cluster: &[&str] = if workspace.path(&cluster).exists() { &["--snapshot", &cluster] } else { &[] };
-        let done = workspace.run(&[&args[..], cluster, &["--record", record.to_str().unwrap()]].concat());
+        let cluster = format!("{folder}/cluster.yaml");
+        let snapshot = if workspace.path(&cluster).exists() { format!(" --snapshot {cluster}") } else { String::new() };
+        let record = records.path(name).display().to_string();
+        let done = workspace.clusterip(&format!("{} -o decoded --record {record}{snapshot}", evaluate(&folder)));
         assert_eq!(differences(&workspace, &folder, &done), Vec::<String>::new(), "{name}");
         let (expected, found) = (read(&workspace, &format!("{folder}/session.yml")), read(&records, name));
         assert_eq!(found, expected, "{name}");
@@ -101,9 +102,8 @@ fn module_is_given_by_its_file_and_its_look_ups_are_recorded_and_listed() {
     let workspace = Folder::workspace();
     let folder = copy_of("evaluate-module", WEB);
     folder.write("policy.wasm", fs::read(workspace.path("policy.wasm")).expect("`make policy.wasm` builds it"));
-    let asked = ["evaluate", "--module", "policy.wasm", "--request", "request.json", "--settings", "settings.json"];
-    let run = |args: &[&str]| folder.run(&[&asked, args].concat());
-    let recorded = run(&["--snapshot", "cluster.yaml", "--record", "new.yml", "-o", "decoded"]);
+    let run = |args: &str| folder.clusterip(&format!("{} --module policy.wasm {args}", evaluate(".")));
+    let recorded = run("--snapshot cluster.yaml --record new.yml -o decoded");
     assert_eq!(recorded, Done::ok(response("windows")));
     assert_eq!(read(&folder, "new.yml"), read(&folder, "session.yml"));
     let text = "\
@@ -116,21 +116,18 @@ allowed
   evidence: {\"source\":\"Deployment shop/web\",\"labels\":{\"kubernetes.io/os\":\"windows\"}}
   pool: windows
 ";
-    assert_eq!(run(&["--session", "new.yml", "-o", "text"]), Done::ok(text));
+    assert_eq!(run("--session new.yml -o text"), Done::ok(text));
 
     folder.write("settings.json", r#"{"services": {"oder": "lowest"}}"#);
-    let mistake = "settings: settings.json: services.oder: unknown key \"oder\": did you mean order?";
-    assert_eq!(run(&[]), Done::refused(mistake), "mistakes in settings");
+    let mistake = "settings: ./settings.json: services.oder: unknown key \"oder\": did you mean order?";
+    assert_eq!(run("-o text"), Done::refused(mistake), "mistakes in settings");
 }
 
 #[test]
 fn denial_is_listed_with_its_message() {
     let workspace = Folder::workspace();
     let folder = session("full-is-denied");
-    let [request, settings, session] =
-        ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
-    let args = ["evaluate", "--request", &request, "--settings", &settings, "--session", &session, "-o", "text"];
-    let done = workspace.run(&args);
+    let done = workspace.clusterip(&format!("{} --session {folder}/session.yml -o text", evaluate(&folder)));
     let stored: Value = serde_json::from_str(&read(&workspace, &format!("{folder}/response.json"))).unwrap();
     let message = stored["status"]["message"].as_str().unwrap();
     assert_eq!(done.status, 1);
@@ -149,7 +146,7 @@ fn module_that_can_not_be_used_is_refused() {
         ("empty.wasm", "it is not a WebAssembly module that can be run: unexpected end-of-file (at offset 0x0)"),
         ("recurses.wasm", "its calls are nested too deep"),
     ] {
-        let done = folder.run(&["evaluate", "--module", file, "--request", "request.json"]);
+        let done = folder.clusterip(&format!("evaluate --module {file} --request request.json"));
         assert_eq!(done, Done::refused(format!("module {file}: {message}")), "{file}");
     }
 }
@@ -166,9 +163,7 @@ fn response_has_the_format_of_kwctl() {
     ];
     for (name, status) in rows {
         let folder = session(name);
-        let [request, settings, session] =
-            ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
-        let done = workspace.run(&["evaluate", "--request", &request, "--settings", &settings, "--session", &session]);
+        let done = workspace.clusterip(&format!("{} --session {folder}/session.yml", evaluate(&folder)));
         let by_kwctl = read(&workspace, &format!("crates/clusterip/tests/golden/kwctl/{name}.json"));
         assert_eq!(done, Done { status, stdout: by_kwctl, stderr: String::new() }, "{name}");
     }
@@ -176,20 +171,14 @@ fn response_has_the_format_of_kwctl() {
 
 #[test]
 fn look_ups_use_the_selected_source() {
-    struct Case {
-        name: &'static str,
-        args: &'static [&'static str],
-        os: &'static str,
-    }
     let folder = copy_of("evaluate-sources", WEB);
-    let rows = [
-        Case { name: "an empty cluster", args: &[], os: "linux" },
-        Case { name: "a snapshot", args: &["--snapshot", "cluster.yaml"], os: "windows" },
-        Case { name: "a session", args: &["--session", "session.yml", "--settings", "settings.json"], os: "windows" },
-    ];
-    for Case { name, args, os } in rows {
-        let done = folder.run(&[&["evaluate", "--request", "request.json", "-o", "decoded"], args].concat());
-        assert_eq!(done, Done::ok(response(os)), "{name}");
+    for (args, os) in [
+        ("-o decoded", "linux"),
+        ("-o decoded --snapshot cluster.yaml", "windows"),
+        ("-o decoded --session session.yml --settings settings.json", "windows"),
+    ] {
+        let done = folder.clusterip(&format!("evaluate --request request.json {args}"));
+        assert_eq!(done, Done::ok(response(os)), "{args}");
     }
 }
 
@@ -222,7 +211,7 @@ object: {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{p
     for (name, text) in rows {
         folder.write("r", &text);
         for (file, stdin) in [("r", ""), ("-", text.as_str())] {
-            let done = folder.run_with(&["evaluate", "--request", file, "-o", "decoded"], stdin, &[]);
+            let done = folder.piped(&format!("evaluate --request {file} -o decoded"), stdin);
             assert_eq!(done, Done::ok(response("linux")), "{name}, {file}");
         }
     }
@@ -241,16 +230,11 @@ fn request_without_object_is_denied_by_the_policy() {
          \"code\":400}},\"auditAnnotations\":{{\"decision\":\"denied\",\"reason\":\"{message}\"}},\"warnings\":null}}\n"
     );
     let expected = Done { status: 1, stdout, stderr: String::new() };
-    assert_eq!(folder.run(&["evaluate", "--request", "request.json"]), expected);
+    assert_eq!(folder.clusterip("evaluate --request request.json"), expected);
 }
 
 #[test]
 fn missing_service_ranges_give_a_warning_for_kubewarden() {
-    struct Case {
-        name: &'static str,
-        args: &'static [&'static str],
-        stderr: String,
-    }
     let ranges = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
                   spec: {cidrs: [172.21.0.0/16, 'fd00::/108']}\n";
     let warning = "services.serviceCIDRs is not set: plan, serve and move take it from the cluster (172.21.0.0/16, \
@@ -259,17 +243,12 @@ fn missing_service_ranges_give_a_warning_for_kubewarden() {
     folder.write("cluster.yaml", read(&folder, "cluster.yaml") + ranges);
     folder.write("set.yaml", "services: {serviceCIDRs: [172.21.0.0/16]}");
     let rows = [
-        Case { name: "the default settings", args: &[], stderr: format!("warning: the default settings: {warning}") },
-        Case {
-            name: "settings without them",
-            args: &["-s", "settings.json"],
-            stderr: format!("warning: settings.json: {warning}"),
-        },
-        Case { name: "settings with them", args: &["-s", "set.yaml"], stderr: String::new() },
+        ("-o decoded", format!("warning: the default settings: {warning}")),
+        ("-o decoded -s settings.json", format!("warning: settings.json: {warning}")),
+        ("-o decoded -s set.yaml", String::new()),
     ];
-    for Case { name, args, stderr } in rows {
-        let args =
-            [&["evaluate", "--request", "request.json", "--snapshot", "cluster.yaml", "-o", "decoded"], args].concat();
-        assert_eq!(folder.run(&args), Done { stderr, ..Done::ok(response("windows")) }, "{name}");
+    for (args, stderr) in rows {
+        let done = folder.clusterip(&format!("evaluate --request request.json --snapshot cluster.yaml {args}"));
+        assert_eq!(done, Done { stderr, ..Done::ok(response("windows")) }, "{args}");
     }
 }

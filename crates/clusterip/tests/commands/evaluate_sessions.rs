@@ -14,65 +14,57 @@ fn session_mismatch_names_expected_and_actual_look_up() {
     struct Case {
         name: &'static str,
         text: String,
-        message: String,
+        expected: String,
+        asked: &'static str,
     }
+    const DEPLOYMENTS: &str = r#"KubernetesListResourceAll {"api_version":"apps/v1","field_masks":["spec.template.metadata.labels","spec.template.spec.affinity.nodeAffinity","spec.template.spec.nodeSelector","spec.template.spec.os","spec.template.spec.runtimeClassName"],"field_selector":null,"kind":"Deployment","label_selector":null}"#;
+    const ADDRESS: &str = r#"KubernetesGetResource {"api_version":"networking.k8s.io/v1","disable_cache":true,"field_masks":["metadata"],"kind":"IPAddress","name":"172.21.1.59","namespace":null}"#;
     let folder = copy_of("evaluate-mismatches", WEB);
     let recorded = read(&folder, "session.yml");
-    let exchanges = recorded.split("- type: Exchange").count() - 1;
-    assert_eq!(exchanges, 2, "{recorded}");
-    let deployments = r#"KubernetesListResourceAll {"api_version":"apps/v1","field_masks":["spec.template.metadata.labels","spec.template.spec.affinity.nodeAffinity","spec.template.spec.nodeSelector","spec.template.spec.os","spec.template.spec.runtimeClassName"],"field_selector":null,"kind":"Deployment","label_selector":null}"#;
-    let address = r#"KubernetesGetResource {"api_version":"networking.k8s.io/v1","disable_cache":true,"field_masks":["metadata"],"kind":"IPAddress","name":"172.21.1.59","namespace":null}"#;
     let hint = "it was recorded with another request, other settings or another policy: record it again";
     let (first, second) = recorded.split_at(recorded.rfind("- type: Exchange").unwrap());
+    // Masks are a set, and printed in order.
+    let masks = (
+        r#""spec.template.spec.nodeSelector","spec.template.spec.os""#,
+        r#""spec.template.spec.cpu","spec.template.spec.nodeSelector""#,
+    );
     let rows = [
-        Case {
-            name: "another kind",
-            text: recorded.replacen("'Deployment'", "'Job'", 1),
-            message: format!(
-                "exchange 1 does not match\n  expected: {}\n  asked:    {deployments}",
-                deployments.replace("Deployment", "Job")
-            ),
-        },
         Case {
             name: "another mask",
             text: recorded.replacen("spec.template.spec.os'", "spec.template.spec.cpu'", 1),
-            message: format!(
-                "exchange 1 does not match\n  expected: {}\n  asked:    {deployments}",
-                // Masks are a set, and printed in order.
-                deployments.replace(
-                    r#""spec.template.spec.nodeSelector","spec.template.spec.os""#,
-                    r#""spec.template.spec.cpu","spec.template.spec.nodeSelector""#
-                )
-            ),
+            expected: format!("exchange 1 does not match\n  expected: {}", DEPLOYMENTS.replace(masks.0, masks.1)),
+            asked: DEPLOYMENTS,
         },
         Case {
             name: "another address",
             text: recorded.replace("172.21.1.59", "172.21.1.60"),
-            message: format!(
-                "exchange 2 does not match\n  expected: {}\n  asked:    {address}",
-                address.replace("172.21.1.59", "172.21.1.60")
-            ),
+            expected: format!("exchange 2 does not match\n  expected: {}", ADDRESS.replace("1.59", "1.60")),
+            asked: ADDRESS,
         },
         Case {
             name: "another order",
             text: format!("{second}{first}"),
-            message: format!("exchange 1 does not match\n  expected: {address}\n  asked:    {deployments}"),
+            expected: format!("exchange 1 does not match\n  expected: {ADDRESS}"),
+            asked: DEPLOYMENTS,
         },
         Case {
             name: "the end is missing",
             text: first.to_owned(),
-            message: format!("exchange 2 is missing\n  expected: nothing\n  asked:    {address}"),
+            expected: "exchange 2 is missing\n  expected: nothing".to_owned(),
+            asked: ADDRESS,
         },
         Case {
             name: "everything is missing",
             text: "[]".to_owned(),
-            message: format!("exchange 1 is missing\n  expected: nothing\n  asked:    {deployments}"),
+            expected: "exchange 1 is missing\n  expected: nothing".to_owned(),
+            asked: DEPLOYMENTS,
         },
     ];
-    let args = ["evaluate", "--request", "request.json", "-s", "settings.json", "--session", "s.yml"];
-    for Case { name, text, message } in rows {
+    const ARGS: &str = "evaluate --request request.json -s settings.json --session s.yml -o decoded";
+    for Case { name, text, expected, asked } in rows {
         folder.write("s.yml", text);
-        assert_eq!(folder.run(&args), Done::refused(format!("session: s.yml: {message}\n{hint}")), "{name}");
+        let message = format!("session: s.yml: {expected}\n  asked:    {asked}\n{hint}");
+        assert_eq!(folder.clusterip(ARGS), Done::refused(message), "{name}");
     }
 
     let more = exchange(
@@ -81,39 +73,26 @@ fn session_mismatch_names_expected_and_actual_look_up() {
     folder.write("s.yml", format!("{recorded}{more}{more}"));
     let warning = "warning: session: s.yml: the policy did not ask for the last 2 of its exchanges\n";
     let expected = Done { stderr: warning.to_owned(), ..Done::ok(response("windows")) };
-    assert_eq!(folder.run(&[&args[..], &["-o", "decoded"]].concat()), expected, "more than is asked for");
+    assert_eq!(folder.clusterip(ARGS), expected, "more than is asked for");
 }
 
 #[test]
 fn unreadable_session_is_refused() {
-    struct Case<'a> {
-        name: &'static str,
-        text: &'a str,
-        message: &'static str,
-    }
     let folder = copy_of("evaluate-bad-sessions", WEB);
+    let other = exchange("!DNSLookupHost\nhost: a");
     let rows = [
-        Case {
-            name: "no YAML",
-            text: "- [",
-            message: "s.yml: line 2: while parsing a node, did not find expected node content",
-        },
-        Case { name: "no list", text: "a: b", message: "s.yml: expected a list of exchanges" },
-        Case {
-            name: "no exchange",
-            text: "- 5",
-            message: "s.yml: exchange 1: invalid type: integer `5`, expected struct Written",
-        },
-        Case {
-            name: "a call that is not offered",
-            text: &exchange("!DNSLookupHost\nhost: a"),
-            message: "s.yml: exchange 1: unknown variant `DNSLookupHost`, expected one of \
-                      `KubernetesListResourceAll`, `KubernetesListResourceNamespace`, `KubernetesGetResource`",
-        },
+        ("- [", "line 2: while parsing a node, did not find expected node content"),
+        ("a: b", "expected a list of exchanges"),
+        ("- 5", "exchange 1: invalid type: integer `5`, expected struct Written"),
+        (
+            &other,
+            "exchange 1: unknown variant `DNSLookupHost`, expected one of `KubernetesListResourceAll`, \
+             `KubernetesListResourceNamespace`, `KubernetesGetResource`",
+        ),
     ];
-    for Case { name, text, message } in rows {
+    for (text, message) in rows {
         folder.write("s.yml", text);
-        let done = folder.run(&["evaluate", "--request", "request.json", "--session", "s.yml"]);
-        assert_eq!(done, Done::refused(format!("session: {message}")), "{name}");
+        let done = folder.clusterip("evaluate --request request.json --session s.yml");
+        assert_eq!(done, Done::refused(format!("session: s.yml: {message}")), "{text}");
     }
 }

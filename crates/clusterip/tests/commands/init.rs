@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::command::{Done, Folder};
 
-fn init(args: &[&str]) -> Done {
-    Folder::new("init").run(&[&["init"], args].concat())
+fn init(args: &str) -> Done {
+    Folder::new("init").clusterip(&format!("init {args}"))
 }
 
 const KUBEADM: &str = "\
@@ -89,50 +89,31 @@ services:
 
 #[test]
 fn settings_for_given_ranges_and_systems_are_printed_and_valid() {
-    struct Case {
-        name: &'static str,
-        args: &'static [&'static str],
-        expected: &'static str,
-    }
     let cases = [
-        Case { name: "kubeadm", args: &["--service-cidr", "10.96.0.0/12", "--os", "linux,windows"], expected: KUBEADM },
-        Case {
-            name: "two options",
-            args: &["--service-cidr", "10.96.0.0/12", "--os", "windows", "--os", "linux"],
-            expected: KUBEADM,
-        },
-        Case {
-            name: "k3s, dual stack, a second range",
-            args: &["--service-cidr", "10.43.0.0/16,fd00::/108", "--service-cidr", "10.2.0.0/16", "--os", "linux"],
-            expected: ONE_POOL,
-        },
-        Case { name: "K2s", args: &["--service-cidr", "172.21.0.0/16", "--os", "linux,windows"], expected: K2S },
+        ("--service-cidr 10.96.0.0/12 --os linux,windows", KUBEADM),
+        ("--service-cidr 10.96.0.0/12 --os windows --os linux", KUBEADM),
+        ("--service-cidr 10.43.0.0/16,fd00::/108 --service-cidr 10.2.0.0/16 --os linux", ONE_POOL),
+        ("--service-cidr 172.21.0.0/16 --os linux,windows", K2S),
     ];
-    for Case { name, args, expected } in cases {
-        assert_eq!(init(args), Done::ok(expected), "{name}");
-        let folder = Folder::new("init-validate");
-        folder.write("settings.yaml", expected);
-        assert_eq!(folder.run(&["validate", "settings.yaml"]), Done::ok("settings.yaml: valid\n"), "{name}");
+    for (args, expected) in cases {
+        assert_eq!(init(args), Done::ok(expected), "{args}");
+        assert_eq!(Folder::new("init").piped("validate -", expected), Done::ok("-: valid\n"), "{args}");
     }
 }
 
 #[test]
 fn settings_are_written_to_a_file() {
-    let args = ["--service-cidr", "10.96.0.0/12", "--os", "linux,windows", "--output-file"];
-    let rows: [(&str, &[&str]); 2] = [("alone", &[]), ("quiet and coloured", &["-q", "--color", "always"])];
-    for (name, more) in rows {
-        let folder = Folder::new("init-file");
-        let done = folder.run(&[&["init"], &args[..], &["settings.yaml"], more].concat());
-        assert_eq!(done, Done::ok(""), "{name}");
-        assert_eq!(fs::read_to_string(folder.path("settings.yaml")).unwrap(), KUBEADM, "{name}");
-    }
-    let done = Folder::new("init-file").run(&[&["init"], &args[..], &["gone/settings.yaml"]].concat());
+    let args = "init --service-cidr 10.96.0.0/12 --os linux,windows --output-file";
+    let folder = Folder::new("init-file");
+    assert_eq!(folder.clusterip(&format!("{args} settings.yaml -q --color always")), Done::ok(""));
+    assert_eq!(fs::read_to_string(folder.path("settings.yaml")).unwrap(), KUBEADM);
+    let done = folder.clusterip(&format!("{args} gone/settings.yaml"));
     assert_eq!(done, Done::refused("gone/settings.yaml: No such file or directory (os error 2)"));
 }
 
 #[test]
 fn static_band_of_a_range_is_reserved_if_that_of_its_half_is_smaller() {
-    let done = init(&["--service-cidr", "10.0.0.0/20", "--os", "linux,windows"]);
+    let done = init("--service-cidr 10.0.0.0/20 --os linux,windows");
     let expected = "    # The first 257 addresses of each range are kept for addresses set by hand:
     # the static band of the Service range, 256 addresses, with the usual one of the cluster's DNS.
     reserved: 257\n";
@@ -141,20 +122,19 @@ fn static_band_of_a_range_is_reserved_if_that_of_its_half_is_smaller() {
 
 #[test]
 fn ranges_that_can_not_be_divided_are_refused() {
-    let done = init(&["--service-cidr", "10.0.0.0/27", "--os", "linux,windows"]);
-    let reason = "the Service range 10.0.0.0/27 has only 32 addresses: too few for two pools; write the pools by hand";
-    assert_eq!(done, Done::refused(reason));
-    for (range, reason) in [
-        ("10.0.0.0", "\"10.0.0.0\" is not a CIDR: add a prefix length such as /24"),
-        ("10.96.0.1/12", "10.96.0.1/12 has host bits set: did you mean 10.96.0.0/12?"),
+    for (args, reason) in [
+        (
+            "--service-cidr 10.0.0.0/27 --os linux,windows",
+            "the Service range 10.0.0.0/27 has only 32 addresses: too few for two pools; write the pools by hand",
+        ),
+        ("--service-cidr 10.0.0.0 --os linux", "\"10.0.0.0\" is not a CIDR: add a prefix length such as /24"),
+        ("--service-cidr 10.96.0.1/12 --os linux", "10.96.0.1/12 has host bits set: did you mean 10.96.0.0/12?"),
+        ("--os plan9", "invalid value 'plan9' for '--os <OS>'"),
+        ("--service-cidr=", "is not a CIDR"),
     ] {
-        let done = init(&["--service-cidr", range, "--os", "linux"]);
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{range}");
-        assert!(done.stderr.contains(reason), "{range}: {done:?}");
-    }
-    for args in [&["--service-cidr", "10.0.0.0"][..], &["--os", "plan9"], &["--service-cidr", ""]] {
         let done = init(args);
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args}");
+        assert!(done.stderr.contains(reason), "{args}: {done:?}");
     }
 }
 

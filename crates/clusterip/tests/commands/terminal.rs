@@ -1,8 +1,8 @@
 //! What reaches the terminal: colours, text of manifests, completions and the manual.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::command::{DEFAULT_POOLS, Done, Folder, service_manifest, snapshot_of};
+use crate::command::{DEFAULT_POOLS, Done, Folder, kubeconfig, service_cidr, service_manifest, snapshot_of};
 
 #[test]
 fn names_from_manifests_can_not_control_the_terminal() {
@@ -36,7 +36,7 @@ fn names_from_manifests_can_not_control_the_terminal() {
         },
     ];
     for Case { name, input, status } in cases {
-        let done = Folder::new("controls").run_with(&["plan", "-"], &input, &[]);
+        let done = Folder::new("controls").piped("plan -", &input);
         assert_eq!(done.status, status, "{name}: {done:?}");
         let shown = done.stdout + &done.stderr;
         assert!(shown.contains(r"\u{1b}[31mred\u{9b}2J\u{202e}gnp.exe\u{7}\nx"), "{name}: {shown}");
@@ -54,19 +54,19 @@ fn texts_of_tenants_are_no_commands_of_a_pipeline() {
     let folder = Folder::new("pipelines");
     folder.write("manifests/web.json", service.to_string()).write("snapshot.json", snapshot_of(&[service]));
     folder.write("broken/a\n::error::##vso[x].yaml", "{");
-    let outputs: [(&[&str], &[&str]); 3] = [
-        (&["plan", "manifests"], &["table", "json"]),
-        (&["plan", "broken"], &["table"]),
-        (&["audit", "--snapshot", "snapshot.json"], &["table", "wide", "name", "json", "html", "junit", "markdown"]),
+    let outputs: [(&str, &[&str]); 3] = [
+        ("plan manifests", &["table", "json"]),
+        ("plan broken", &["table"]),
+        ("audit --snapshot snapshot.json", &["table", "wide", "name", "json", "html", "junit", "markdown"]),
     ];
     for (command, outputs) in outputs {
         for output in outputs {
-            let done = folder.run(&[command, &["-o", output]].concat());
+            let done = folder.clusterip(&format!("{command} -o {output}"));
             let shown = done.stdout + &done.stderr;
-            assert!(shown.contains("error::"), "{command:?} {output}: {shown}");
-            assert!(!shown.contains("##v") && !shown.contains("##["), "{command:?} {output}: {shown}");
+            assert!(shown.contains("error::"), "{command} {output}: {shown}");
+            assert!(!shown.contains("##v") && !shown.contains("##["), "{command} {output}: {shown}");
             let is_command = |line: &str| line.trim_start().starts_with("::");
-            assert!(!shown.lines().any(is_command), "{command:?} {output}: {shown}");
+            assert!(!shown.lines().any(is_command), "{command} {output}: {shown}");
         }
     }
 }
@@ -74,59 +74,49 @@ fn texts_of_tenants_are_no_commands_of_a_pipeline() {
 #[test]
 fn colours_are_used_only_where_wanted() {
     let input = service_manifest("web", "{}");
-    let run =
-        |environment: &[(&str, &str)]| Folder::new("colours").run_with(&["plan", "-"], &input, environment).stdout;
-    let plain = run(&[]);
+    let run = |args: &str, environment: &[(&str, &str)]| {
+        let args: Vec<&str> = args.split(' ').collect();
+        Folder::new("colours").run_with(&args, &input, environment).stdout
+    };
+    let plain = run("plan -", &[]);
     assert!(!plain.contains('\u{1b}'), "no terminal: {plain:?}");
-    let coloured = run(&[("CLICOLOR_FORCE", "1")]);
+    let forced = ("CLICOLOR_FORCE", "1");
+    let coloured = run("plan -", &[forced]);
     assert!(coloured.contains("\u{1b}[32m172.21.0.173\u{1b}[0m"), "{coloured:?}");
     assert_eq!(without_colours(&coloured), plain, "colours change no column");
     for environment in [&[("NO_COLOR", "1")][..], &[("CLICOLOR", "0")], &[("NO_COLOR", "1"), ("CLICOLOR", "1")]] {
-        assert_eq!(run(environment), plain, "{environment:?}");
+        assert_eq!(run("plan -", environment), plain, "{environment:?}");
     }
+    assert_eq!(run("plan - --color never", &[forced]), plain);
+    assert_eq!(run("plan - --color always", &[("NO_COLOR", "1")]), coloured);
+    assert_eq!(run("plan - --color auto", &[forced]), coloured);
     for output in ["json", "yaml"] {
-        let forced = [("CLICOLOR_FORCE", "1")];
-        let done = Folder::new("colours").run_with(&["plan", "-", "-o", output], &input, &forced);
-        assert!(!done.stdout.contains('\u{1b}'), "-o {output}: {done:?}");
+        assert!(!run(&format!("plan - -o {output}"), &[forced]).contains('\u{1b}'), "-o {output}");
     }
-}
-
-#[test]
-fn option_for_colours_overrides_the_environment() {
-    let input = service_manifest("web", "{}");
-    let run = |color: &str, environment: &[(&str, &str)]| {
-        Folder::new("colour-option").run_with(&["plan", "-", "--color", color], &input, environment).stdout
-    };
-    let plain = run("auto", &[]);
-    assert_eq!(run("never", &[("CLICOLOR_FORCE", "1")]), plain);
-    let coloured = run("always", &[("NO_COLOR", "1")]);
-    assert!(coloured.contains("\u{1b}[32m172.21.0.173\u{1b}[0m"), "{coloured:?}");
-    assert_eq!(run("auto", &[("CLICOLOR_FORCE", "1")]), coloured);
 }
 
 #[test]
 fn quiet_prints_results_and_errors_only() {
     let deployment = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\n";
     let input = service_manifest("web", "{}") + "---\n" + deployment;
-    let run = |args: &[&str]| Folder::new("quiet").run_with(args, &input, &[]);
-    let loud = run(&["plan", "-"]);
+    let run = |args: &str| Folder::new("quiet").piped(args, &input);
+    let loud = run("plan -");
     assert!(loud.stderr.starts_with("warning: "), "{loud:?}");
-    assert_eq!(run(&["plan", "-", "-q"]), Done::ok(loud.stdout));
-    let failed = run(&["plan", "none.yaml", "--quiet"]);
+    assert_eq!(run("plan - -q"), Done::ok(loud.stdout));
+    let failed = run("plan none.yaml --quiet");
     assert!(failed.status == 2 && failed.stderr.starts_with("error: "), "{failed:?}");
 }
 
 #[test]
 fn titles_of_tables_can_be_omitted() {
-    let run = |args: &[&str]| Folder::workspace().run(&[&["plan", "examples/nodes"][..], args].concat()).stdout;
-    let settings = ["--settings", "examples/settings/nodes.yaml"];
-    let titled = run(&settings);
+    let args = "plan examples/nodes --settings examples/settings/nodes.yaml";
+    let titled = Folder::workspace().clusterip(args).stdout;
     let titles = |line: &&str| line.starts_with("NAMESPACE  ") || line.starts_with("NODE  ");
     assert_eq!(titled.lines().filter(titles).count(), 2, "{titled}");
     // Without its title, a column may be narrower.
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let expected: Vec<_> = titled.lines().filter(|line| !titles(line)).map(cells).collect();
-    let found = run(&[&settings[..], &["--no-headers"]].concat());
+    let found = Folder::workspace().clusterip(&format!("{args} --no-headers")).stdout;
     assert_eq!(found.lines().map(cells).collect::<Vec<_>>(), expected);
 }
 
@@ -138,28 +128,14 @@ fn without_colours(text: &str) -> String {
 
 #[test]
 fn completions_and_the_manual_name_the_command_and_its_options() {
-    let rows: [(&[&str], &[&str]); 4] = [
-        (
-            &["completions", "bash"],
-            &["_clusterip()", "plan", "init", "validate", "--settings", "--snapshot", "complete -F"],
-        ),
-        (&["completions", "zsh"], &["#compdef clusterip", "plan", "--settings", "--snapshot"]),
-        (&["completions", "fish"], &["complete -c clusterip", "plan", "-l settings", "-l snapshot"]),
-        (
-            &["man"],
-            &[
-                ".TH clusterip",
-                "clusterip\\-init",
-                "clusterip\\-plan",
-                "clusterip\\-settings",
-                "clusterip\\-validate",
-                "\\-\\-settings",
-                "Exit status",
-            ],
-        ),
+    let rows: [(&str, &[&str]); 4] = [
+        ("completions bash", &["_clusterip()", "plan", "init", "validate", "--settings", "--snapshot", "complete -F"]),
+        ("completions zsh", &["#compdef clusterip", "plan", "--settings", "--snapshot"]),
+        ("completions fish", &["complete -c clusterip", "plan", "-l settings", "-l snapshot"]),
+        ("man", &[".TH clusterip", "clusterip\\-init", "clusterip\\-plan", "\\-\\-settings", "Exit status"]),
     ];
     for (args, expected) in rows {
-        let done = Folder::workspace().run(args);
+        let done = Folder::workspace().clusterip(args);
         assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{args:?}");
         for part in expected {
             assert!(done.stdout.contains(part), "{args:?}: no {part:?} in\n{}", done.stdout);
@@ -177,81 +153,69 @@ fn first_line_says_that_nobody_named_the_pools() {
         Notice,
         No,
     }
-    struct Case {
-        args: &'static [&'static str],
-        told: Told,
-    }
+    use Told::{No, Notice, Table};
     let folder = Folder::new("default-pools-notice");
-    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
-                  contexts: [{name: a, context: {cluster: a, user: a}}]\n\
-                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
-                  users: [{name: a, user: {}}]\n";
-    folder.write("config", config).write("in.yaml", service_manifest("web", "{}")).write("settings.yaml", "{}");
-    folder.write("snapshot.json", snapshot_of(&[]));
+    folder.write("config", kubeconfig("http://127.0.0.1:1")).write("in.yaml", service_manifest("web", "{}"));
+    folder.write("settings.yaml", "{}").write("snapshot.json", snapshot_of(&[]));
     let rows = [
-        Case { args: &["audit", "--snapshot", "snapshot.json"], told: Told::Table },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-o", "wide"], told: Told::Table },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "--no-headers"], told: Told::Notice },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-o", "json"], told: Told::Notice },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-q"], told: Told::No },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-s", "settings.yaml"], told: Told::No },
-        Case { args: &["plan", "in.yaml"], told: Told::Table },
-        Case { args: &["plan", "in.yaml", "--no-headers"], told: Told::Notice },
-        Case { args: &["plan", "in.yaml", "-o", "json"], told: Told::Notice },
-        Case { args: &["plan", "in.yaml", "-o", "yaml"], told: Told::Notice },
-        Case { args: &["plan", "in.yaml", "-q"], told: Told::No },
-        Case { args: &["plan", "in.yaml", "-s", "settings.yaml"], told: Told::No },
-        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json"], told: Told::Table },
-        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json", "-s", "settings.yaml"], told: Told::No },
+        ("audit --snapshot snapshot.json", Table),
+        ("audit --snapshot snapshot.json -o wide", Table),
+        ("audit --snapshot snapshot.json --no-headers", Notice),
+        ("audit --snapshot snapshot.json -o json", Notice),
+        ("audit --snapshot snapshot.json -q", No),
+        ("audit --snapshot snapshot.json -s settings.yaml", No),
+        ("plan in.yaml", Table),
+        ("plan in.yaml --no-headers", Notice),
+        ("plan in.yaml -o json", Notice),
+        ("plan in.yaml -o yaml", Notice),
+        ("plan in.yaml -q", No),
+        ("plan in.yaml -s settings.yaml", No),
+        ("plan in.yaml --snapshot snapshot.json", Table),
         // The pools of this cluster would be used, but it can't be reached.
-        Case { args: &["plan", "in.yaml", "--cluster"], told: Told::No },
-        Case { args: &["plan", "in.yaml", "--kubeconfig", "config", "-s", "settings.yaml"], told: Told::No },
+        ("plan in.yaml --cluster", No),
+        ("plan in.yaml --kubeconfig config -s settings.yaml", No),
     ];
-    for Case { args, told } in rows {
-        let done = folder.run_as_printed(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
+    for (args, told) in rows {
+        let done = folder.run_as_printed(&args.split(' ').collect::<Vec<_>>(), "", &[("KUBECONFIG", "config")]);
         let found = (done.stdout.starts_with(DEFAULT_POOLS), done.stderr.contains(DEFAULT_POOLS));
         let expected = match told {
-            Told::Table => (true, false),
-            Told::Notice => (false, true),
-            Told::No => (false, false),
+            Table => (true, false),
+            Notice => (false, true),
+            No => (false, false),
         };
         assert_eq!(found, expected, "{args:?}: {done:?}");
         assert_eq!((done.stdout + &done.stderr).matches("pools of K2s").count(), usize::from(found.0 || found.1));
     }
 }
 
+/// `validation.rs` of the settings tests which pools fit a ServiceCIDR.
 #[test]
 fn default_pools_that_do_not_fit_the_cluster_are_refused() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        is_refused: bool,
-    }
-    let service_cidr = |range: &str| {
-        json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
-               "spec": {"cidrs": [range]}})
-    };
     let kubernetes = |address: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "default"},
                "spec": {"clusterIP": address, "clusterIPs": [address]}})
     };
     let cases = [
-        Case { name: "ranges of K2s", object: service_cidr("172.21.0.0/16"), is_refused: false },
-        Case { name: "other ranges", object: service_cidr("10.96.0.0/12"), is_refused: true },
-        Case { name: "default/kubernetes of K2s", object: kubernetes("172.21.0.1"), is_refused: false },
-        Case { name: "default/kubernetes of a wider range", object: kubernetes("172.16.0.1"), is_refused: false },
-        Case { name: "default/kubernetes elsewhere", object: kubernetes("10.96.0.1"), is_refused: true },
-        Case { name: "default/kubernetes after the pools", object: kubernetes("172.21.2.1"), is_refused: true },
+        ("ranges of K2s", service_cidr("kubernetes", "172.21.0.0/16", json!({})), false),
+        ("other ranges", service_cidr("kubernetes", "10.96.0.0/12", json!({})), true),
+        ("default/kubernetes of K2s", kubernetes("172.21.0.1"), false),
+        ("default/kubernetes of a wider range", kubernetes("172.16.0.1"), false),
+        ("default/kubernetes elsewhere", kubernetes("10.96.0.1"), true),
+        ("default/kubernetes after the pools", kubernetes("172.21.2.1"), true),
     ];
-    for Case { name, object, is_refused } in cases {
-        let folder = Folder::new("default-pools-refused");
-        folder.write("in.yaml", service_manifest("web", "{}")).write("snapshot.json", snapshot_of(&[object]));
-        for args in [&["audit"][..], &["plan", "in.yaml"]] {
-            let done = folder.run(&[args, &["--snapshot", "snapshot.json"]].concat());
+    let folder = Folder::new("default-pools-refused");
+    folder.write("in.yaml", service_manifest("web", "{}"));
+    for (name, object, is_refused) in cases {
+        let snapshot = snapshot_of(&[object]);
+        folder.write("snapshot.json", &snapshot);
+        let audit = folder.clusterip("audit --snapshot snapshot.json");
+        assert_eq!(folder.piped("audit --snapshot -", &snapshot), audit, "{name}: standard input");
+        for done in [audit, folder.clusterip("plan in.yaml --snapshot snapshot.json")] {
             let remedy = "these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` \
-                          prints settings that do";
-            assert_eq!((done.status == 2, done.stderr.contains(remedy)), (is_refused, is_refused), "{name}: {done:?}");
-            assert_eq!(done.stdout.is_empty(), is_refused, "{name}: {done:?}");
+                          prints settings that do\n";
+            assert_eq!((done.status == 2, done.stderr.ends_with(remedy)), (is_refused, is_refused), "{name}: {done:?}");
+            let names_them = done.stderr.starts_with("error: settings: the default settings: ");
+            assert_eq!((done.stdout.is_empty(), names_them), (is_refused, is_refused), "{name}: {done:?}");
         }
     }
 }
@@ -259,7 +223,7 @@ fn default_pools_that_do_not_fit_the_cluster_are_refused() {
 #[test]
 fn help_has_examples_then_behaviour_then_the_exit_status() {
     for command in ["plan", "evaluate", "init", "validate", "settings", "serve", "move", "audit", "snapshot", "agent"] {
-        let help = Folder::workspace().run(&["help", command]).stdout;
+        let help = Folder::workspace().clusterip(&format!("help {command}")).stdout;
         let options = help.find("\nOptions:\n").unwrap();
         let examples = help.find("\nExamples:\n").unwrap_or_else(|| panic!("{command}: no examples: {help}"));
         let status = help.find("\nExit status: 0").unwrap_or_else(|| panic!("{command}: no exit status: {help}"));

@@ -7,30 +7,15 @@ const POLICY: &str = "\
 apiVersion: policies.kubewarden.io/v1
 kind: ClusterAdmissionPolicy
 metadata: {name: clusterip-policy}
-spec:
-  mode: protect
-  settings:
-    services:
-      order: lowest
-      pools:
-      - {name: all, cidrs: [10.0.0.0/24]}
+spec: {mode: protect, settings: {services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/24]}]}}}
 ";
 
 const CONFIG_MAP: &str = "\
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: clusterip-settings}
-data:
-  settings.yaml: |
-    services:
-      order: lowest
-      pools:
-      - {name: all, cidrs: [10.0.0.0/24]}
+data: {settings.yaml: 'services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/24]}]}'}
 ";
-
-fn done(status: i32, stdout: &str, stderr: &str) -> Done {
-    Done { status, stdout: stdout.to_owned(), stderr: stderr.to_owned() }
-}
 
 #[test]
 fn all_mistakes_of_all_files_are_printed() {
@@ -57,106 +42,72 @@ fn all_mistakes_of_all_files_are_printed() {
         .write("outside.yaml", "services: {serviceCIDRs: [10.96.0.0/12]}")
         .write("policy.yaml", POLICY)
         .write("config-map.yaml", CONFIG_MAP);
-    let unmanaged = "services.whenFull: unmanaged with pools by os: Kubernetes may pick an address of any pool";
-    let outside = |place: u8, third: u8| {
-        format!(
-            "outside.yaml: error: services.pools[{place}].cidrs[0]: 172.21.{third}.0/24 lies outside serviceCIDRs \
-             (10.96.0.0/12): the API server would refuse its addresses\n"
-        )
-    };
-    let gone = "error: gone.yaml: No such file or directory (os error 2)\n";
-    struct Case<'a> {
-        files: &'a [&'a str],
-        expected: Done,
+    struct Case {
+        files: &'static str,
+        status: i32,
+        stdout: &'static str,
     }
     let cases = [
-        Case { files: &["good.yaml"], expected: done(0, "good.yaml: valid\n", "") },
         Case {
-            files: &["empty.yaml"],
-            expected: done(1, "empty.yaml: error: the file is empty: write {} for the pools of K2s\n", ""),
+            files: "good.yaml policy.yaml config-map.yaml",
+            status: 0,
+            stdout: "\
+good.yaml: valid
+policy.yaml: valid
+config-map.yaml: valid
+",
         },
         Case {
-            files: &["warned.yaml"],
-            expected: done(0, &format!("warned.yaml: warning: {unmanaged}\nwarned.yaml: valid\n"), ""),
+            files: "empty.yaml",
+            status: 1,
+            stdout: "empty.yaml: error: the file is empty: write {} for the pools of K2s\n",
         },
         Case {
-            files: &["os.yaml"],
-            expected: done(
-                0,
-                "os.yaml: warning: services.pools[0].match.os: unknown operating system \"window\": did you mean \
-                 windows?\n\
-                 os.yaml: warning: services.assumeOS: unknown operating system \"solaris\": known are linux, windows\n\
-                 os.yaml: valid\n",
-                "",
-            ),
+            files: "warned.yaml os.yaml objects.yaml",
+            status: 0,
+            stdout: "\
+warned.yaml: warning: services.whenFull: unmanaged with pools by os: Kubernetes may pick an address of any pool
+warned.yaml: valid
+os.yaml: warning: services.pools[0].match.os: unknown operating system \"window\": did you mean windows?
+os.yaml: warning: services.assumeOS: unknown operating system \"solaris\": known are linux, windows
+os.yaml: valid
+objects.yaml: warning: ClusterIPPolicy default: spec.whenFull: Unmanaged with pools by os: Kubernetes may pick an \
+address of any pool
+objects.yaml: warning: ClusterIPPolicy default: spec.assumeOS: no pool matches Services without evidence (assumeOS \
+\"linux\"): Kubernetes may pick an address of any pool
+objects.yaml: warning: ServicePool windows: spec.match.nodeLabels[\"kubernetes.io/os\"]: unknown operating system \
+\"Windos\": did you mean windows?
+objects.yaml: valid
+",
         },
         Case {
-            files: &["objects.yaml"],
-            expected: done(
-                0,
-                "objects.yaml: warning: ClusterIPPolicy default: spec.whenFull: Unmanaged with pools by os: Kubernetes \
-                 may pick an address of any pool\n\
-                 objects.yaml: warning: ClusterIPPolicy default: spec.assumeOS: no pool matches Services without \
-                 evidence (assumeOS \"linux\"): Kubernetes may pick an address of any pool\n\
-                 objects.yaml: warning: ServicePool windows: spec.match.nodeLabels[\"kubernetes.io/os\"]: unknown \
-                 operating system \"Windos\": did you mean windows?\n\
-                 objects.yaml: valid\n",
-                "",
-            ),
+            files: "bad.yaml broken.yaml job.yaml good.yaml outside.yaml",
+            status: 1,
+            stdout: "\
+bad.yaml: error: services.oder: unknown key \"oder\": did you mean order?
+bad.yaml: error: services.pools[0].cidrs[0]: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?
+bad.yaml: error: services.whenFull: unknown value \"dney\": did you mean deny?
+broken.yaml: error: line 2: while parsing a node, did not find expected node content
+job.yaml: error: batch/v1 Job has no settings: pass the settings themselves, objects of clusterip-policy.io, a \
+ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in data[\"settings.yaml\"]
+good.yaml: valid
+outside.yaml: error: services.pools[0].cidrs[0]: 172.21.1.0/24 lies outside serviceCIDRs (10.96.0.0/12): the API \
+server would refuse its addresses
+outside.yaml: error: services.pools[1].cidrs[0]: 172.21.0.0/24 lies outside serviceCIDRs (10.96.0.0/12): the API \
+server would refuse its addresses
+outside.yaml: error: these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` \
+prints settings that do
+",
         },
-        Case {
-            files: &["bad.yaml"],
-            expected: done(
-                1,
-                "bad.yaml: error: services.oder: unknown key \"oder\": did you mean order?\n\
-                 bad.yaml: error: services.pools[0].cidrs[0]: 10.0.0.1/8 has host bits set: did you mean 10.0.0.0/8?\n\
-                 bad.yaml: error: services.whenFull: unknown value \"dney\": did you mean deny?\n",
-                "",
-            ),
-        },
-        Case {
-            files: &["broken.yaml", "good.yaml"],
-            expected: done(
-                1,
-                "broken.yaml: error: line 2: while parsing a node, did not find expected node content\n\
-                 good.yaml: valid\n",
-                "",
-            ),
-        },
-        Case {
-            files: &["job.yaml"],
-            expected: done(
-                1,
-                "job.yaml: error: batch/v1 Job has no settings: pass the settings themselves, objects of \
-                 clusterip-policy.io, a ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in \
-                 data[\"settings.yaml\"]\n",
-                "",
-            ),
-        },
-        Case {
-            files: &["outside.yaml"],
-            expected: done(
-                1,
-                &(outside(0, 1)
-                    + &outside(1, 0)
-                    + "outside.yaml: error: these are the default pools, those of K2s, and they do not fit the \
-                       cluster: `clusterip init` prints settings that do\n"),
-                "",
-            ),
-        },
-        Case {
-            files: &["policy.yaml", "config-map.yaml"],
-            expected: done(0, "policy.yaml: valid\nconfig-map.yaml: valid\n", ""),
-        },
-        Case { files: &["gone.yaml", "good.yaml"], expected: done(2, "good.yaml: valid\n", gone) },
     ];
-    for Case { files, expected } in cases {
-        assert_eq!(folder.run(&[&["validate"], files].concat()), expected, "{files:?}");
+    for Case { files, status, stdout } in cases {
+        assert_eq!(folder.clusterip(&format!("validate {files}")), Done { status, ..Done::ok(stdout) }, "{files}");
     }
-    let piped = folder.run_with(&["validate", "-"], POLICY, &[]);
-    assert_eq!(piped, Done::ok("-: valid\n"));
-    let mistakes = folder.run(&["validate", "bad.yaml", "gone.yaml"]);
-    assert_eq!((mistakes.status, mistakes.stdout.lines().count()), (2, 3), "a file that can't be read weighs more");
+    assert_eq!(folder.piped("validate -", POLICY), Done::ok("-: valid\n"));
+    let unread = folder.clusterip("validate gone.yaml bad.yaml");
+    let message = "error: gone.yaml: No such file or directory (os error 2)\n";
+    assert_eq!((unread.status, unread.stderr.as_str()), (2, message), "a file that can't be read weighs more");
+    assert_eq!(unread.stdout.lines().count(), 3, "{unread:?}");
 }
 
 #[test]
@@ -176,7 +127,7 @@ fn settings_of_the_examples_and_deployments_are_valid() {
         "deploy/kubewarden/team/policy.yaml",
         "deploy/kubewarden/nodes/policy.yaml",
     ];
-    let done = Folder::workspace().run(&[&["validate"][..], &files].concat());
+    let done = Folder::workspace().clusterip(&format!("validate {}", files.join(" ")));
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
     assert_eq!(done.stdout.lines().filter(|line| line.ends_with(": valid")).count(), files.len(), "{done:?}");
 }
@@ -188,32 +139,12 @@ fn settings_in_a_policy_or_config_map_are_used_by_other_commands() {
     folder.write("in.yaml", service_manifest("web", "{}")).write("policy.yaml", POLICY);
     folder.write("config-map.yaml", CONFIG_MAP).write("service.yaml", service_manifest("web", "{}"));
     for settings in ["policy.yaml", "config-map.yaml"] {
-        let done = folder.run(&["plan", "in.yaml", "--settings", settings]);
+        let done = folder.clusterip(&format!("plan in.yaml --settings {settings}"));
         assert!(done.status == 0 && done.stdout.contains("all         10.0.0.1 "), "{settings}: {done:?}");
     }
-    let piped = folder.run_with(&["plan", "in.yaml", "--settings", "-"], POLICY, &[]);
-    assert_eq!(piped, folder.run(&["plan", "in.yaml", "--settings", "policy.yaml"]), "standard input");
-    let done = folder.run(&["plan", "in.yaml", "--settings", "service.yaml"]);
+    let piped = folder.piped("plan in.yaml --settings -", POLICY);
+    assert_eq!(piped, folder.clusterip("plan in.yaml --settings policy.yaml"), "standard input");
+    let done = folder.clusterip("plan in.yaml --settings service.yaml");
     assert_eq!(done.status, 2);
     assert!(done.stderr.starts_with("error: settings: service.yaml: v1 Service has no settings: "), "{done:?}");
-}
-
-#[test]
-fn plan_and_audit_name_init_if_the_default_pools_do_not_fit() {
-    let folder = Folder::new("default-pools");
-    let cidr = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
-                spec: {cidrs: [10.96.0.0/12]}\n";
-    let db = service_manifest("db", "{clusterIP: 10.96.0.7}");
-    let cluster = db + "---\n" + cidr;
-    folder.write("in.yaml", service_manifest("web", "{}")).write("cluster.yaml", &cluster);
-    let done = folder.run(&["plan", "in.yaml", "--snapshot", "cluster.yaml"]);
-    assert_eq!(done.status, 2);
-    let mistake = "error: settings: the default settings: services.pools[0].cidrs[0]: ";
-    assert!(done.stderr.contains(mistake), "{done:?}");
-    let remedy = "do not fit the cluster: `clusterip init` prints settings that do\n";
-    assert!(done.stderr.ends_with(remedy), "{done:?}");
-    let audit = folder.run(&["audit", "--snapshot", "cluster.yaml"]);
-    let piped = folder.run_with(&["audit", "--snapshot", "-"], &cluster, &[]);
-    assert_eq!(piped, audit, "standard input");
-    assert!(audit.status == 2 && audit.stderr.ends_with(remedy), "{audit:?}");
 }
