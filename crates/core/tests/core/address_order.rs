@@ -103,13 +103,6 @@ fn the_spread_walk_visits_each_position_once_for_every_small_count() {
 }
 
 #[test]
-fn the_spread_walk_visits_each_position_once_for_primes_and_numbers_with_many_divisors() {
-    for count in [509, 512, 997, 1009, 2310, 4093, 4096, 8191, 30_030] {
-        is_a_permutation("shop/web", count);
-    }
-}
-
-#[test]
 fn the_lowest_walk_ascends() {
     for count in [0, 1, 2, 205, 4096] {
         assert!(Order::Lowest.walk("shop/web", count).eq(0..count), "{count}");
@@ -134,10 +127,5 @@ proptest! {
         let positions: Vec<u128> = Order::Spread.walk(&key, count).take(100).collect();
         prop_assert!(positions.iter().all(|position| *position < count));
         prop_assert_eq!(positions.iter().collect::<BTreeSet<_>>().len(), 100);
-    }
-
-    #[test]
-    fn the_same_key_gives_the_same_walk(key in any::<String>(), count in 0_u128..500) {
-        prop_assert!(Order::Spread.walk(&key, count).eq(Order::Spread.walk(&key, count)));
     }
 }

@@ -4,8 +4,8 @@ use clusterip_core::lookups::LookupError;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, by_os, created, denied, selecting, service,
-    unchanged, updated, with_spec,
+    ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, created, denied, selecting, service, unchanged,
+    updated, with_spec,
 };
 
 fn settings(explicit: &str) -> Value {
@@ -32,181 +32,85 @@ struct Row {
     name: &'static str,
     object: Value,
     cluster: FakeCluster,
-    /// The expected mistakes, separated by `|`.
-    wrong: Option<&'static str>,
+    /// The expected mistakes.
+    wrong: Vec<String>,
     /// The pool and its evidence, if the decision needs them.
     why: Why<'static>,
 }
 
+fn two(first: &str, second: &str) -> Value {
+    with_spec(at(first), json!({"clusterIPs": [first, second]}))
+}
+
+/// A cluster in which the Service belongs to the pool `windows`.
+fn windows() -> FakeCluster {
+    FakeCluster::default().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}))
+}
+
+const BY_DEPLOYMENT: Why<'static> = (Some("windows"), Some(("Deployment shop/web", WINDOWS)));
+const EXPECTED_LINUX: &str = r#"expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#;
+const EXPECTED_WINDOWS: &str = r#"expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#;
+
 fn rows() -> Vec<Row> {
-    let cluster = FakeCluster::default;
-    let windows = || cluster().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
-    let by_deployment = by_os("windows", "Deployment shop/web", WINDOWS);
-    let no_pool = (None, Some(("Namespace shop", &[("kubernetes.io/os", "beos")][..])));
-    let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
+    // For a Service of the pool `linux`, of the pool `windows`, and one that no pool matches.
+    let of_linux = |name, object, wrong: &[String]| Row {
+        name,
+        object,
+        cluster: FakeCluster::default(),
+        wrong: wrong.to_vec(),
+        why: ASSUMED,
+    };
+    let of_windows = |name, object, wrong: &[String]| Row {
+        cluster: windows(),
+        why: BY_DEPLOYMENT,
+        ..of_linux(name, object, wrong)
+    };
+    let without_pool = |name, object, wrong: &[String]| Row {
+        cluster: FakeCluster::default().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
+        why: (None, Some(("Namespace shop", &[("kubernetes.io/os", "beos")][..]))),
+        ..of_linux(name, object, wrong)
+    };
+    let in_no_pool = |address: &str| [format!("{address} lies in no pool, {EXPECTED_LINUX}")];
+    let in_windows = |address: &str| [format!(r#"{address} lies in pool "windows", {EXPECTED_LINUX}"#)];
+    let in_linux = |address: &str| [format!(r#"{address} lies in pool "linux", {EXPECTED_WINDOWS}"#)];
+    let excluded = |address: &str| [format!(r#"{address} is excluded from pool "windows""#)];
+    let beos = r#"172.21.0.77 lies in pool "linux", but no pool matches: kubernetes.io/os=beos (Namespace shop)"#;
+    let both = [in_linux("172.21.0.77"), in_linux("fd00::77")].concat();
+    let kubernetes = ["172.21.0.1 is the address of default/kubernetes".to_owned()];
     vec![
-        Row { name: "in its own pool", object: at("172.21.0.77"), cluster: cluster(), wrong: None, why: ASSUMED },
-        Row {
-            name: "in the reserved part of its pool",
-            object: at("172.21.0.7"),
-            cluster: cluster(),
-            wrong: None,
-            why: ASSUMED,
-        },
-        Row {
-            name: "the network address of its pool",
-            object: at("172.21.0.0"),
-            cluster: cluster(),
-            wrong: None,
-            why: ASSUMED,
-        },
-        Row {
-            name: "in its own pool, which a workload selects",
-            object: at("172.21.1.77"),
-            cluster: windows(),
-            wrong: None,
-            why: by_deployment,
-        },
-        Row {
-            name: "outside every pool",
-            object: at("172.21.9.7"),
-            cluster: cluster(),
-            wrong: Some(
-                r#"172.21.9.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
-            ),
-            why: ASSUMED,
-        },
-        Row {
-            name: "outside the cluster's ranges",
-            object: at("10.0.0.7"),
-            cluster: cluster(),
-            wrong: Some(
-                r#"10.0.0.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
-            ),
-            why: ASSUMED,
-        },
-        Row {
-            name: "outside every pool, and no pool matches",
-            object: at("172.21.9.7"),
-            cluster: cluster().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
-            wrong: None,
-            why: no_pool,
-        },
-        Row {
-            name: "one in its own pool, one outside every pool of a family that its pool lacks",
-            object: two("172.21.1.77", "fd00::1:77"),
-            cluster: windows(),
-            wrong: None,
-            why: by_deployment,
-        },
-        Row { name: "not an IP address", object: at("web"), cluster: cluster(), wrong: None, why: UNASKED },
-        Row {
-            name: "in another pool",
-            object: at("172.21.1.77"),
-            cluster: cluster(),
-            wrong: Some(
-                r#"172.21.1.77 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
-            ),
-            why: ASSUMED,
-        },
-        Row {
-            name: "in the reserved part of another pool",
-            object: at("172.21.0.7"),
-            cluster: windows(),
-            wrong: Some(
-                r#"172.21.0.7 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
-            ),
-            why: by_deployment,
-        },
-        Row {
-            name: "in a pool, but no pool matches",
-            object: at("172.21.0.77"),
-            cluster: cluster().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
-            wrong: Some(
-                r#"172.21.0.77 lies in pool "linux", but no pool matches: kubernetes.io/os=beos (Namespace shop)"#,
-            ),
-            why: no_pool,
-        },
-        Row {
-            name: "excluded",
-            object: at("172.21.1.203"),
-            cluster: windows(),
-            wrong: Some(r#"172.21.1.203 is excluded from pool "windows""#),
-            why: UNASKED,
-        },
-        Row {
-            name: "excluded, and reserved for the Service",
-            object: at("172.21.1.205"),
-            cluster: windows(),
-            wrong: None,
-            why: by_deployment,
-        },
-        Row {
-            name: "reserved for the Service in another pool",
-            object: at("172.21.1.205"),
-            cluster: cluster(),
-            wrong: Some(
-                r#"172.21.1.205 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
-            ),
-            why: ASSUMED,
-        },
-        Row {
-            name: "the address of default/kubernetes",
-            object: at("172.21.0.1"),
-            cluster: cluster(),
-            wrong: Some("172.21.0.1 is the address of default/kubernetes"),
-            why: UNASKED,
-        },
-        Row {
-            name: "two addresses in its own pool",
-            object: two("172.21.0.77", "fd00::77"),
-            cluster: cluster(),
-            wrong: None,
-            why: ASSUMED,
-        },
+        of_linux("in its own pool", at("172.21.0.77"), &[]),
+        of_linux("in the reserved part of its pool", at("172.21.0.7"), &[]),
+        of_linux("the network address of its pool", at("172.21.0.0"), &[]),
+        of_windows("in its own pool, which a workload selects", at("172.21.1.77"), &[]),
+        of_linux("outside every pool", at("172.21.9.7"), &in_no_pool("172.21.9.7")),
+        of_linux("outside the cluster's ranges", at("10.0.0.7"), &in_no_pool("10.0.0.7")),
+        without_pool("outside every pool, and no pool matches", at("172.21.9.7"), &[]),
+        of_windows(
+            "a second one outside every pool of a family that its pool lacks",
+            two("172.21.1.77", "fd00::1:77"),
+            &[],
+        ),
+        Row { why: UNASKED, ..of_linux("not an IP address", at("web"), &[]) },
+        of_linux("in another pool", at("172.21.1.77"), &in_windows("172.21.1.77")),
+        of_windows("in the reserved part of another pool", at("172.21.0.7"), &in_linux("172.21.0.7")),
+        without_pool("in a pool, but no pool matches", at("172.21.0.77"), &[beos.to_owned()]),
+        Row { why: UNASKED, ..of_windows("excluded", at("172.21.1.203"), &excluded("172.21.1.203")) },
+        of_windows("excluded, and reserved for the Service", at("172.21.1.205"), &[]),
+        of_linux("reserved for the Service in another pool", at("172.21.1.205"), &in_windows("172.21.1.205")),
+        Row { why: UNASKED, ..of_linux("the address of default/kubernetes", at("172.21.0.1"), &kubernetes) },
+        of_linux("two addresses in its own pool", two("172.21.0.77", "fd00::77"), &[]),
         // Before Kubernetes 1.36, the API server accepts these forms.
-        Row {
-            name: "leading zeros, in another pool",
-            object: at("172.021.00.0077"),
-            cluster: windows(),
-            wrong: Some(
-                r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
-            ),
-            why: by_deployment,
-        },
-        Row {
-            name: "an IPv4-mapped IPv6 address, in another pool",
-            object: at("::ffff:172.21.0.77"),
-            cluster: windows(),
-            wrong: Some(
-                r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
-            ),
-            why: by_deployment,
-        },
-        Row {
-            name: "two addresses in another pool",
-            object: two("172.21.0.77", "fd00::77"),
-            cluster: windows(),
-            wrong: Some(concat!(
-                r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)|"#,
-                r#"fd00::77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
-            )),
-            why: by_deployment,
-        },
-        Row {
-            name: "one excluded, one in its own pool",
-            object: two("172.21.1.200", "fd00::77"),
-            cluster: cluster(),
-            wrong: Some(r#"172.21.1.200 is excluded from pool "windows""#),
-            why: ASSUMED,
-        },
+        of_windows("leading zeros, in another pool", at("172.021.00.0077"), &in_linux("172.21.0.77")),
+        of_windows("IPv4-mapped, in another pool", at("::ffff:172.21.0.77"), &in_linux("172.21.0.77")),
+        of_windows("two addresses in another pool", two("172.21.0.77", "fd00::77"), &both),
+        of_linux("one excluded, one in its own pool", two("172.21.1.200", "fd00::77"), &excluded("172.21.1.200")),
     ]
 }
 
 #[test]
 fn explicit_warn_accepts_with_warnings() {
     for Row { name, object, cluster, wrong, why } in rows() {
-        let warnings: Vec<&str> = wrong.iter().flat_map(|wrong| wrong.split('|')).collect();
+        let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
         assert_eq!(answer(&object, &settings("warn"), &cluster), unchanged("set by hand", why, &warnings), "{name}");
     }
 }
@@ -214,14 +118,10 @@ fn explicit_warn_accepts_with_warnings() {
 #[test]
 fn explicit_deny_refuses_wrong_addresses() {
     for Row { name, object, cluster, wrong, why } in rows() {
-        let expected = match wrong {
-            None => unchanged("set by hand", why, &[]),
-            Some(wrong) => {
-                let wrong = wrong.replace('|', "; ");
-                let remedy = "omit clusterIP, or use an address of the Service's pool";
-                denied(403, &format!("Service shop/web: {wrong}; {remedy}"), why, &[])
-            }
-        };
+        let message =
+            format!("Service shop/web: {}; omit clusterIP, or use an address of the Service's pool", wrong.join("; "));
+        let expected =
+            if wrong.is_empty() { unchanged("set by hand", why, &[]) } else { denied(403, &message, why, &[]) };
         assert_eq!(answer(&object, &settings("deny"), &cluster), expected, "{name}");
     }
 }
@@ -234,97 +134,52 @@ fn explicit_allow_accepts_without_look_ups() {
     }
 }
 
+fn external_name() -> Value {
+    service(json!({"type": "ExternalName", "externalName": "example.org"}))
+}
+
 #[test]
 fn update_checks_only_added_addresses() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        expected: Value,
+    for (old, new, added) in [
+        (external_name(), at("172.21.0.77"), "172.21.0.77"),
+        (at("172.21.0.77"), two("172.21.0.77", "fd00::77"), "fd00::77"),
+    ] {
+        let wrong = format!(r#"{added} lies in pool "linux", {EXPECTED_WINDOWS}"#);
+        let expected = unchanged("set by hand", BY_DEPLOYMENT, &[&wrong]);
+        assert_eq!(answer_of(&updated(old, new), &settings("warn"), &windows()), expected, "{added}");
     }
-    let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
-    let wrong = |address: &str| {
-        let wrong = format!(
-            r#"{address} lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#
-        );
-        unchanged("set by hand", by_os("windows", "Deployment shop/web", WINDOWS), &[&wrong])
-    };
-    let external = || service(json!({"type": "ExternalName", "externalName": "example.org"}));
-    let rows = [
-        Case {
-            name: "the type changes from ExternalName",
-            request: updated(external(), at("172.21.0.77")),
-            expected: wrong("172.21.0.77"),
-        },
-        Case {
-            name: "a second address is added",
-            request: updated(at("172.21.0.77"), two("172.21.0.77", "fd00::77")),
-            expected: wrong("fd00::77"),
-        },
-        Case {
-            name: "no new address",
-            request: updated(at("172.21.0.77"), at("172.21.0.77")),
-            expected: unchanged("no new address", UNASKED, &[]),
-        },
-    ];
-    for Case { name, request, expected } in rows {
-        let cluster = FakeCluster::default().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
-        assert_eq!(answer_of(&request, &settings("warn"), &cluster), expected, "{name}");
-    }
+    let unchanging = updated(at("172.21.0.77"), at("172.21.0.77"));
+    let expected = unchanged("no new address", UNASKED, &[]);
+    assert_eq!(answer_of(&unchanging, &settings("warn"), &windows()), expected);
 }
 
 #[test]
 fn address_reserved_for_another_service_is_always_denied() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        is_denied: bool,
-    }
-    let external = || service(json!({"type": "ExternalName", "externalName": "example.org"}));
-    let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
-    let named = |name: &str| {
-        let mut object = at("172.21.1.204");
-        object["metadata"]["name"] = name.into();
+    let reserved_for_cart = || at("172.21.1.204");
+    let with_metadata = |key: &str, value: &str| {
+        let mut object = reserved_for_cart();
+        object["metadata"][key] = value.into();
         object
     };
-    let mut exempt = at("172.21.1.204");
-    exempt["metadata"]["namespace"] = "kube-system".into();
+    let both = || two("172.21.1.204", "fd00::77");
+    let with_port = with_spec(reserved_for_cart(), json!({"ports": [{"port": 80}]}));
     let rows = [
-        Case { name: "a new Service", request: created(at("172.21.1.204")), is_denied: true },
-        Case { name: "among two", request: created(two("fd00::77", "172.21.1.204")), is_denied: true },
-        Case { name: "a name yet to be generated", request: created(named("")), is_denied: true },
-        Case { name: "the Service itself", request: created(named("cart")), is_denied: false },
-        Case { name: "a Service of an exempt namespace", request: created(exempt), is_denied: false },
-        Case {
-            name: "the type changes from ExternalName",
-            request: updated(external(), at("172.21.1.204")),
-            is_denied: true,
-        },
-        Case {
-            name: "a second address is added",
-            request: updated(at("fd00::77"), two("fd00::77", "172.21.1.204")),
-            is_denied: true,
-        },
-        Case {
-            name: "an update that keeps it",
-            request: updated(at("172.21.1.204"), with_spec(at("172.21.1.204"), json!({"ports": [{"port": 80}]}))),
-            is_denied: false,
-        },
-        Case {
-            name: "an update that keeps it without naming it",
-            request: updated(at("172.21.1.204"), service(json!({}))),
-            is_denied: false,
-        },
-        Case {
-            name: "another address is added beside it",
-            request: updated(at("172.21.1.204"), two("172.21.1.204", "fd00::77")),
-            is_denied: false,
-        },
+        ("a new Service", created(reserved_for_cart()), true),
+        ("among two", created(two("fd00::77", "172.21.1.204")), true),
+        ("a name yet to be generated", created(with_metadata("name", "")), true),
+        ("the Service itself", created(with_metadata("name", "cart")), false),
+        ("a Service of an exempt namespace", created(with_metadata("namespace", "kube-system")), false),
+        ("the type changes from ExternalName", updated(external_name(), reserved_for_cart()), true),
+        ("a second address is added", updated(at("fd00::77"), two("fd00::77", "172.21.1.204")), true),
+        ("an update that keeps it", updated(reserved_for_cart(), with_port), false),
+        ("an update that keeps it without naming it", updated(reserved_for_cart(), service(json!({}))), false),
+        ("another address is added beside it", updated(reserved_for_cart(), both()), false),
     ];
     let reserved = "172.21.1.204 of pool \"windows\" is reserved for Service shop/cart; omit clusterIP, use another \
                     address, or remove the reservation from the pool";
-    for Case { name, request, is_denied } in rows {
+    for (name, request, is_denied) in rows {
         for explicit in ["allow", "warn", "deny"] {
-            let cluster = FakeCluster::default().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
+            let cluster = windows();
             // A second address outside of the Service's own pool is another matter.
             let explicit = if is_denied { explicit } else { "allow" };
             let answer = answer_of(&request, &settings(explicit), &cluster);

@@ -1,7 +1,8 @@
 //! The policy warns of annotations of Services that have its prefix and no effect.
 
 use crate::support::{
-    FakeCluster, about_node, annotated, answer, answer_of, created, lowest, node, request, service, updated, with_field,
+    FakeCluster, about_node, annotated, answer, answer_of, created, lowest, node, request, updated, with_field,
+    with_spec,
 };
 use clusterip_core::annotations::{
     ADDRESS_ANNOTATION, LEASE_LABEL, MOVE_ANNOTATION, MOVE_OBJECT_LABEL, MOVING_ANNOTATION, NODE_ANNOTATION,
@@ -20,74 +21,30 @@ fn warnings(answer: &Value) -> Vec<&str> {
 
 #[test]
 fn unknown_names_and_values_are_warned_of() {
-    struct Case<'a> {
-        name: &'static str,
-        annotations: &'a [(&'a str, &'a str)],
-        expected: &'a [&'a str],
-    }
     let unknown =
         |name: &str| format!("annotation \"clusterip-policy/{name}\" is ignored: unknown name {name:?}: {KNOWN}");
-    let value = |value: &str, advice: &str| {
-        format!("annotation \"clusterip-policy/move\" is ignored: unknown value {value:?}: {advice}")
+    let value = |value: &str| {
+        format!("annotation \"clusterip-policy/move\" is ignored: unknown value {value:?}: known are never, now")
     };
-    let cases = [
-        Case { name: "a misspelt name", annotations: &[("clusterip-policy/pol", "linux")], expected: &[POL] },
-        Case {
-            name: "another case",
-            annotations: &[("clusterip-policy/OS", "linux")],
-            expected: &["annotation \"clusterip-policy/OS\" is ignored: unknown name \"OS\": did you mean os?"],
-        },
-        Case {
-            name: "a name that is far from all",
-            annotations: &[("clusterip-policy/operating-system", "linux")],
-            expected: &[&unknown("operating-system")],
-        },
-        Case { name: "no name", annotations: &[("clusterip-policy/", "linux")], expected: &[&unknown("")] },
-        Case {
-            name: "an unknown value",
-            annotations: &[(MOVE_ANNOTATION, "maybe")],
-            expected: &[&value("maybe", "known are never, now")],
-        },
-        Case {
-            name: "a misspelt value",
-            annotations: &[(MOVE_ANNOTATION, "Never")],
-            expected: &[&value("Never", "known are never, now")],
-        },
-        Case {
-            name: "a value near to another one than the author means",
-            annotations: &[(MOVE_ANNOTATION, "No")],
-            expected: &[&value("No", "known are never, now")],
-        },
-        Case {
-            name: "several, by their keys",
-            annotations: &[(MOVE_ANNOTATION, "maybe"), ("clusterip-policy/pol", "linux")],
-            expected: &[&value("maybe", "known are never, now"), POL],
-        },
-        Case {
-            name: "known values",
-            annotations: &[
-                (MOVE_ANNOTATION, "now"),
-                (REQUESTED_ADDRESS_ANNOTATION, "10.0.9.1"),
-                ("clusterip-policy/os", "linux"),
-                ("clusterip-policy/pool", "linux"),
-            ],
-            expected: &[],
-        },
-        Case {
-            name: "empty values",
-            annotations: &[(MOVE_ANNOTATION, ""), ("clusterip-policy/pol", "")],
-            expected: &[],
-        },
-        Case {
-            name: "other prefixes",
-            annotations: &[("example.com/pol", "x"), ("clusterip-policy", "x"), ("x/clusterip-policy/pol", "x")],
-            expected: &[],
-        },
-    ];
-    for Case { name, annotations, expected } in cases {
+    let near = "annotation \"clusterip-policy/OS\" is ignored: unknown name \"OS\": did you mean os?".to_owned();
+    let known = [(MOVE_ANNOTATION, "now"), (REQUESTED_ADDRESS_ANNOTATION, "10.0.9.1"), (POOL_ANNOTATION, "linux")];
+    for (annotations, expected) in [
+        (&[("clusterip-policy/pol", "linux")][..], vec![POL.to_owned()]),
+        (&[("clusterip-policy/OS", "linux")], vec![near]),
+        (&[("clusterip-policy/operating-system", "linux")], vec![unknown("operating-system")]),
+        (&[("clusterip-policy/", "linux")], vec![unknown("")]),
+        (&[(MOVE_ANNOTATION, "maybe")], vec![value("maybe")]),
+        (&[(MOVE_ANNOTATION, "Never")], vec![value("Never")]),
+        // It is near to another value than its author means.
+        (&[(MOVE_ANNOTATION, "No")], vec![value("No")]),
+        (&[(MOVE_ANNOTATION, "maybe"), ("clusterip-policy/pol", "linux")], vec![value("maybe"), POL.to_owned()]),
+        (&known, vec![]),
+        (&[(MOVE_ANNOTATION, ""), ("clusterip-policy/pol", "")], vec![]),
+        (&[("example.com/pol", "x"), ("clusterip-policy", "x"), ("x/clusterip-policy/pol", "x")], vec![]),
+    ] {
         let answer = answer(&annotated(annotations), &lowest(), &FakeCluster::default());
-        assert_eq!(warnings(&answer), expected, "{name}: {answer}");
-        assert_eq!(answer["accepted"], json!(true), "{name}");
+        assert_eq!(warnings(&answer), expected, "{annotations:?}: {answer}");
+        assert_eq!(answer["accepted"], json!(true), "{annotations:?}");
     }
 }
 
@@ -136,37 +93,24 @@ fn warnings_are_bounded() {
 
 #[test]
 fn annotation_is_warned_of_when_it_is_new() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        expected: &'static [&'static str],
-    }
     let with = |value: &str| annotated(&[("clusterip-policy/pol", value)]);
-    let headless = || {
-        let mut object = service(json!({"clusterIP": "None"}));
-        object["metadata"]["annotations"] = json!({"clusterip-policy/pol": "linux"});
-        object
-    };
+    let headless = with_spec(with("linux"), json!({"clusterIP": "None"}));
     let endpoints = json!({"group": "", "version": "v1", "kind": "Endpoints"});
     let mut annotated_node = node(json!({}), json!({}));
     annotated_node["metadata"]["annotations"] = json!({"clusterip-policy/pol": "linux"});
-    let cases = [
-        Case { name: "created", request: created(with("linux")), expected: &[POL] },
-        Case { name: "created headless", request: created(headless()), expected: &[POL] },
-        Case { name: "added", request: updated(annotated(&[]), with("linux")), expected: &[POL] },
-        Case { name: "changed", request: updated(with("linux"), with("windows")), expected: &[POL] },
-        Case { name: "unchanged", request: updated(with("linux"), with("linux")), expected: &[] },
-        Case { name: "removed", request: updated(with("linux"), annotated(&[])), expected: &[] },
-        Case { name: "a deletion", request: request("DELETE", Value::Null, with("linux")), expected: &[] },
-        Case { name: "another kind", request: with_field(created(with("linux")), "kind", endpoints), expected: &[] },
-        Case {
-            name: "a sub-resource",
-            request: with_field(updated(annotated(&[]), with("linux")), "subResource", json!("status")),
-            expected: &[],
-        },
-        Case { name: "a Node", request: about_node("CREATE", annotated_node, Value::Null), expected: &[] },
-    ];
-    for Case { name, request, expected } in cases {
+    let status = with_field(updated(annotated(&[]), with("linux")), "subResource", json!("status"));
+    for (name, request, expected) in [
+        ("created", created(with("linux")), &[POL][..]),
+        ("created headless", created(headless), &[POL]),
+        ("added", updated(annotated(&[]), with("linux")), &[POL]),
+        ("changed", updated(with("linux"), with("windows")), &[POL]),
+        ("unchanged", updated(with("linux"), with("linux")), &[]),
+        ("removed", updated(with("linux"), annotated(&[])), &[]),
+        ("a deletion", request("DELETE", Value::Null, with("linux")), &[]),
+        ("another kind", with_field(created(with("linux")), "kind", endpoints), &[]),
+        ("a sub-resource", status, &[]),
+        ("a Node", about_node("CREATE", annotated_node, Value::Null), &[]),
+    ] {
         let answer = answer_of(&request, &lowest(), &FakeCluster::default());
         assert_eq!(warnings(&answer), expected, "{name}: {answer}");
     }

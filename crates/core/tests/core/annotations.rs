@@ -1,7 +1,5 @@
 //! How each annotation is parsed, and its limits.
 
-use std::net::IpAddr;
-
 use clusterip_core::annotations::{
     self, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, Move, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION,
     POOL_ANNOTATION, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claimed_addresses, has_parser,
@@ -10,11 +8,7 @@ use clusterip_core::annotations::{
 use clusterip_core::label_selector::Labels;
 use serde_json::{Value, json};
 
-use crate::support::ip;
-
-fn ips(texts: &[&str]) -> Vec<IpAddr> {
-    texts.iter().map(|text| ip(text)).collect()
-}
+use crate::support::{ips, labels};
 
 #[test]
 fn move_annotation_accepts_now_and_never() {
@@ -57,79 +51,34 @@ fn moving_annotation_has_the_addresses_before_and_after_the_move() {
 
 #[test]
 fn address_lists_are_limited_and_other_text_is_ignored() {
-    struct Case<'a> {
-        name: &'static str,
-        text: &'a str,
-        recorded: &'static [&'static str],
-        claimed: &'static [&'static str],
-    }
     let spaces = format!("10.0.9.1{}", " ".repeat(300));
-    let rows = [
-        Case { name: "none", text: "", recorded: &[], claimed: &[] },
-        Case { name: "one", text: " 10.0.9.1 ", recorded: &["10.0.9.1"], claimed: &["10.0.9.1"] },
-        Case {
-            name: "one of each family",
-            text: "fd00::1,10.0.9.1",
-            recorded: &["fd00::1", "10.0.9.1"],
-            claimed: &["fd00::1", "10.0.9.1"],
-        },
-        Case {
-            name: "two of a family",
-            text: "10.0.9.1,10.0.9.2",
-            recorded: &["10.0.9.1"],
-            claimed: &["10.0.9.1", "10.0.9.2"],
-        },
-        Case {
-            name: "two IPv4 addresses, then an IPv6 address",
-            text: "10.0.9.1,10.0.9.2,fd00::1",
-            recorded: &["10.0.9.1", "fd00::1"],
-            claimed: &["10.0.9.1", "10.0.9.2"],
-        },
-        Case {
-            name: "an address twice",
-            text: "10.0.9.1,10.0.9.01,fd00::1",
-            recorded: &["10.0.9.1", "fd00::1"],
-            claimed: &["10.0.9.1", "fd00::1"],
-        },
-        Case {
-            name: "an address between other texts",
-            text: "x,,10.0.9.1,y",
-            recorded: &["10.0.9.1"],
-            claimed: &["10.0.9.1"],
-        },
-        Case {
-            name: "an IPv4-mapped IPv6 address",
-            text: "::ffff:10.0.9.1",
-            recorded: &["10.0.9.1"],
-            claimed: &["10.0.9.1"],
-        },
-        Case { name: "in a text that is too long", text: &spaces, recorded: &[], claimed: &[] },
-    ];
-    for Case { name, text, recorded, claimed } in rows {
-        assert_eq!(recorded_addresses(text), ips(recorded), "{name}, recorded");
-        assert_eq!(claimed_addresses(text), ips(claimed), "{name}, claimed");
+    for (text, recorded, claimed) in [
+        ("", &[][..], &[][..]),
+        (" 10.0.9.1 ", &["10.0.9.1"], &["10.0.9.1"]),
+        ("fd00::1,10.0.9.1", &["fd00::1", "10.0.9.1"], &["fd00::1", "10.0.9.1"]),
+        ("10.0.9.1,10.0.9.2", &["10.0.9.1"], &["10.0.9.1", "10.0.9.2"]),
+        ("10.0.9.1,10.0.9.2,fd00::1", &["10.0.9.1", "fd00::1"], &["10.0.9.1", "10.0.9.2"]),
+        ("10.0.9.1,10.0.9.01,fd00::1", &["10.0.9.1", "fd00::1"], &["10.0.9.1", "fd00::1"]),
+        ("x,,10.0.9.1,y", &["10.0.9.1"], &["10.0.9.1"]),
+        ("::ffff:10.0.9.1", &["10.0.9.1"], &["10.0.9.1"]),
+        (&spaces, &[], &[]),
+    ] {
+        assert_eq!(recorded_addresses(text), ips(recorded), "{text:?}, recorded");
+        assert_eq!(claimed_addresses(text), ips(claimed), "{text:?}, claimed");
     }
 }
 
 #[test]
 fn node_selector_annotation_is_parsed_into_labels() {
-    struct Case<'a> {
-        name: &'static str,
-        text: &'a str,
-        expected: &'static [(&'static str, &'static str)],
-        bad: usize,
-    }
-    let long = format!("a=b,{}", "c=d,".repeat(2000));
-    let rows = [
-        Case { name: "labels", text: "a=b, c==d ,e=", expected: &[("a", "b"), ("c", "d"), ("e", "")], bad: 0 },
-        Case { name: "a part without a value", text: "a=b,c", expected: &[("a", "b")], bad: 1 },
-        Case { name: "nothing", text: "", expected: &[], bad: 0 },
-        Case { name: "a text that is too long", text: &long, expected: &[], bad: 1 },
-    ];
-    for Case { name, text, expected, bad } in rows {
-        let expected: Labels = expected.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        let (labels, parts) = node_selector(text);
-        assert_eq!((labels, parts.len()), (expected, bad), "{name}");
+    let too_long = format!("a=b,{}", "c=d,".repeat(2000));
+    for (text, expected, bad) in [
+        ("a=b, c==d ,e=", &[("a", "b"), ("c", "d"), ("e", "")][..], 0),
+        ("a=b,c", &[("a", "b")], 1),
+        ("", &[], 0),
+        (&too_long, &[], 1),
+    ] {
+        let (found, parts) = node_selector(text);
+        assert_eq!((found, parts.len()), (labels(expected), bad), "{text}");
     }
 }
 

@@ -4,9 +4,7 @@ use clusterip_core::{Response, validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{
-    FakeCluster, about_node, allocated, answer_in_use, answer_of, cases, node, some_json, updated, with_blocks,
-};
+use crate::support::{FakeCluster, about_node, allocated, answer_in_use, cases, node, some_json, updated, with_blocks};
 
 /// Replaces a value somewhere in `target`, chosen by `path`, with `value`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
@@ -168,61 +166,27 @@ proptest! {
     fn payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
-        create: bool,
-    ) {
-        let mut payload = rich_payload();
-        if create {
-            payload["request"]["operation"] = "CREATE".into();
-            payload["request"]["object"]["spec"]["clusterIP"] = Value::Null;
-            payload["request"]["object"]["spec"]["clusterIPs"] = Value::Null;
-        }
-        graft(&mut payload, &path, value);
-        is_an_answer(payload.to_string().as_bytes())?;
-        let answer = validate_settings(payload["settings"].to_string().as_bytes());
-        prop_assert_eq!(answer.valid, answer.message.is_none());
-    }
-}
-
-proptest! {
-    #![proptest_config(cases(512))]
-
-    #[test]
-    fn node_payload_with_one_replaced_value_is_answered(
-        path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
-        value in some_json(),
         brings: bool,
-        create: bool,
-    ) {
-        let mut payload = rich_node_payload(brings);
-        if create {
-            payload["request"]["operation"] = "CREATE".into();
-            payload["request"]["oldObject"] = Value::Null;
-        }
-        graft(&mut payload, &path, value);
-        is_an_answer_in_use(&payload)?;
-        let answer = validate_settings(payload["settings"].to_string().as_bytes());
-        prop_assert_eq!(answer.valid, answer.message.is_none());
-    }
-
-    #[test]
-    fn external_payload_with_one_replaced_value_is_answered(
-        path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
-        value in some_json(),
         knows_holders: bool,
         create: bool,
     ) {
-        let mut payload = rich_external_payload();
-        if create {
-            payload["request"]["operation"] = "CREATE".into();
-            payload["request"]["oldObject"] = Value::Null;
-        }
+        let mut external = rich_external_payload();
         if !knows_holders {
-            payload["external"] = Value::Null;
+            external["external"] = Value::Null;
         }
-        graft(&mut payload, &path, value);
-        is_an_answer_in_use(&payload)?;
-        let answer = validate_settings(payload["settings"].to_string().as_bytes());
-        prop_assert_eq!(answer.valid, answer.message.is_none());
+        for mut payload in [rich_payload(), rich_node_payload(brings), external] {
+            if create {
+                payload["request"]["operation"] = "CREATE".into();
+                payload["request"]["oldObject"] = Value::Null;
+                payload["request"]["object"]["spec"]["clusterIP"] = Value::Null;
+                payload["request"]["object"]["spec"]["clusterIPs"] = Value::Null;
+            }
+            graft(&mut payload, &path, value.clone());
+            is_an_answer(payload.to_string().as_bytes())?;
+            is_an_answer_in_use(&payload)?;
+            let answer = validate_settings(payload["settings"].to_string().as_bytes());
+            prop_assert_eq!(answer.valid, answer.message.is_none());
+        }
     }
 
     #[test]
@@ -238,40 +202,24 @@ proptest! {
 }
 
 #[test]
-fn node_payloads_are_valid_before_a_value_is_replaced() {
-    let outcome = |brings| {
-        let payload = rich_node_payload(brings);
+fn payloads_are_valid_before_a_value_is_replaced() {
+    let answer_to = |payload: &Value| {
         assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
-        let answer = answer_in_use(&payload, &rich_cluster());
-        let blocks = answer.mutated_object.map(|object| object["spec"]["podCIDRs"].clone());
-        (blocks, answer.message)
+        answer_in_use(payload, &rich_cluster())
     };
-    assert_eq!(outcome(false), (Some(json!(["10.0.16.0/25", "fd00:0:0:10::/64"])), None));
-    let message = concat!(
-        "Node w1: 10.0.7.0/24 overlaps 10.0.7.0/24 of Node w2; ",
-        "omit podCIDR and podCIDRs, or use a free block of the Node's pool",
-    );
-    assert_eq!(outcome(true), (None, Some(message.to_owned())));
-}
-
-#[test]
-fn payload_is_valid_before_a_value_is_replaced() {
     let payload = rich_payload();
-    assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
     let evidence: &[(&str, &str)] = &[("a", "b"), ("kubernetes.io/os", "windows")];
     let why = (Some("windows"), Some(("Pod shop/web, annotation clusterip-policy/os", evidence)));
-    let answer = answer_of(&payload["request"], &payload["settings"], &rich_cluster());
-    let given = ["10.0.0.9", "fd00::11"];
-    assert_eq!(answer, allocated(&payload["request"]["object"], &given, why, &[]));
-}
+    let expected = allocated(&payload["request"]["object"], &["10.0.0.9", "fd00::11"], why, &[]);
+    assert_eq!(serde_json::to_value(answer_to(&payload)).unwrap(), expected);
 
-#[test]
-fn external_payload_is_valid_before_a_value_is_replaced() {
-    let payload = rich_external_payload();
-    assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
-    let answer = answer_in_use(&payload, &rich_cluster());
-    let record = answer
-        .mutated_object
-        .map(|object| object["metadata"]["annotations"]["clusterip-policy/external-addresses"].clone());
-    assert_eq!((record, answer.message), (Some(json!("10.9.0.11,fd09::9b")), None));
+    let blocks = answer_to(&rich_node_payload(false)).mutated_object.unwrap()["spec"]["podCIDRs"].clone();
+    assert_eq!(blocks, json!(["10.0.16.0/25", "fd00:0:0:10::/64"]));
+    let message = "Node w1: 10.0.7.0/24 overlaps 10.0.7.0/24 of Node w2; omit podCIDR and podCIDRs, or use a free block \
+                   of the Node's pool";
+    assert_eq!(answer_to(&rich_node_payload(true)).message.as_deref(), Some(message));
+
+    let object = answer_to(&rich_external_payload()).mutated_object.unwrap();
+    let record = &object["metadata"]["annotations"]["clusterip-policy/external-addresses"];
+    assert_eq!(*record, json!("10.9.0.11,fd09::9b"));
 }

@@ -227,82 +227,38 @@ fn explicit_allow_accepts_without_look_ups() {
 
 #[test]
 fn blocks_are_read_from_both_fields_without_duplicates() {
-    struct Case {
-        name: &'static str,
-        spec: Value,
-        blocks: Vec<&'static str>,
+    for (spec, blocks) in [
+        (json!({"podCIDR": "10.9.0.0/24"}), &["10.9.0.0/24"][..]),
+        (json!({"podCIDRs": ["10.9.0.0/24", "fd09::/64"]}), &["10.9.0.0/24", "fd09::/64"]),
+        (json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.8.0.0/24"]}), &["10.9.0.0/24", "10.8.0.0/24"]),
+        (json!({"podCIDR": "10.9.0.7/24", "podCIDRs": ["10.9.0.0/24"]}), &["10.9.0.0/24"]),
+        (json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["x", ""]}), &["10.9.0.0/24"]),
+    ] {
+        let answer = answer_of(&node_created(&node_of("linux", spec.clone())), &settings("warn"), &cluster());
+        assert_eq!(answer, outside_of_pools(blocks), "{spec}");
     }
-    let wrong = |blocks: &[&str]| {
-        let wrong = |block: &&str| {
-            format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#)
-        };
-        blocks.iter().map(wrong).collect::<Vec<_>>()
-    };
-    let rows = [
-        Case { name: "podCIDR alone", spec: json!({"podCIDR": "10.9.0.0/24"}), blocks: vec!["10.9.0.0/24"] },
-        Case {
-            name: "podCIDRs alone",
-            spec: json!({"podCIDRs": ["10.9.0.0/24", "fd09::/64"]}),
-            blocks: vec!["10.9.0.0/24", "fd09::/64"],
-        },
-        Case {
-            name: "podCIDR is not in podCIDRs",
-            spec: json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.8.0.0/24"]}),
-            blocks: vec!["10.9.0.0/24", "10.8.0.0/24"],
-        },
-        Case {
-            name: "podCIDR has host bits",
-            spec: json!({"podCIDR": "10.9.0.7/24", "podCIDRs": ["10.9.0.0/24"]}),
-            blocks: vec!["10.9.0.0/24"],
-        },
-        Case {
-            name: "podCIDRs has texts that are not CIDRs",
-            spec: json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["x", ""]}),
-            blocks: vec!["10.9.0.0/24"],
-        },
-    ];
-    for Case { name, spec, blocks } in rows {
-        let wrong = wrong(&blocks);
-        let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
-        let answer = answer_of(&node_created(&node_of("linux", spec)), &settings("warn"), &cluster());
-        assert_eq!(answer, unchanged(LEFT, by_os("linux", "Node w1", LINUX), &warnings), "{name}");
-    }
+}
+
+/// The answer that warns of these blocks.
+fn outside_of_pools(blocks: &[&str]) -> Value {
+    let wrong =
+        |block: &&str| format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#);
+    let wrong: Vec<String> = blocks.iter().map(wrong).collect();
+    let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
+    unchanged(LEFT, by_os("linux", "Node w1", LINUX), &warnings)
 }
 
 #[test]
 fn update_checks_only_added_blocks() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        wrong: Vec<String>,
-    }
-    let why = by_os("linux", "Node w1", LINUX);
-    let bare = || node_of("linux", json!({}));
-    let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
-    let outside =
-        |block: &str| format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#);
-    let update = |old, new| about_node("UPDATE", new, old);
-    let rows = [
-        Case {
-            name: "a first block",
-            request: update(bare(), with(&["192.168.0.0/24"])),
-            wrong: vec![outside("192.168.0.0/24")],
-        },
-        Case { name: "a first block of the own pool", request: update(bare(), with(&["10.0.0.0/24"])), wrong: vec![] },
-        Case {
-            name: "a second block",
-            request: update(with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd09::/64"])),
-            wrong: vec![outside("fd09::/64")],
-        },
-        Case {
-            name: "another block",
-            request: update(with(&["192.168.0.0/24"]), with(&["192.168.1.0/24"])),
-            wrong: vec![outside("192.168.1.0/24")],
-        },
-    ];
-    for Case { name, request, wrong } in rows {
-        let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
-        assert_eq!(answer_of(&request, &settings("warn"), &cluster()), unchanged(LEFT, why, &warnings), "{name}");
+    let old = || with_blocks(&["192.168.0.0/24"]);
+    for (old, new, wrong) in [
+        (json!({}), old(), &["192.168.0.0/24"][..]),
+        (json!({}), with_blocks(&["10.0.0.0/24"]), &[]),
+        (old(), with_blocks(&["192.168.0.0/24", "fd09::/64"]), &["fd09::/64"]),
+        (old(), with_blocks(&["192.168.1.0/24"]), &["192.168.1.0/24"]),
+    ] {
+        let request = about_node("UPDATE", node_of("linux", new), node_of("linux", old));
+        assert_eq!(answer_of(&request, &settings("warn"), &cluster()), outside_of_pools(wrong), "{request}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which addresses of a pool may be handed out, and at which position.
+//! Which addresses of a pool may be handed out, and at which position. KEP-3070: the first addresses of a range are kept
+//! for addresses set by hand.
 
 use std::net::IpAddr;
 
@@ -6,7 +7,7 @@ use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::support::{cases, ip, net};
+use crate::support::{addresses, cases, ip, net};
 
 fn candidates(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) -> Candidates {
     let ranges: Vec<Range<'_>> =
@@ -26,161 +27,32 @@ fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
         .collect()
 }
 
-/// The settings of a pool, and its candidates.
-struct Case {
-    name: &'static str,
-    cidrs: &'static [&'static str],
-    reserved: u64,
-    exclude: &'static [&'static str],
-    expected: Vec<String>,
-}
-
-#[track_caller]
-fn check(rows: Vec<Case>) {
-    for Case { name, cidrs, reserved, exclude, expected } in rows {
-        let cidrs: Vec<IpNet> = cidrs.iter().map(|text| net(text)).collect();
-        let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
-        let candidates = candidates(&cidrs, reserved, &exclude, false);
-        let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
-        assert_eq!(candidates.count(), expected.len() as u128, "{name}");
-        assert_eq!(enumerated(&candidates), [expected], "{name}");
+#[test]
+fn static_band_length_matches_kep_3070() {
+    let rows = [
+        ("192.168.1.1/32", 0),
+        ("192.168.1.1/30", 0),
+        ("192.168.1.1/28", 0),
+        ("192.168.1.1/27", 16),
+        ("192.168.1.1/22", 64),
+        ("192.168.1.1/8", 256),
+        ("fd00::1/128", 0),
+        ("fd00::1/126", 0),
+        ("fd00::1/124", 0),
+        ("fd00::1/122", 16),
+        ("fd00::1/118", 64),
+        ("fd00::1/12", 256),
+        // The limits of the formula and of the arithmetic.
+        ("10.96.0.0/24", 16),
+        ("10.96.0.0/23", 32),
+        ("10.96.0.0/20", 256),
+        ("10.96.0.0/19", 256),
+        ("0.0.0.0/0", 256),
+        ("::/0", 256),
+    ];
+    for (cidr, len) in rows {
+        assert_eq!(static_band_len(net(cidr)), len, "{cidr}");
     }
-}
-
-/// The addresses with these last parts.
-fn all(prefix: &str, lasts: &[u16]) -> Vec<String> {
-    lasts.iter().map(|last| format!("{prefix}{last}")).collect()
-}
-
-#[test]
-fn network_and_broadcast_addresses_are_never_candidates() {
-    check(vec![
-        Case {
-            name: "a /32 is its own network address",
-            cidrs: &["10.0.0.7/32"],
-            reserved: 0,
-            exclude: &[],
-            expected: vec![],
-        },
-        Case {
-            name: "a /31 is network and broadcast address",
-            cidrs: &["10.0.0.0/31"],
-            reserved: 0,
-            exclude: &[],
-            expected: vec![],
-        },
-        Case {
-            name: "a /30 has two candidates",
-            cidrs: &["10.0.0.0/30"],
-            reserved: 0,
-            exclude: &[],
-            expected: all("10.0.0.", &[1, 2]),
-        },
-        Case {
-            name: "a /29 has six candidates",
-            cidrs: &["10.0.0.0/29"],
-            reserved: 0,
-            exclude: &[],
-            expected: all("10.0.0.", &[1, 2, 3, 4, 5, 6]),
-        },
-        Case {
-            name: "the all-ones address of IPv6 is usable",
-            cidrs: &["fd00::/126"],
-            reserved: 0,
-            exclude: &[],
-            expected: all("fd00::", &[1, 2, 3]),
-        },
-        Case {
-            name: "an IPv6 /127 has one candidate",
-            cidrs: &["fd00::/127"],
-            reserved: 0,
-            exclude: &[],
-            expected: all("fd00::", &[1]),
-        },
-        Case {
-            name: "an IPv6 /128 is its own network address",
-            cidrs: &["fd00::7/128"],
-            reserved: 0,
-            exclude: &[],
-            expected: vec![],
-        },
-    ]);
-}
-
-#[test]
-fn reserved_addresses_are_never_candidates() {
-    let span = |first: u16, last: u16| -> Vec<u16> { (first..=last).collect() };
-    check(vec![
-        Case {
-            name: "one reserved is the network address",
-            cidrs: &["10.0.0.0/30"],
-            reserved: 1,
-            exclude: &[],
-            expected: all("10.0.0.", &[1, 2]),
-        },
-        Case {
-            name: "reserved counts from the network address",
-            cidrs: &["10.0.0.0/29"],
-            reserved: 3,
-            exclude: &[],
-            expected: all("10.0.0.", &[3, 4, 5, 6]),
-        },
-        Case {
-            name: "50 reserved: a /24 begins at .50",
-            cidrs: &["172.21.0.0/24"],
-            reserved: 50,
-            exclude: &[],
-            expected: all("172.21.0.", &span(50, 254)),
-        },
-        Case {
-            name: "reserved addresses are withheld from each range",
-            cidrs: &["10.0.0.0/29", "10.9.0.0/29"],
-            reserved: 5,
-            exclude: &[],
-            expected: vec!["10.0.0.5".into(), "10.0.0.6".into(), "10.9.0.5".into(), "10.9.0.6".into()],
-        },
-        Case {
-            name: "more reserved than the range has",
-            cidrs: &["10.0.0.0/29"],
-            reserved: u64::MAX,
-            exclude: &[],
-            expected: vec![],
-        },
-    ]);
-}
-
-#[test]
-fn excluded_addresses_are_never_candidates() {
-    check(vec![
-        Case {
-            name: "an excluded address",
-            cidrs: &["10.0.0.0/29"],
-            reserved: 0,
-            exclude: &["10.0.0.3/32"],
-            expected: all("10.0.0.", &[1, 2, 4, 5, 6]),
-        },
-        Case {
-            name: "excluded ranges that overlap",
-            cidrs: &["10.0.0.0/28"],
-            reserved: 0,
-            exclude: &["10.0.0.4/30", "10.0.0.6/31", "10.0.0.8/30"],
-            expected: all("10.0.0.", &[1, 2, 3, 12, 13, 14]),
-        },
-        Case {
-            name: "excluded outside the range, and of the other family",
-            cidrs: &["10.0.0.0/30"],
-            reserved: 0,
-            exclude: &["10.0.1.0/24", "::/0"],
-            expected: all("10.0.0.", &[1, 2]),
-        },
-        Case {
-            name: "excluded around the whole range",
-            cidrs: &["10.0.0.0/30", "10.9.0.0/30"],
-            reserved: 0,
-            exclude: &["10.0.0.0/16"],
-            expected: all("10.9.0.", &[1, 2]),
-        },
-    ]);
 }
 
 #[test]
@@ -207,19 +79,15 @@ fn pool_without_ranges_has_no_candidates() {
 fn naive(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) -> Vec<Vec<IpAddr>> {
     let (mut dynamic, mut fixed) = (Vec::new(), Vec::new());
     for cidr in cidrs {
-        let count = 1_u128 << (cidr.max_prefix_len() - cidr.prefix_len());
-        for index in 0..count {
-            let address: IpAddr = match cidr.network() {
-                IpAddr::V4(network) => std::net::Ipv4Addr::from(u32::from(network) + index as u32).into(),
-                IpAddr::V6(network) => std::net::Ipv6Addr::from(u128::from(network) + index).into(),
-            };
-            let broadcast = address.is_ipv4() && index == count - 1;
-            let excluded = exclude.iter().any(|range| range.contains(&address));
-            if index == 0 || broadcast || excluded || index < u128::from(reserved) {
+        let all = addresses(*cidr);
+        for (index, address) in all.iter().enumerate() {
+            let broadcast = address.is_ipv4() && index == all.len() - 1;
+            let excluded = exclude.iter().any(|range| range.contains(address));
+            if index == 0 || broadcast || excluded || (index as u64) < reserved {
                 continue;
             }
-            let list = if bands && index <= static_band_len(*cidr) { &mut fixed } else { &mut dynamic };
-            list.push(address);
+            let list = if bands && index as u128 <= static_band_len(*cidr) { &mut fixed } else { &mut dynamic };
+            list.push(*address);
         }
     }
     if bands { vec![dynamic, fixed] } else { vec![dynamic] }
@@ -274,14 +142,8 @@ proptest! {
         let candidates = candidates(&cidrs, reserved, &exclude, bands);
         let expected = naive(&cidrs, reserved, &exclude, bands);
         let known: std::collections::BTreeSet<&IpAddr> = expected.iter().flatten().collect();
-        for range in &cidrs {
-            let IpNet::V4(range) = range else { continue };
-            for address in range.hosts().map(IpAddr::V4) {
-                prop_assert_eq!(candidates.contains(address), known.contains(&address), "{}", address);
-            }
-        }
-        for address in expected.iter().flatten() {
-            prop_assert!(candidates.contains(*address), "{} is missing", address);
+        for address in cidrs.iter().flat_map(|cidr| addresses(*cidr)) {
+            prop_assert_eq!(candidates.contains(address), known.contains(&address), "{}", address);
         }
         prop_assert_eq!(candidates.count(), known.len() as u128);
         prop_assert_eq!(enumerated(&candidates), expected);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     ASSUMED, FakeCluster, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created,
-    denied, lowest, selecting, service, unchanged, updated, with_mixed, with_spec,
+    denied, extended, lowest, selecting, service, unchanged, updated, with_mixed, with_spec,
 };
 
 fn cluster() -> FakeCluster {
@@ -34,77 +34,24 @@ fn in_namespace(namespace: &str) -> Value {
 
 #[test]
 fn first_pool_that_matches_is_chosen() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        cluster: FakeCluster,
-        address: &'static str,
-        why: Why<'static>,
-    }
     let mut public = selecting();
     public["metadata"]["labels"] = json!({"public": ""});
-    let windows = || cluster().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
+    let windows = cluster().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
     let team_a = |namespace: &str| cluster().namespace(namespace, &[("team", "a")], &[]);
-    let rows = [
-        Case {
-            name: "by the name of the Namespace",
-            object: in_namespace("ledger"),
-            cluster: cluster(),
-            address: "10.0.1.1",
-            why: by("named", "namespace ledger"),
-        },
-        Case {
-            name: "by the labels of the Namespace",
-            object: in_namespace("b"),
-            cluster: team_a("b"),
-            address: "10.0.2.1",
-            why: by("team", "labels of namespace b"),
-        },
-        Case {
-            name: "the name of the Namespace before its labels",
-            object: in_namespace("payments"),
-            cluster: team_a("payments"),
-            address: "10.0.1.1",
-            why: by("named", "namespace payments"),
-        },
-        Case {
-            name: "labels of another Namespace do not count",
-            object: in_namespace("b"),
-            cluster: team_a("c"),
-            address: "10.0.5.1",
-            why: by("rest", "default"),
-        },
-        Case {
-            name: "by the labels of the Service",
-            object: public,
-            cluster: cluster(),
-            address: "10.0.3.1",
-            why: by("public", "labels of the Service"),
-        },
-        Case {
-            name: "by the operating system",
-            object: selecting(),
-            cluster: windows(),
-            address: "10.0.4.1",
-            why: by_os("windows", "Deployment shop/web", WINDOWS),
-        },
-        Case {
-            name: "the last pool, after a look-up of the operating system",
-            object: selecting(),
-            cluster: cluster(),
-            address: "10.0.5.1",
-            why: by_os("rest", "setting assumeOS", LINUX),
-        },
-        Case {
-            name: "the last pool",
-            object: in_namespace("b"),
-            cluster: cluster(),
-            address: "10.0.5.1",
-            why: by("rest", "default"),
-        },
-    ];
-    for Case { name, object, cluster, address, why } in rows {
-        assert_eq!(answer(&object, &teams(), &cluster), allocated(&object, &[address], why, &[]), "{name}");
+    let rest = || by("rest", "default");
+    for (object, cluster, address, why) in [
+        (in_namespace("ledger"), cluster(), "10.0.1.1", by("named", "namespace ledger")),
+        (in_namespace("b"), team_a("b"), "10.0.2.1", by("team", "labels of namespace b")),
+        // The name of the Namespace before its labels.
+        (in_namespace("payments"), team_a("payments"), "10.0.1.1", by("named", "namespace payments")),
+        (in_namespace("b"), team_a("c"), "10.0.5.1", rest()),
+        (public, cluster(), "10.0.3.1", by("public", "labels of the Service")),
+        (selecting(), windows, "10.0.4.1", by_os("windows", "Deployment shop/web", WINDOWS)),
+        // The operating system was looked up for the pool before the last one, or was not.
+        (selecting(), cluster(), "10.0.5.1", by_os("rest", "setting assumeOS", LINUX)),
+        (in_namespace("b"), cluster(), "10.0.5.1", rest()),
+    ] {
+        assert_eq!(answer(&object, &teams(), &cluster), allocated(&object, &[address], why, &[]), "{why:?}");
     }
 }
 
@@ -159,102 +106,39 @@ fn evidence_that_is_not_a_label_value_is_quoted() {
 
 #[test]
 fn pool_annotation_replaces_evidence_but_no_other_condition() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        expected: Value,
-    }
     let pool = |name: &str| annotated(&[("clusterip-policy/pool", name)]);
     let of = |pool| by(pool, "annotation clusterip-policy/pool");
-    let not_admitted = |pool: &str, condition: &str| {
-        let message = format!(
-            "Service shop/web: annotation clusterip-policy/pool names pool {pool:?}, which does not admit this Service: {condition} does not match"
-        );
-        denied(403, &message, UNASKED, &[])
-    };
-    let mut both = pool("windows");
-    both["metadata"]["annotations"]["clusterip-policy/os"] = "linux".into();
-    let rows = [
-        Case {
-            name: "a pool of another os",
-            object: pool("windows"),
-            expected: allocated(&pool("windows"), &["10.0.4.1"], of("windows"), &[]),
-        },
-        Case {
-            name: "before the os annotation",
-            object: both.clone(),
-            expected: allocated(&both, &["10.0.4.1"], of("windows"), &[]),
-        },
-        Case {
-            name: "a pool behind the first that matches",
-            object: pool("rest"),
-            expected: allocated(&pool("rest"), &["10.0.5.1"], of("rest"), &[]),
-        },
-        Case {
-            name: "an empty name",
-            object: pool(""),
-            expected: allocated(&pool(""), &["10.0.5.1"], by_os("rest", "setting assumeOS", LINUX), &[]),
-        },
-        Case {
-            name: "an unknown pool",
-            object: pool("Windows"),
-            expected: denied(
-                403,
-                r#"Service shop/web: annotation clusterip-policy/pool names pool "Windows", which is unknown: known are named, team, public, windows, rest"#,
-                UNASKED,
-                &[],
-            ),
-        },
-        Case {
-            name: "not admitted by namespaces",
-            object: pool("named"),
-            expected: not_admitted("named", "namespaces"),
-        },
-        Case {
-            name: "not admitted by namespaceSelector",
-            object: pool("team"),
-            expected: not_admitted("team", "namespaceSelector"),
-        },
-        Case {
-            name: "not admitted by serviceSelector",
-            object: pool("public"),
-            expected: not_admitted("public", "serviceSelector"),
-        },
-    ];
-    for Case { name, object, expected } in rows {
-        assert_eq!(answer(&object, &teams(), &cluster()), expected, "{name}");
+    let both = annotated(&[("clusterip-policy/pool", "windows"), ("clusterip-policy/os", "linux")]);
+    for (object, address, why) in [
+        (pool("windows"), "10.0.4.1", of("windows")),
+        (both, "10.0.4.1", of("windows")),
+        (pool("rest"), "10.0.5.1", of("rest")),
+        (pool(""), "10.0.5.1", by_os("rest", "setting assumeOS", LINUX)),
+    ] {
+        assert_eq!(answer(&object, &teams(), &cluster()), allocated(&object, &[address], why, &[]), "{object}");
+    }
+    for (name, mistake) in [
+        ("Windows", "is unknown: known are named, team, public, windows, rest"),
+        ("named", "does not admit this Service: namespaces does not match"),
+        ("team", "does not admit this Service: namespaceSelector does not match"),
+        ("public", "does not admit this Service: serviceSelector does not match"),
+    ] {
+        let message =
+            format!("Service shop/web: annotation clusterip-policy/pool names pool {name:?}, which {mistake}");
+        assert_eq!(answer(&pool(name), &teams(), &cluster()), denied(403, &message, UNASKED, &[]));
     }
 }
 
 #[test]
 fn unchanged_request_has_a_reason_and_needs_no_look_up() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        reason: &'static str,
-    }
-    let rows = [
-        Case { name: "headless", request: created(service(json!({"clusterIP": "None"}))), reason: "headless" },
-        Case {
-            name: "ExternalName",
-            request: created(service(json!({"type": "ExternalName"}))),
-            reason: "type ExternalName has no address",
-        },
-        Case {
-            name: "an exempt namespace",
-            request: created(in_namespace("kube-system")),
-            reason: "namespace kube-system is exempt",
-        },
-        Case {
-            name: "a PUT without clusterIP",
-            request: updated(service(json!({"clusterIP": "172.21.1.7"})), selecting()),
-            reason: "no new address",
-        },
-    ];
-    for Case { name, request, reason } in rows {
+    for (request, reason) in [
+        (created(service(json!({"clusterIP": "None"}))), "headless"),
+        (created(in_namespace("kube-system")), "namespace kube-system is exempt"),
+        (updated(service(json!({"clusterIP": "172.21.1.7"})), selecting()), "no new address"),
+    ] {
         let cluster = cluster();
-        assert_eq!(answer_of(&request, &lowest(), &cluster), unchanged(reason, UNASKED, &[]), "{name}");
-        assert_eq!(cluster.questions(), [""; 0], "{name}");
+        assert_eq!(answer_of(&request, &lowest(), &cluster), unchanged(reason, UNASKED, &[]));
+        assert_eq!(cluster.questions(), [""; 0], "{reason}");
     }
 }
 
@@ -289,49 +173,24 @@ fn service_with_generate_name_is_hashed_by_its_request_uid() {
 
 #[test]
 fn only_the_address_of_the_object_changes() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        spec: Value,
-    }
-    let rows = [
-        Case {
-            name: "no spec",
-            object: json!({"metadata": {"name": "web", "namespace": "shop"}}),
-            spec: json!({"clusterIP": "172.21.0.50"}),
-        },
-        Case {
-            name: "spec null",
-            object: json!({"metadata": {"name": "web"}, "spec": null}),
-            spec: json!({"clusterIP": "172.21.0.50"}),
-        },
-        Case {
-            name: "an empty list is kept",
-            object: service(json!({"clusterIPs": []})),
-            spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": []}),
-        },
-        Case {
-            name: "null instead of a list is replaced",
-            object: service(json!({"clusterIPs": null})),
-            spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": ["172.21.0.50"]}),
-        },
-        Case {
-            name: "a list of an empty address is replaced",
-            object: service(json!({"clusterIP": "", "clusterIPs": [""]})),
-            spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": ["172.21.0.50"]}),
-        },
-        Case {
-            name: "unknown fields are kept",
-            object: service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
-            spec: json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
-        },
-    ];
-    for Case { name, object, spec } in rows {
+    let placed = || json!({"clusterIP": "172.21.0.50", "clusterIPs": ["172.21.0.50"]});
+    for (object, spec) in [
+        (json!({"metadata": {"name": "web", "namespace": "shop"}}), json!({"clusterIP": "172.21.0.50"})),
+        (json!({"metadata": {"name": "web"}, "spec": null}), json!({"clusterIP": "172.21.0.50"})),
+        // An empty list is kept, but null and an empty address are replaced.
+        (service(json!({"clusterIPs": []})), json!({"clusterIP": "172.21.0.50", "clusterIPs": []})),
+        (service(json!({"clusterIPs": null})), placed()),
+        (service(json!({"clusterIP": "", "clusterIPs": [""]})), placed()),
+        (
+            service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
+            json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
+        ),
+    ] {
         let mut request = created(object.clone());
         request["namespace"] = "shop".into();
         let mut expected = allocated(&object, &["172.21.0.50"], ASSUMED, &[]);
         expected["mutated_object"]["spec"] = spec;
-        assert_eq!(answer_of(&request, &lowest(), &cluster()), expected, "{name}");
+        assert_eq!(answer_of(&request, &lowest(), &cluster()), expected, "{object}");
     }
 }
 
@@ -355,37 +214,13 @@ fn long_warnings_are_cut_to_256_characters() {
 
 #[test]
 fn unreadable_payload_is_denied_with_the_reason() {
-    struct Case {
-        name: &'static str,
-        answer: Value,
-        expected: Value,
-    }
     let bad = |message: &str| denied(400, message, UNASKED, &[]);
-    let request = created(selecting());
-    let rows = [
-        Case {
-            name: "no request",
-            answer: answer_of(&Value::Null, &lowest(), &cluster()),
-            expected: bad("the request can't be read: request: expected an object, found null"),
-        },
-        Case {
-            name: "a mistyped field",
-            answer: answer(&service(json!({"clusterIP": 1})), &lowest(), &cluster()),
-            expected: bad(
-                "the request can't be read: request.object.spec.clusterIP: expected a string, found the number 1",
-            ),
-        },
-        Case {
-            name: "invalid settings",
-            answer: answer_of(&request, &json!({"services": {"order": 1, "explicit": 2}}), &cluster()),
-            expected: bad(
-                "invalid settings: services.order: expected a string, found the number 1\nservices.explicit: expected a string, found the number 2",
-            ),
-        },
-    ];
-    for Case { name, answer, expected } in rows {
-        assert_eq!(answer, expected, "{name}");
-    }
+    let unread = bad("the request can't be read: request.object.spec.clusterIP: expected a string, found the number 1");
+    assert_eq!(answer(&service(json!({"clusterIP": 1})), &lowest(), &cluster()), unread);
+    let invalid = bad(
+        "invalid settings: services.order: expected a string, found the number 1\nservices.explicit: expected a string, found the number 2",
+    );
+    assert_eq!(answer(&selecting(), &json!({"services": {"order": 1, "explicit": 2}}), &cluster()), invalid);
     for payload in ["", "{", "[]", "\u{0}", "7", r#"{"request": {}, "request": {}}"#] {
         let answer = serde_json::to_value(validate(payload.as_bytes(), &cluster())).unwrap();
         let message = answer["message"].as_str().unwrap_or_default().to_owned();
@@ -396,7 +231,7 @@ fn unreadable_payload_is_denied_with_the_reason() {
 
 /// A cluster of two families, in which all Services of Windows nodes and of the team `a` have pools.
 fn with_unmatched(services: &Value) -> Value {
-    let mut settings = json!({
+    let settings = json!({
         "order": "lowest",
         "pools": [
             {"name": "windows", "cidrs": ["10.0.0.16/28", "fd00::/112"], "match": {"os": "windows"}},
@@ -404,94 +239,43 @@ fn with_unmatched(services: &Value) -> Value {
         ],
         "serviceCIDRs": ["10.0.0.0/24", "fd00::/108"],
     });
-    let fields = services.as_object().unwrap().clone();
-    settings.as_object_mut().unwrap().extend(fields);
-    json!({ "services": settings })
+    json!({ "services": extended(settings, services) })
 }
 
 #[test]
 fn service_that_no_pool_matches_gets_no_address_of_a_pool() {
-    struct Case {
-        name: &'static str,
-        services: Value,
-        object: Value,
-        cluster: FakeCluster,
-        expected: Value,
-    }
     const BEOS: &[(&str, &str)] = &[("kubernetes.io/os", "beos")];
     const WHY: Why<'static> = (None, Some(("annotation clusterip-policy/os", BEOS)));
     const NO_POOL: &str = "no pool matches kubernetes.io/os=beos (annotation clusterip-policy/os)";
     let outside = format!("{NO_POOL}: it gets an address outside of all pools");
-    let deny = |why: &str| {
+    let deny = |why: &str, warnings: &[&str]| {
         let remedy = "add a pool that matches it, or set services.unmatched: unmanaged";
-        denied(403, &format!("Service shop/web: {NO_POOL}{why}; {remedy}"), WHY, &[])
+        denied(403, &format!("Service shop/web: {NO_POOL}{why}; {remedy}"), WHY, warnings)
     };
     let beos = annotated(&[("clusterip-policy/os", "beos")]);
     let two = with_spec(beos.clone(), json!({"ipFamilyPolicy": "RequireDualStack"}));
     let prefers = with_spec(selecting(), json!({"ipFamilyPolicy": "PreferDualStack"}));
-    let one_taken = cluster().service("shop/one", "10.0.0.32");
-    let rows = [
-        Case {
-            name: "an address outside of the pools and of the static band",
-            services: json!({"explicit": "deny"}),
-            object: beos.clone(),
-            cluster: one_taken,
-            expected: allocated(&beos, &["10.0.0.33"], WHY, &[&outside]),
-        },
-        Case {
-            name: "an address of each family",
-            services: json!({"unmatched": "outside"}),
-            object: two.clone(),
-            cluster: cluster(),
-            expected: allocated(&two, &["10.0.0.32", "fd00::1:0"], WHY, &[&outside]),
-        },
-        Case {
-            name: "a second address of a family that the pool lacks",
-            services: json!({"explicit": "deny"}),
-            object: prefers.clone(),
-            cluster: cluster(),
-            expected: allocated(&prefers, &["10.0.0.2", "fd00::1:0"], by_os("a", "setting assumeOS", LINUX), &[]),
-        },
-        Case {
-            name: "denied",
-            services: json!({"unmatched": "deny"}),
-            object: beos.clone(),
-            cluster: cluster(),
-            expected: deny(""),
-        },
-        Case {
-            name: "pools in the whole Service range",
-            services: json!({"explicit": "deny", "serviceCIDRs": ["10.0.0.0/28", "fd00::/112"], "pools": [{"name": "all", "cidrs": ["10.0.0.0/28", "fd00::/112"], "match": {"os": "windows"}}]}),
-            object: beos.clone(),
-            cluster: cluster(),
-            expected: denied(
-                403,
-                &format!(
-                    "Service shop/web: {NO_POOL}, and no IPv4 address outside of the pools is free; add a pool that \
-                     matches it, or set services.unmatched: unmanaged"
-                ),
-                WHY,
-                &[&outside],
-            ),
-        },
-        Case {
-            name: "unknown Service ranges",
-            services: json!({"explicit": "deny", "serviceCIDRs": []}),
-            object: with_spec(beos.clone(), json!({"ipFamilies": ["IPv4"]})),
-            cluster: cluster(),
-            expected: denied(
-                403,
-                &format!(
-                    "Service shop/web: {NO_POOL}, and services.serviceCIDRs has no IPv4 range to take an address from; \
-                     add a pool that matches it, or set services.unmatched: unmanaged"
-                ),
-                WHY,
-                &[&outside],
-            ),
-        },
-    ];
-    for Case { name, services, object, cluster, expected } in rows {
-        assert_eq!(answer(&object, &with_unmatched(&services), &cluster), expected, "{name}");
+    let whole = json!(["10.0.0.0/28", "fd00::/112"]);
+    let whole = json!({"explicit": "deny", "serviceCIDRs": whole, "pools": [{"name": "all", "cidrs": whole, "match": {"os": "windows"}}]});
+    let none_free = ", and no IPv4 address outside of the pools is free";
+    let unknown = ", and services.serviceCIDRs has no IPv4 range to take an address from";
+    let v4 = with_spec(beos.clone(), json!({"ipFamilies": ["IPv4"]}));
+    for (services, object, expected) in [
+        // Outside of the pools and of the static band; another Service has the first address.
+        (json!({"explicit": "deny"}), &beos, allocated(&beos, &["10.0.0.33"], WHY, &[&outside])),
+        (json!({"unmatched": "outside"}), &two, allocated(&two, &["10.0.0.33", "fd00::1:0"], WHY, &[&outside])),
+        // A second address of a family that the pool lacks.
+        (
+            json!({"explicit": "deny"}),
+            &prefers,
+            allocated(&prefers, &["10.0.0.2", "fd00::1:0"], by_os("a", "setting assumeOS", LINUX), &[]),
+        ),
+        (json!({"unmatched": "deny"}), &beos, deny("", &[])),
+        (whole, &beos, deny(none_free, &[&outside])),
+        (json!({"explicit": "deny", "serviceCIDRs": []}), &v4, deny(unknown, &[&outside])),
+    ] {
+        let cluster = cluster().service("shop/one", "10.0.0.32");
+        assert_eq!(answer(object, &with_unmatched(&services), &cluster), expected, "{services}");
     }
 }
 

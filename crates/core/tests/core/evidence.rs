@@ -23,7 +23,9 @@ fn cluster() -> FakeCluster {
 
 #[test]
 fn each_source_names_the_os() {
-    let from = |source| by_os("windows", source, WINDOWS);
+    fn from(source: &str) -> Why<'_> {
+        by_os("windows", source, WINDOWS)
+    }
     let template = |kind: &str| cluster().workload(kind, "shop/web", windows());
     let namespace = |annotations| cluster().namespace("shop", &[], annotations);
     let selector = "scheduler.alpha.kubernetes.io/node-selector";
@@ -40,24 +42,6 @@ fn each_source_names_the_os() {
             why: from("annotation clusterip-policy/os"),
             ..plain()
         },
-        Creation { name: "a Deployment", cluster: template("Deployment"), why: from("Deployment shop/web"), ..plain() },
-        Creation {
-            name: "a StatefulSet",
-            cluster: template("StatefulSet"),
-            why: from("StatefulSet shop/web"),
-            ..plain()
-        },
-        Creation { name: "a DaemonSet", cluster: template("DaemonSet"), why: from("DaemonSet shop/web"), ..plain() },
-        Creation { name: "a ReplicaSet", cluster: template("ReplicaSet"), why: from("ReplicaSet shop/web"), ..plain() },
-        Creation {
-            name: "a ReplicationController",
-            cluster: template("ReplicationController"),
-            why: from("ReplicationController shop/web"),
-            ..plain()
-        },
-        Creation { name: "a Job", cluster: template("Job"), why: from("Job shop/web"), ..plain() },
-        Creation { name: "a CronJob", cluster: template("CronJob"), why: from("CronJob shop/web"), ..plain() },
-        Creation { name: "a Pod", cluster: template("Pod"), why: from("Pod shop/web"), ..plain() },
         Creation {
             name: "the Namespace's annotation",
             cluster: namespace(&[("clusterip-policy/os", "Windows")]),
@@ -113,6 +97,12 @@ fn each_source_names_the_os() {
             ..plain()
         },
     ]);
+    for kind in
+        ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob", "Pod"]
+    {
+        let source = format!("{kind} shop/web");
+        check_evidence(vec![Creation { name: kind, cluster: template(kind), why: from(&source), ..plain() }]);
+    }
 }
 
 #[test]
@@ -169,30 +159,25 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
         // Listed in reverse order.
         cluster().workload("Deployment", "shop/b", second).workload("Deployment", "shop/a", first)
     };
-    let os = "kubernetes.io/os";
+    let disagree = |first: &str, os: &str, second: &str, other: &str| {
+        format!("{first} needs kubernetes.io/os={os}, {second} needs {other}: the first by name decides")
+    };
+    let more = mixed(windows(), windows()).workload("Deployment", "shop/d", linux());
+    let more = more.workload("Deployment", "shop/c", linux());
+    let other_kind = cluster().workload("Deployment", "shop/z", windows()).workload("StatefulSet", "shop/a", linux());
     check_evidence(vec![
         Creation {
             name: "Windows first",
             cluster: mixed(windows(), linux()),
             why: by_os("windows", "Deployment shop/a", WINDOWS),
-            warnings: &[&format!(
-                "Deployment shop/a needs {os}=windows, Deployment shop/b needs linux: the first by name decides"
-            )],
+            warnings: &[&disagree("Deployment shop/a", "windows", "Deployment shop/b", "linux")],
             ..plain()
         },
         Creation {
             name: "Linux first",
             cluster: mixed(linux(), windows()),
             why: by_os("linux", "Deployment shop/a", LINUX),
-            warnings: &[&format!(
-                "Deployment shop/a needs {os}=linux, Deployment shop/b needs windows: the first by name decides"
-            )],
-            ..plain()
-        },
-        Creation {
-            name: "both agree",
-            cluster: mixed(windows(), windows()),
-            why: by_os("windows", "Deployment shop/a", WINDOWS),
+            warnings: &[&disagree("Deployment shop/a", "linux", "Deployment shop/b", "windows")],
             ..plain()
         },
         Creation {
@@ -202,21 +187,21 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
             ..plain()
         },
         Creation {
-            name: "the warning names the first workload that differs",
-            cluster: mixed(windows(), windows()).workload("Deployment", "shop/d", linux()).workload(
-                "Deployment",
-                "shop/c",
-                linux(),
-            ),
+            name: "two agree, and the warning names the first one that differs",
+            cluster: more,
             why: by_os("windows", "Deployment shop/a", WINDOWS),
-            warnings: &[&format!(
-                "Deployment shop/a needs {os}=windows, Deployment shop/c needs linux: the first by name decides"
-            )],
+            warnings: &[&disagree("Deployment shop/a", "windows", "Deployment shop/c", "linux")],
+            ..plain()
+        },
+        Creation {
+            name: "both agree",
+            cluster: mixed(windows(), windows()),
+            why: by_os("windows", "Deployment shop/a", WINDOWS),
             ..plain()
         },
         Creation {
             name: "another kind is not compared",
-            cluster: cluster().workload("Deployment", "shop/z", windows()).workload("StatefulSet", "shop/a", linux()),
+            cluster: other_kind,
             why: by_os("windows", "Deployment shop/z", WINDOWS),
             ..plain()
         },
@@ -245,13 +230,6 @@ fn unreadable_namespace_node_selector_is_named_in_a_warning() {
 
 #[test]
 fn each_label_can_come_from_another_source() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        cluster: FakeCluster,
-        address: &'static str,
-        why: Why<'static>,
-    }
     let settings = json!({"services": {
         "order": "lowest",
         "pools": [
@@ -261,60 +239,39 @@ fn each_label_can_come_from_another_source() {
         ],
     }});
     let arm = || json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}});
-    let gpu = || json!({"nodeSelector": {"gpu": "yes"}});
-    let rows = [
-        Case {
-            name: "arch from a workload, os from the annotation",
-            object: annotated(&[("clusterip-policy/os", "linux")]),
-            cluster: cluster().workload("Job", "shop/web", arm()),
-            address: "10.0.1.1",
-            why: (
-                Some("arm"),
-                Some((
-                    "Job shop/web, annotation clusterip-policy/os",
-                    &[("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
-                )),
+    let two_kinds = cluster().workload("Pod", "shop/p", arm());
+    let two_kinds = two_kinds.workload("Deployment", "shop/d", json!({"nodeSelector": {"gpu": "yes"}}));
+    let gpu = cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", "gpu=yes")]);
+    // The value of another label than that of the operating system is case-sensitive.
+    let upper = cluster().workload("Pod", "shop/p", json!({"nodeSelector": {"gpu": "Yes"}}));
+    let (arm64, linux) = (("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux"));
+    let on = |os: &str| annotated(&[("clusterip-policy/os", os)]);
+    for (object, cluster, address, why) in [
+        (
+            on("linux"),
+            cluster().workload("Job", "shop/web", arm()),
+            "10.0.1.1",
+            by_os("arm", "Job shop/web, annotation clusterip-policy/os", &[arm64, linux]),
+        ),
+        (
+            selecting(),
+            two_kinds,
+            "10.0.1.1",
+            by_os("arm", "Deployment shop/d, Pod shop/p, setting assumeOS", &[("gpu", "yes"), arm64, linux]),
+        ),
+        (
+            on("windows"),
+            gpu,
+            "10.0.2.1",
+            by_os(
+                "gpu",
+                "Namespace shop, annotation clusterip-policy/os",
+                &[("gpu", "yes"), ("kubernetes.io/os", "windows")],
             ),
-        },
-        Case {
-            name: "each from another kind, os assumed",
-            object: selecting(),
-            cluster: cluster().workload("Pod", "shop/p", arm()).workload("Deployment", "shop/d", gpu()),
-            address: "10.0.1.1",
-            why: (
-                Some("arm"),
-                Some((
-                    "Deployment shop/d, Pod shop/p, setting assumeOS",
-                    &[("gpu", "yes"), ("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
-                )),
-            ),
-        },
-        Case {
-            name: "a label from the Namespace, for a pool without an os",
-            object: annotated(&[("clusterip-policy/os", "windows")]),
-            cluster: cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", "gpu=yes")]),
-            address: "10.0.2.1",
-            why: (
-                Some("gpu"),
-                Some((
-                    "Namespace shop, annotation clusterip-policy/os",
-                    &[("gpu", "yes"), ("kubernetes.io/os", "windows")],
-                )),
-            ),
-        },
-        Case {
-            name: "the value of another label is case-sensitive",
-            object: selecting(),
-            cluster: cluster().workload("Pod", "shop/p", json!({"nodeSelector": {"gpu": "Yes"}})),
-            address: "10.0.3.1",
-            why: (
-                Some("linux"),
-                Some(("Pod shop/p, setting assumeOS", &[("gpu", "Yes"), ("kubernetes.io/os", "linux")])),
-            ),
-        },
-    ];
-    for Case { name, object, cluster, address, why } in rows {
-        assert_eq!(answer(&object, &settings, &cluster), allocated(&object, &[address], why, &[]), "{name}");
+        ),
+        (selecting(), upper, "10.0.3.1", by_os("linux", "Pod shop/p, setting assumeOS", &[("gpu", "Yes"), linux])),
+    ] {
+        assert_eq!(answer(&object, &settings, &cluster), allocated(&object, &[address], why, &[]), "{why:?}");
     }
 }
 

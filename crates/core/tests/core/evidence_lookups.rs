@@ -200,47 +200,22 @@ fn settings_select_the_kinds_and_the_scope_of_look_ups() {
 
 #[test]
 fn failed_look_up_of_evidence_is_denied() {
-    struct Case {
-        question: &'static str,
-        error: LookupError,
-        reason: &'static str,
-    }
     use LookupError::{Failed, Malformed, NoSuchApi, NotGranted};
     let (resource, detail) = (|| "X".to_owned(), || "oh".to_owned());
     let not_granted = || NotGranted { resource: resource(), detail: detail() };
-    let rows = [
-        Case {
-            question: "list Deployment",
-            error: not_granted(),
-            reason: "no permission to read X: oh; grant the policy and its host read access",
-        },
-        Case {
-            question: "list CronJob",
-            error: NoSuchApi { resource: resource(), detail: detail() },
-            reason: "the cluster has no X: oh; install the API",
-        },
-        Case {
-            question: "list Pod",
-            error: Malformed { resource: resource(), detail: detail() },
-            reason: "the host's answer about X can't be read: oh; report it with the host's version",
-        },
-        Case {
-            question: "get Namespace",
-            error: Failed { resource: resource(), detail: detail() },
-            reason: "looking up X failed: oh; try again; if it still fails, see the log of the host",
-        },
-        Case {
-            question: "get RuntimeClass",
-            error: not_granted(),
-            reason: "no permission to read X: oh; grant the policy and its host read access",
-        },
-        Case {
-            question: "get Node",
-            error: Malformed { resource: resource(), detail: detail() },
-            reason: "the host's answer about X can't be read: oh; report it with the host's version",
-        },
-    ];
-    for Case { question, error, reason } in rows {
+    let malformed = || Malformed { resource: resource(), detail: detail() };
+    let no_permission = "no permission to read X: oh; grant the policy and its host read access";
+    let unreadable = "the host's answer about X can't be read: oh; report it with the host's version";
+    let no_such_api = NoSuchApi { resource: resource(), detail: detail() };
+    let failed = Failed { resource: resource(), detail: detail() };
+    for (question, error, reason) in [
+        ("list Deployment", not_granted(), no_permission),
+        ("list CronJob", no_such_api, "the cluster has no X: oh; install the API"),
+        ("list Pod", malformed(), unreadable),
+        ("get Namespace", failed, "looking up X failed: oh; try again; if it still fails, see the log of the host"),
+        ("get RuntimeClass", not_granted(), no_permission),
+        ("get Node", malformed(), unreadable),
+    ] {
         let spec = json!({"runtimeClassName": "c", "nodeName": "n"});
         let cluster = cluster().runtime_class("c", &[]).node("n", &[]);
         let cluster = cluster.workload("Pod", "shop/web", spec).failing(question, error);

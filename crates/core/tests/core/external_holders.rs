@@ -11,9 +11,9 @@ use clusterip_core::{InUse, decide_value};
 use serde_json::{Value, json};
 
 use crate::support;
-use crate::support::claim_cases::{DEPRECATED, REMEDY, settings};
+use crate::support::claim_cases::{DEPRECATED, settings};
 use crate::support::{
-    FakeCluster, allocated, answer_in_use, balancer_of, created, denied, external_answer, updated, with_record,
+    FakeCluster, REMEDY, allocated, answer_in_use, balancer_of, created, denied, external_answer, updated, with_record,
     with_spec,
 };
 

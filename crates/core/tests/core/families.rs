@@ -1,297 +1,87 @@
-//! IPv4, IPv6 or both: the families of the addresses of a new Service.
+//! IPv4, IPv6 or both: the families of the addresses of a Service that is created or updated.
 
 use crate::support::dual_stack::{
     BOTH, CLUSTER_V4, CLUSTER_V4_V6, CLUSTER_V6_V4, V4, V6, WHY, asking, cluster, lacking, settings,
 };
-use crate::support::{FakeCluster, allocated, answer, denied, selecting, unchanged};
+use crate::support::{allocated, answer, answer_of, denied, selecting, unchanged, updated, with_spec};
 use serde_json::{Value, json};
 
-/// A Service, and the one address that it gets.
-struct SingleCase {
-    name: &'static str,
-    fields: Value,
-    pool: &'static [&'static str],
-    cluster_ranges: &'static [&'static str],
-    address: &'static str,
-}
+const REQUIRE: &str = "RequireDualStack";
+const PREFER: &str = "PreferDualStack";
 
+/// The Service with these fields must get these addresses, in this order, and these warnings.
 #[track_caller]
-fn check_single(rows: Vec<SingleCase>) {
-    for SingleCase { name, fields, pool, cluster_ranges, address } in rows {
-        let object = asking(fields);
-        let expected = allocated(&object, &[address], WHY, &[]);
-        assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
-    }
+fn check(name: &str, fields: &Value, pool: &[&str], cluster_ranges: &[&str], addresses: &[&str], warnings: &[&str]) {
+    let object = asking(fields.clone());
+    let expected = allocated(&object, addresses, WHY, warnings);
+    assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
 }
 
 #[test]
-fn primary_family_is_that_of_the_service_then_of_the_cluster() {
-    check_single(vec![
-        SingleCase {
-            name: "the Service names IPv4",
-            fields: json!({"ipFamilies": ["IPv4"]}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "10.0.0.7",
-        },
-        SingleCase {
-            name: "the Service names IPv6",
-            fields: json!({"ipFamilies": ["IPv6"]}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            address: "fd00::7",
-        },
-        SingleCase {
-            name: "the cluster begins with IPv4",
-            fields: json!({}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            address: "10.0.0.7",
-        },
-        SingleCase {
-            name: "the cluster begins with IPv6",
-            fields: json!({}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "fd00::7",
-        },
-        SingleCase {
-            name: "an empty list of families",
-            fields: json!({"ipFamilies": []}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "fd00::7",
-        },
-        SingleCase {
-            name: "SingleStack",
-            fields: json!({"ipFamilyPolicy": "SingleStack"}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            address: "10.0.0.7",
-        },
-        SingleCase {
-            name: "the order of the ranges of the pool does not matter",
-            fields: json!({}),
-            pool: &["10.0.0.0/24", "fd00::/120"],
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "fd00::7",
-        },
-    ]);
-}
-
-#[test]
-fn primary_family_is_ipv4_if_the_cluster_is_unknown_and_the_pool_has_it() {
-    check_single(vec![
-        SingleCase {
-            name: "families unknown, both in the pool",
-            fields: json!({}),
-            pool: BOTH,
-            cluster_ranges: &[],
-            address: "10.0.0.7",
-        },
-        SingleCase {
-            name: "families unknown, IPv6 in the pool",
-            fields: json!({}),
-            pool: V6,
-            cluster_ranges: &[],
-            address: "fd00::7",
-        },
-        SingleCase {
-            name: "families unknown, IPv4 in the pool",
-            fields: json!({}),
-            pool: V4,
-            cluster_ranges: &[],
-            address: "10.0.0.7",
-        },
-    ]);
-}
-
-/// A Service, and the addresses that it gets, in this order.
-struct DualCase {
-    name: &'static str,
-    fields: Value,
-    pool: &'static [&'static str],
-    cluster_ranges: &'static [&'static str],
-    addresses: &'static [&'static str],
-    warnings: &'static [&'static str],
-}
-
-#[track_caller]
-fn check_dual(rows: Vec<DualCase>) {
-    for DualCase { name, fields, pool, cluster_ranges, addresses, warnings } in rows {
-        let object = asking(fields);
-        let expected = allocated(&object, addresses, WHY, warnings);
-        assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
+fn primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
+    let (v4, v6) = ("10.0.0.7", "fd00::7");
+    for (name, fields, pool, cluster_ranges, address) in [
+        ("the Service names IPv4", json!({"ipFamilies": ["IPv4"]}), BOTH, CLUSTER_V6_V4, v4),
+        ("the Service names IPv6", json!({"ipFamilies": ["IPv6"]}), BOTH, CLUSTER_V4_V6, v6),
+        ("the cluster begins with IPv4", json!({}), BOTH, CLUSTER_V4_V6, v4),
+        ("the cluster begins with IPv6", json!({}), BOTH, CLUSTER_V6_V4, v6),
+        ("an empty list of families", json!({"ipFamilies": []}), BOTH, CLUSTER_V6_V4, v6),
+        ("SingleStack", json!({"ipFamilyPolicy": "SingleStack"}), BOTH, CLUSTER_V4_V6, v4),
+        ("the order of the pool does not matter", json!({}), &["10.0.0.0/24", "fd00::/120"], CLUSTER_V6_V4, v6),
+        ("unknown, both in the pool", json!({}), BOTH, &[], v4),
+        ("unknown, IPv6 in the pool", json!({}), V6, &[], v6),
+        ("unknown, IPv4 in the pool", json!({}), V4, &[], v4),
+        ("two families without a policy", json!({"ipFamilies": ["IPv4", "IPv6"]}), BOTH, CLUSTER_V4_V6, v4),
+    ] {
+        check(name, &fields, pool, cluster_ranges, &[address], &[]);
     }
 }
 
 #[test]
 fn second_address_is_assigned_if_it_is_required() {
-    let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
-    let require_in = |families: Value| json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": families});
-    check_dual(vec![
-        DualCase {
-            name: "required",
-            fields: require(),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["10.0.0.7", "fd00::7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "required, IPv6 first in the cluster",
-            fields: require(),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            addresses: &["fd00::7", "10.0.0.7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "required, families of the cluster unknown",
-            fields: require(),
-            pool: BOTH,
-            cluster_ranges: &[],
-            addresses: &["10.0.0.7", "fd00::7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "required, in the order of the Service",
-            fields: require_in(json!(["IPv6", "IPv4"])),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["fd00::7", "10.0.0.7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "required, one family named",
-            fields: require_in(json!(["IPv6"])),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["fd00::7", "10.0.0.7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "two families without a policy",
-            fields: json!({"ipFamilies": ["IPv4", "IPv6"]}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["10.0.0.7"],
-            warnings: &[],
-        },
-    ]);
+    let (v4_v6, v6_v4) = (["10.0.0.7", "fd00::7"], ["fd00::7", "10.0.0.7"]);
+    for (families, cluster_ranges, addresses) in [
+        (json!(null), CLUSTER_V4_V6, v4_v6),
+        (json!(null), CLUSTER_V6_V4, v6_v4),
+        (json!(null), &[], v4_v6),
+        (json!(["IPv6", "IPv4"]), CLUSTER_V4_V6, v6_v4),
+        (json!(["IPv6"]), CLUSTER_V4_V6, v6_v4),
+    ] {
+        let fields = json!({"ipFamilyPolicy": REQUIRE, "ipFamilies": families});
+        check(&fields.to_string(), &fields, BOTH, cluster_ranges, &addresses, &[]);
+    }
 }
 
 #[test]
 fn preferred_second_address_is_assigned_if_it_is_possible() {
-    let prefer = || json!({"ipFamilyPolicy": "PreferDualStack"});
-    check_dual(vec![
-        DualCase {
-            name: "preferred",
-            fields: prefer(),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["10.0.0.7", "fd00::7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "preferred, the cluster has one family",
-            fields: prefer(),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4,
-            addresses: &["10.0.0.7"],
-            warnings: &[],
-        },
-        DualCase {
-            name: "preferred, families of the cluster unknown",
-            fields: prefer(),
-            pool: BOTH,
-            cluster_ranges: &[],
-            addresses: &["10.0.0.7"],
-            warnings: &[r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#],
-        },
-        DualCase {
-            name: "preferred, the pool has one family",
-            fields: prefer(),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["10.0.0.7"],
-            warnings: &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
-        },
-    ]);
+    let unknown = r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#;
+    let lacking = r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#;
+    let prefer = json!({"ipFamilyPolicy": PREFER});
+    check("both", &prefer, BOTH, CLUSTER_V4_V6, &["10.0.0.7", "fd00::7"], &[]);
+    check("the cluster has one family", &prefer, V4, CLUSTER_V4, &["10.0.0.7"], &[]);
+    check("families of the cluster unknown", &prefer, BOTH, &[], &["10.0.0.7"], &[unknown]);
+    check("the pool has one family", &prefer, V4, CLUSTER_V4_V6, &["10.0.0.7"], &[lacking]);
 }
-
-const WHEN_FULL: &str = "chosen by default; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged";
 
 #[test]
 fn missing_required_family_is_named() {
-    struct Mistake {
-        why: String,
-        remedy: String,
-    }
-    struct Case {
-        name: &'static str,
-        fields: Value,
-        pool: &'static [&'static str],
-        cluster_ranges: &'static [&'static str],
-        cluster: FakeCluster,
-        mistake: Mistake,
-    }
-    let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
     let full_v6 = || (7..=255).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("fd00::{last:x}")));
-    let lacks = |family: &str| Mistake { why: format!(r#"pool "all" has no {family} range"#), remedy: lacking(family) };
-    let full = r#"pool "all" (fd00::/120) is full: 249 of 249 addresses used, the first 7 of each range reserved"#;
-    let full = || Mistake { why: full.to_owned(), remedy: WHEN_FULL.to_owned() };
-    let rows = [
-        Case {
-            name: "the only family",
-            fields: json!({"ipFamilies": ["IPv6"]}),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4_V6,
-            cluster: cluster(),
-            mistake: lacks("IPv6"),
-        },
-        Case {
-            name: "the cluster's primary family",
-            fields: json!({}),
-            pool: V4,
-            cluster_ranges: CLUSTER_V6_V4,
-            cluster: cluster(),
-            mistake: lacks("IPv6"),
-        },
-        Case {
-            name: "the second, required",
-            fields: require(),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4_V6,
-            cluster: cluster(),
-            mistake: lacks("IPv6"),
-        },
-        Case {
-            name: "the first, required",
-            fields: require(),
-            pool: V6,
-            cluster_ranges: CLUSTER_V4_V6,
-            cluster: cluster(),
-            mistake: lacks("IPv4"),
-        },
-        Case {
-            name: "the second is full",
-            fields: require(),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            cluster: full_v6(),
-            mistake: full(),
-        },
-        Case {
-            name: "the preferred second is full",
-            fields: json!({"ipFamilyPolicy": "PreferDualStack"}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            cluster: full_v6(),
-            mistake: full(),
-        },
-    ];
-    for Case { name, fields, pool, cluster_ranges, cluster, mistake: Mistake { why, remedy } } in rows {
+    let lacks = |family: &str| (format!(r#"pool "all" has no {family} range"#), lacking(family));
+    let full = || {
+        let why = r#"pool "all" (fd00::/120) is full: 249 of 249 addresses used, the first 7 of each range reserved"#;
+        let remedy =
+            "add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged";
+        (why.to_owned(), format!("chosen by default; {remedy}"))
+    };
+    let (require, prefer) = (json!({"ipFamilyPolicy": REQUIRE}), json!({"ipFamilyPolicy": PREFER}));
+    for (name, fields, pool, cluster_ranges, cluster, (why, remedy)) in [
+        ("the only family", json!({"ipFamilies": ["IPv6"]}), V4, CLUSTER_V4_V6, cluster(), lacks("IPv6")),
+        ("the cluster's primary family", json!({}), V4, CLUSTER_V6_V4, cluster(), lacks("IPv6")),
+        ("the second, required", require.clone(), V4, CLUSTER_V4_V6, cluster(), lacks("IPv6")),
+        ("the first, required", require.clone(), V6, CLUSTER_V4_V6, cluster(), lacks("IPv4")),
+        ("the second is full", require, BOTH, CLUSTER_V4_V6, full_v6(), full()),
+        ("the preferred second is full", prefer, BOTH, CLUSTER_V4_V6, full_v6(), full()),
+    ] {
         let object = asking(fields);
         let mut settings = settings(pool, cluster_ranges);
         let message = format!("Service shop/web: {why}; {remedy}");
@@ -311,4 +101,49 @@ fn address_is_written_in_canonical_form() {
     let cluster = cluster();
     assert_eq!(answer(&object, &settings, &cluster), allocated(&object, &["2001:db8::1:0:0:ab"], WHY, &[]));
     assert_eq!(cluster.questions(), ["list Service", "get IPAddress 2001:db8::1:0:0:ab"]);
+}
+
+/// A Service with this address alone.
+fn single(address: &str) -> Value {
+    asking(json!({"clusterIP": address, "clusterIPs": [address]}))
+}
+
+fn dual(address: &str, policy: &str) -> Value {
+    with_spec(single(address), json!({ "ipFamilyPolicy": policy }))
+}
+
+/// The answer to the update from `old` to `new`, both with an own address.
+fn updating(old: Value, new: Value, pool: &[&str], cluster_ranges: &[&str]) -> Value {
+    // Its own first address neither blocks it nor is assigned again.
+    let cluster = cluster().service("shop/web", "10.0.0.99").service("shop/web", "fd00::99");
+    answer_of(&updated(old, new), &settings(pool, cluster_ranges), &cluster)
+}
+
+#[test]
+fn update_to_dual_stack_gets_the_missing_address() {
+    for (old, policy, cluster_ranges, addresses) in [
+        (single("10.0.0.99"), REQUIRE, CLUSTER_V4_V6, ["10.0.0.99", "fd00::7"]),
+        (single("fd00::99"), REQUIRE, CLUSTER_V6_V4, ["fd00::99", "10.0.0.7"]),
+        (single("10.0.0.99"), PREFER, CLUSTER_V4_V6, ["10.0.0.99", "fd00::7"]),
+        (dual("10.0.0.99", PREFER), REQUIRE, CLUSTER_V4_V6, ["10.0.0.99", "fd00::7"]),
+    ] {
+        let new = dual(addresses[0], policy);
+        let expected = allocated(&new, &addresses, WHY, &[]);
+        assert_eq!(updating(old.clone(), new, BOTH, cluster_ranges), expected, "{old}, {policy}");
+    }
+}
+
+#[test]
+fn update_gets_no_second_address_if_none_is_requested_or_possible() {
+    let (old, lacking_v6) = (|| single("10.0.0.99"), r#"pool "all" has no IPv6 range"#);
+    let prefers = |cluster_ranges| updating(old(), dual("10.0.0.99", PREFER), V4, cluster_ranges);
+    assert_eq!(prefers(CLUSTER_V4), unchanged("no second address requested", (None, None), &[]));
+    let warning = format!("{lacking_v6}: Kubernetes picks the second address from any range");
+    assert_eq!(prefers(CLUSTER_V4_V6), unchanged(lacking_v6, WHY, &[&warning]));
+    let message = format!("Service shop/web: {lacking_v6}; {}", lacking("IPv6"));
+    let required = updating(old(), dual("10.0.0.99", REQUIRE), V4, CLUSTER_V4_V6);
+    assert_eq!(required, denied(500, &message, WHY, &[]));
+    let families = with_spec(old(), json!({"ipFamilies": ["IPv4", "IPv6"]}));
+    let without_policy = updating(old(), families, BOTH, CLUSTER_V4_V6);
+    assert_eq!(without_policy, unchanged("no new address", (None, None), &[]));
 }

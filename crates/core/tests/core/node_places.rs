@@ -34,61 +34,25 @@ fn place_of_a_block_depends_on_the_pool_of_its_node_and_not_on_the_order_of_pool
             },
         ]},
     }));
-    struct Case {
-        name: &'static str,
-        block: &'static str,
-        linux: &'static str,
-        windows: &'static str,
-        /// For a Node that no pool matches.
-        none: &'static str,
-    }
-    let cases = [
-        Case { name: "in a pool", block: "10.0.1.0/24", linux: "right", windows: "in linux", none: "in linux" },
-        Case { name: "a larger block", block: "10.0.2.0/23", linux: "right", windows: "in linux", none: "in linux" },
-        Case { name: "IPv6", block: "fd00:0:0:5::/64", linux: "right", windows: "in linux", none: "in linux" },
-        Case { name: "in the other", block: "10.1.1.0/24", linux: "in windows", windows: "right", none: "in windows" },
-        Case {
-            name: "around both pools",
-            block: "10.0.0.0/15",
-            linux: "partly in windows",
-            windows: "partly in linux",
-            none: "partly in windows",
-        },
-        Case {
-            name: "around a range of one pool",
-            block: "fd00::/47",
-            linux: "partly in its pool",
-            windows: "partly in linux",
-            none: "partly in linux",
-        },
-        Case { name: "in no pool", block: "10.2.1.0/24", linux: "no pool", windows: "no pool", none: "right" },
-        Case {
-            name: "in a Service range, and in a pool of Services",
-            block: "10.0.9.0/24",
-            linux: "Service range 10.0.8.0/22",
-            windows: "in linux",
-            none: "in linux",
-        },
-        Case {
-            name: "around a Service range",
-            block: "10.0.0.0/20",
-            linux: "Service range 10.0.8.0/22",
-            windows: "in linux",
-            none: "in linux",
-        },
-        Case {
-            name: "excluded",
-            block: "10.0.255.0/24",
-            linux: "excluded 10.0.255.0/24",
-            windows: "in linux",
-            none: "in linux",
-        },
-    ];
+    let range = "Service range 10.0.8.0/22";
     let [windows, linux] = &settings.nodes.pools[..] else { panic!("two pools") };
-    for Case { name, block, linux: expected, windows: of_windows, none } in cases {
+    // A block, and its place for a Node of each pool, and for one that no pool matches.
+    for (block, of_linux, of_windows, of_none) in [
+        ("10.0.1.0/24", "right", "in linux", "in linux"),
+        ("10.0.2.0/23", "right", "in linux", "in linux"),
+        ("fd00:0:0:5::/64", "right", "in linux", "in linux"),
+        ("10.1.1.0/24", "in windows", "right", "in windows"),
+        // Around both pools, and around a range of one pool.
+        ("10.0.0.0/15", "partly in windows", "partly in linux", "partly in windows"),
+        ("fd00::/47", "partly in its pool", "partly in linux", "partly in linux"),
+        ("10.2.1.0/24", "no pool", "no pool", "right"),
+        // In a Service range and a pool of Services, and around them.
+        ("10.0.9.0/24", range, "in linux", "in linux"),
+        ("10.0.0.0/20", range, "in linux", "in linux"),
+        ("10.0.255.0/24", "excluded 10.0.255.0/24", "in linux", "in linux"),
+    ] {
         let place = |own| words(place_of(net(block), own, &settings));
-        assert_eq!(place(Some(linux)), expected, "{name}: linux");
-        assert_eq!(place(Some(windows)), of_windows, "{name}: windows");
-        assert_eq!(place(None), none, "{name}: no pool matches the Node");
+        let places = [place(Some(linux)), place(Some(windows)), place(None)];
+        assert_eq!(places, [of_linux, of_windows, of_none], "{block}");
     }
 }

@@ -3,16 +3,13 @@
 use crate::support;
 use crate::support::{
     FakeCluster, Why, about_node, answer_of, assigned_of, by, by_os, denied, node, node_created, node_of, node_pool,
-    node_unchanged, two_pools, unchanged, with_blocks,
+    node_unchanged, two_pools, unchanged, with_blocks, with_field,
 };
 use serde_json::{Value, json};
 
 fn held(held: &[&str]) -> Value {
     json!({ "held": held })
 }
-
-/// A block with its pool and evidence, or the reason why the Node is left unchanged.
-type Chosen<'a> = Result<(&'a str, Why<'a>), &'a str>;
 
 /// The answer that assigns these blocks to `object`.
 fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
@@ -29,69 +26,37 @@ fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
 
 #[test]
 fn first_pool_that_matches_the_node_labels_is_chosen() {
-    struct Case<'a> {
-        name: &'static str,
-        labels: Value,
-        expected: Chosen<'a>,
-    }
     const OS: &str = "kubernetes.io/os";
     let gpu: &[(&str, &str)] = &[("disk", "ssd"), ("gpu", "h100"), (OS, "linux")];
-    let beos = format!("no pool of Nodes matches {OS}=beos");
-    let rows = [
-        Case {
-            name: "by the os",
-            labels: json!({OS: "windows"}),
-            expected: Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")]))),
-        },
-        Case {
-            name: "by the os in another case",
-            labels: json!({OS: "Windows"}),
-            expected: Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")]))),
-        },
-        Case {
-            name: "by the old label",
-            labels: json!({"beta.kubernetes.io/os": "windows"}),
-            expected: Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")]))),
-        },
-        Case {
-            name: "every condition",
-            labels: json!({OS: "linux", "disk": "ssd", "gpu": "h100", "zone": "a"}),
-            expected: Ok(("10.2.0.0/24", by_os("gpu", "Node w1", gpu))),
-        },
-        Case {
-            name: "a label that differs",
-            labels: json!({OS: "linux", "disk": "hdd", "gpu": "h100"}),
-            expected: Ok(("10.0.0.0/24", by_os("linux", "Node w1", &[(OS, "linux")]))),
-        },
-        Case {
-            name: "a selector that does not match",
-            labels: json!({OS: "linux", "disk": "ssd", "gpu": "t4"}),
-            expected: Ok(("10.0.0.0/24", by_os("linux", "Node w1", &[(OS, "linux")]))),
-        },
-        Case { name: "no pool matches", labels: json!({OS: "beos", "zone": "a"}), expected: Err(&beos) },
-        Case {
-            name: "no pool matches the labels that pools match on",
-            labels: json!({OS: "be os", "disk": "", "gpu": "h100"}),
-            expected: Err(r#"no pool of Nodes matches disk="", gpu=h100, kubernetes.io/os="be os""#),
-        },
-        Case {
-            name: "no label",
-            labels: json!({}),
-            expected: Err("no pool of Nodes matches a Node without their labels"),
-        },
-        Case {
-            name: "no labels",
-            labels: Value::Null,
-            expected: Err("no pool of Nodes matches a Node without their labels"),
-        },
-    ];
-    for Case { name, labels, expected } in rows {
+    let windows = ("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")]));
+    let linux = ("10.0.0.0/24", by_os("linux", "Node w1", &[(OS, "linux")]));
+    for (labels, (block, why)) in [
+        (json!({OS: "windows"}), windows),
+        (json!({OS: "Windows"}), windows),
+        (json!({"beta.kubernetes.io/os": "windows"}), windows),
+        (
+            json!({OS: "linux", "disk": "ssd", "gpu": "h100", "zone": "a"}),
+            ("10.2.0.0/24", by_os("gpu", "Node w1", gpu)),
+        ),
+        (json!({OS: "linux", "disk": "hdd", "gpu": "h100"}), linux),
+        (json!({OS: "linux", "disk": "ssd", "gpu": "t4"}), linux),
+    ] {
         let object = node(labels, json!({}));
-        let expected = match expected {
-            Ok((block, why)) => assigned(&object, &[block], why),
-            Err(reason) => node_unchanged(reason),
-        };
-        assert_eq!(assigned_of(&node_created(&object), &two_pools(), &json!({})), expected, "{name}");
+        let expected = assigned(&object, &[block], why);
+        assert_eq!(assigned_of(&node_created(&object), &two_pools(), &json!({})), expected);
+    }
+    // Of the labels of a Node that no pool matches, those are named on which pools match.
+    for (labels, reason) in [
+        (json!({OS: "beos", "zone": "a"}), "no pool of Nodes matches kubernetes.io/os=beos"),
+        (
+            json!({OS: "be os", "disk": "", "gpu": "h100"}),
+            r#"no pool of Nodes matches disk="", gpu=h100, kubernetes.io/os="be os""#,
+        ),
+        (json!({}), "no pool of Nodes matches a Node without their labels"),
+        (Value::Null, "no pool of Nodes matches a Node without their labels"),
+    ] {
+        let request = node_created(&node(labels, json!({})));
+        assert_eq!(assigned_of(&request, &two_pools(), &json!({})), node_unchanged(reason));
     }
 }
 
@@ -130,81 +95,34 @@ fn only_the_blocks_of_a_node_change() {
 
 #[test]
 fn node_is_left_without_allocation_state_or_without_work() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        settings: Value,
-        reason: &'static str,
-    }
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
     let not_here = "pod CIDRs are assigned by the controller of `clusterip serve`, not in admission";
-    let mut status = about_node("UPDATE", with(&["10.0.0.0/24"]), bare());
-    status["subResource"] = "status".into();
+    let foreign = "not a Service that is created or updated";
+    let (kept, both) = (with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd00::/64"]));
+    let status = with_field(about_node("UPDATE", kept.clone(), bare()), "subResource", "status".into());
     let mut other_group = node_created(&bare());
     other_group["kind"]["group"] = "example.org".into();
-    let none = json!({"services": {}});
-    let rows = [
-        Case { name: "a creation", request: node_created(&bare()), settings: two_pools(), reason: not_here },
-        Case {
-            name: "a Node that no pool matches",
-            request: node_created(&node(json!({}), json!({}))),
-            settings: two_pools(),
-            reason: not_here,
-        },
-        Case {
-            name: "an update",
-            request: about_node("UPDATE", bare(), bare()),
-            settings: two_pools(),
-            reason: not_here,
-        },
-        Case {
-            name: "no pools of Nodes",
-            request: node_created(&bare()),
-            settings: none.clone(),
-            reason: "the settings have no pool for Nodes",
-        },
-        Case {
-            name: "blocks, and no pools of Nodes",
-            request: node_created(&with(&["10.0.0.0/24"])),
-            settings: none,
-            reason: "the settings have no pool for Nodes",
-        },
-        Case {
-            name: "an update that keeps the blocks",
-            request: about_node("UPDATE", with(&["192.168.0.0/24"]), with(&["192.168.0.0/24"])),
-            settings: two_pools(),
-            reason: "no new pod CIDR",
-        },
-        Case {
-            name: "an update that removes a block",
-            request: about_node("UPDATE", with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd00::/64"])),
-            settings: two_pools(),
-            reason: "no new pod CIDR",
-        },
-        Case {
-            name: "a status",
-            request: status,
-            settings: two_pools(),
-            reason: "not a Service that is created or updated",
-        },
-        Case {
-            name: "a deletion",
-            request: about_node("DELETE", Value::Null, bare()),
-            settings: two_pools(),
-            reason: "not a Service that is created or updated",
-        },
-        Case {
-            name: "a Node of another API group",
-            request: other_group,
-            settings: two_pools(),
-            reason: "not a Service that is created or updated",
-        },
-    ];
-    for Case { name, request, settings, reason } in rows {
+    for (request, reason) in [
+        (node_created(&bare()), not_here),
+        // No pool matches this Node.
+        (node_created(&node(json!({}), json!({}))), not_here),
+        (about_node("UPDATE", bare(), bare()), not_here),
+        (about_node("UPDATE", kept.clone(), kept.clone()), "no new pod CIDR"),
+        (about_node("UPDATE", kept, both), "no new pod CIDR"),
+        (status, foreign),
+        (about_node("DELETE", Value::Null, bare()), foreign),
+        (other_group, foreign),
+    ] {
         let cluster = FakeCluster::default();
-        assert_eq!(answer_of(&request, &settings, &cluster), node_unchanged(reason), "{name}");
-        assert_eq!(cluster.questions(), [""; 0], "{name}");
+        assert_eq!(answer_of(&request, &two_pools(), &cluster), node_unchanged(reason), "{request}");
+        assert_eq!(cluster.questions(), [""; 0], "{request}");
+    }
+    for object in [bare(), with(&["10.0.0.0/24"])] {
+        let cluster = FakeCluster::default();
+        let answer = answer_of(&node_created(&object), &json!({"services": {}}), &cluster);
+        assert_eq!(answer, node_unchanged("the settings have no pool for Nodes"), "{object}");
+        assert_eq!(cluster.questions(), [""; 0], "{object}");
     }
 }
 
@@ -235,51 +153,21 @@ fn service_is_left_if_all_pools_are_for_nodes() {
 
 #[test]
 fn mistyped_node_is_refused_with_the_path() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        mistake: &'static str,
-    }
-    let rows = [
-        Case {
-            name: "labels",
-            object: node(json!([]), json!({})),
-            mistake: "metadata.labels: expected an object, found a list",
-        },
-        Case {
-            name: "a label",
-            object: node(json!({"a": 1}), json!({})),
-            mistake: "metadata.labels.a: expected a string, found the number 1",
-        },
-        Case {
-            name: "spec",
-            object: node(json!({}), json!(7)),
-            mistake: "spec: expected an object, found the number 7",
-        },
-        Case {
-            name: "podCIDR",
-            object: node(json!({}), json!({"podCIDR": 7})),
-            mistake: "spec.podCIDR: expected a string, found the number 7",
-        },
-        Case {
-            name: "podCIDRs",
-            object: node(json!({}), json!({"podCIDRs": "x"})),
-            mistake: r#"spec.podCIDRs: expected a list, found the string "x""#,
-        },
-        Case {
-            name: "an element of podCIDRs",
-            object: node(json!({}), json!({"podCIDRs": [{}]})),
-            mistake: "spec.podCIDRs[0]: expected a string, found an object",
-        },
-    ];
-    for Case { name, object, mistake } in rows {
+    for (object, mistake) in [
+        (node(json!([]), json!({})), "metadata.labels: expected an object, found a list"),
+        (node(json!({"a": 1}), json!({})), "metadata.labels.a: expected a string, found the number 1"),
+        (node(json!({}), json!(7)), "spec: expected an object, found the number 7"),
+        (node(json!({}), json!({"podCIDR": 7})), "spec.podCIDR: expected a string, found the number 7"),
+        (node(json!({}), json!({"podCIDRs": "x"})), r#"spec.podCIDRs: expected a list, found the string "x""#),
+        (node(json!({}), json!({"podCIDRs": [{}]})), "spec.podCIDRs[0]: expected a string, found an object"),
+    ] {
         for (request, path) in [
             (node_created(&object), "object"),
             (about_node("UPDATE", node(json!({}), json!({})), object.clone()), "oldObject"),
         ] {
             let message = format!("the request can't be read: request.{path}.{mistake}");
             let expected = denied(400, &message, support::UNASKED, &[]);
-            assert_eq!(answer_of(&request, &two_pools(), &FakeCluster::default()), expected, "{name}");
+            assert_eq!(answer_of(&request, &two_pools(), &FakeCluster::default()), expected);
         }
     }
     let missing = |request: &Value, path: &str| {

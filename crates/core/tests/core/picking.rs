@@ -3,7 +3,7 @@
 use clusterip_core::lookups::LookupError;
 use serde_json::{Value, json};
 
-use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, selecting, unchanged};
+use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, extended, selecting, unchanged};
 
 fn cluster() -> FakeCluster {
     FakeCluster::default()
@@ -11,9 +11,7 @@ fn cluster() -> FakeCluster {
 
 /// One pool for all Services with these fields besides its name.
 fn pool(fields: Value, order: &str) -> Value {
-    let mut pool = json!({"name": "all"});
-    pool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    json!({"services": {"pools": [pool], "order": order}})
+    json!({"services": {"pools": [extended(json!({"name": "all"}), &fields)], "order": order}})
 }
 
 #[track_caller]
@@ -116,59 +114,6 @@ fn static_band_is_used_when_the_dynamic_band_is_full() {
 }
 
 #[test]
-fn withheld_addresses_are_never_assigned() {
-    struct Case {
-        name: &'static str,
-        fields: Value,
-        addresses: Vec<&'static str>,
-    }
-    let rows = [
-        Case {
-            name: "network and broadcast address",
-            fields: json!({"cidrs": ["10.0.0.0/30"]}),
-            addresses: vec!["10.0.0.1", "10.0.0.2"],
-        },
-        Case {
-            name: "reserved",
-            fields: json!({"cidrs": ["10.0.0.0/29"], "reserved": 5}),
-            addresses: vec!["10.0.0.5", "10.0.0.6"],
-        },
-        Case {
-            name: "excluded",
-            fields: json!({"cidrs": ["10.0.0.0/29"], "exclude": ["10.0.0.0/30", "10.0.0.5"]}),
-            addresses: vec!["10.0.0.4", "10.0.0.6"],
-        },
-        Case {
-            name: "the all-ones address of IPv6 is assigned",
-            fields: json!({"cidrs": ["fd00::/126"], "reserved": 2}),
-            addresses: vec!["fd00::2", "fd00::3"],
-        },
-        Case {
-            name: "several ranges",
-            fields: json!({"cidrs": ["10.0.0.0/30", "10.9.0.0/30"], "exclude": ["10.0.0.2"]}),
-            addresses: vec!["10.0.0.1", "10.9.0.1", "10.9.0.2"],
-        },
-    ];
-    for Case { name, fields, addresses } in rows {
-        for order in ["lowest", "spread"] {
-            let mut cluster = cluster();
-            let mut given: Vec<String> = Vec::new();
-            while let Some(address) =
-                answer(&selecting(), &pool(fields.clone(), order), &cluster)["mutated_object"]["spec"]["clusterIP"]
-                    .as_str()
-            {
-                given.push(address.to_owned());
-                cluster = cluster.service("x/y", address);
-            }
-            if order == "spread" {
-                given.sort();
-            }
-            assert_eq!(given, addresses, "{name}, {order}");
-        }
-    }
-}
-
-#[test]
 fn address_of_the_kubernetes_service_is_never_assigned() {
     let mut settings = pool(json!({"cidrs": ["10.0.0.0/29"]}), "lowest");
     settings["services"]["serviceCIDRs"] = json!(["10.0.0.0/16"]);
@@ -208,86 +153,45 @@ fn pool_is_full_even_if_only_ip_address_objects_exist() {
 
 #[test]
 fn address_is_not_free_if_its_look_up_fails() {
-    let resource = || "networking.k8s.io/v1 IPAddress".to_owned();
-    let detail = || "oh".to_owned();
-    let errors = [
-        (
-            LookupError::NotGranted { resource: resource(), detail: detail() },
-            "no permission to read networking.k8s.io/v1 IPAddress: oh; grant the policy and its host read access",
-        ),
-        (
-            LookupError::NoSuchApi { resource: resource(), detail: detail() },
-            "the cluster has no networking.k8s.io/v1 IPAddress: oh; install the API",
-        ),
-        (
-            LookupError::Malformed { resource: resource(), detail: detail() },
-            "the host's answer about networking.k8s.io/v1 IPAddress can't be read: oh; report it with the host's version",
-        ),
-        (
-            LookupError::Failed { resource: resource(), detail: detail() },
-            "looking up networking.k8s.io/v1 IPAddress failed: oh; try again; if it still fails, see the log of the host",
-        ),
-    ];
-    for (error, reason) in errors {
-        let expected = denied(500, &format!("Service shop/web: {reason}"), by("all", "default"), &[]);
-        for (question, order) in [("get IPAddress", "spread"), ("get IPAddress", "lowest"), ("list Service", "lowest")]
-        {
-            let cluster = cluster().failing(question, error.clone());
-            assert_eq!(answer(&selecting(), &k2s_like(order), &cluster), expected, "{question}, {order}");
-        }
-        let cluster = taken(16).failing("list Service", error.clone());
-        assert_eq!(answer(&selecting(), &k2s_like("spread"), &cluster), expected, "the list in the middle of spread");
+    let error = LookupError::Failed { resource: "networking.k8s.io/v1 IPAddress".into(), detail: "oh".into() };
+    let reason =
+        "looking up networking.k8s.io/v1 IPAddress failed: oh; try again; if it still fails, see the log of the host";
+    let expected = denied(500, &format!("Service shop/web: {reason}"), by("all", "default"), &[]);
+    for (question, order) in [("get IPAddress", "spread"), ("get IPAddress", "lowest"), ("list Service", "lowest")] {
+        let cluster = cluster().failing(question, error.clone());
+        assert_eq!(answer(&selecting(), &k2s_like(order), &cluster), expected, "{question}, {order}");
     }
+    let cluster = taken(16).failing("list Service", error);
+    assert_eq!(answer(&selecting(), &k2s_like("spread"), &cluster), expected, "the list in the middle of spread");
 }
 
 #[test]
 fn addresses_of_unusable_service_cidrs_are_not_assigned() {
-    struct Row {
-        name: &'static str,
-        cidrs: Value,
-        unusable: Value,
-        expected: Result<&'static str, &'static str>,
-    }
-    let deleted = || json!({"10.2.0.0/16": "ServiceCIDR team-a (10.2.0.0/16) is being deleted"});
-    let rows = [
-        Row { name: "all usable", cidrs: json!(["10.2.0.0/29"]), unusable: json!({}), expected: Ok("10.2.0.1") },
-        Row {
-            name: "the other range of the pool",
-            cidrs: json!(["10.2.0.0/29", "10.0.0.0/29"]),
-            unusable: deleted(),
-            expected: Ok("10.0.0.2"),
-        },
-        Row {
-            name: "no other range",
-            cidrs: json!(["10.2.0.0/29"]),
-            unusable: deleted(),
-            expected: Err(
-                "pool \"all\" (10.2.0.0/29) has no usable address: ServiceCIDR team-a (10.2.0.0/16) is being \
-                           deleted; chosen by default; add a range to the \
-                           pool that the API server accepts, or set services.whenFull: unmanaged",
-            ),
-        },
-        Row {
-            name: "the other range is full",
-            cidrs: json!(["10.2.0.0/29", "10.1.0.0/30"]),
-            unusable: deleted(),
-            expected: Err(
-                "pool \"all\" (10.2.0.0/29, 10.1.0.0/30) is full: 2 of 2 addresses used, the first 0 of each range \
-                           reserved; ServiceCIDR team-a (10.2.0.0/16) is being deleted; chosen by default; add a range to the pool, delete Services that are not needed, or \
-                           set services.whenFull: unmanaged",
-            ),
-        },
-    ];
-    for row in rows {
-        let mut settings = pool(json!({"cidrs": row.cidrs}), "lowest");
+    let deleted = "ServiceCIDR team-a (10.2.0.0/16) is being deleted";
+    let none = format!(
+        "pool \"all\" (10.2.0.0/29) has no usable address: {deleted}; chosen by default; add a range to the pool that \
+         the API server accepts, or set services.whenFull: unmanaged"
+    );
+    let full = format!(
+        "pool \"all\" (10.2.0.0/29, 10.1.0.0/30) is full: 2 of 2 addresses used, the first 0 of each range reserved; \
+         {deleted}; chosen by default; add a range to the pool, delete Services that are not needed, or set \
+         services.whenFull: unmanaged"
+    );
+    for (cidrs, unusable, expected) in [
+        (json!(["10.2.0.0/29"]), json!({}), Ok("10.2.0.1")),
+        (json!(["10.2.0.0/29", "10.0.0.0/29"]), json!({"10.2.0.0/16": deleted}), Ok("10.0.0.2")),
+        (json!(["10.2.0.0/29"]), json!({"10.2.0.0/16": deleted}), Err(none)),
+        (json!(["10.2.0.0/29", "10.1.0.0/30"]), json!({"10.2.0.0/16": deleted}), Err(full)),
+    ] {
+        let mut settings = pool(json!({ "cidrs": cidrs }), "lowest");
         settings["services"]["serviceCIDRs"] = json!(["10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16"]);
-        settings["services"]["unusableServiceCIDRs"] = row.unusable;
+        settings["services"]["unusableServiceCIDRs"] = unusable;
         let used = cluster().service("x/a", "10.1.0.1").service("x/b", "10.1.0.2");
         let object = selecting();
-        let expected = match row.expected {
+        let expected = match expected {
             Ok(address) => allocated(&object, &[address], by("all", "default"), &[]),
             Err(message) => denied(500, &format!("Service shop/web: {message}"), by("all", "default"), &[]),
         };
-        assert_eq!(answer(&object, &settings, &used), expected, "{}", row.name);
+        assert_eq!(answer(&object, &settings, &used), expected, "{cidrs}");
     }
 }

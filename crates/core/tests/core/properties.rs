@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::support::{FakeCluster, answer_of, cases, created, ip, json_with, net};
+use crate::support::{FakeCluster, addresses, answer_of, cases, created, ip, json_with, net};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,16 +35,6 @@ enum Used {
     ServiceAlone,
     /// The `IPAddress` exists, but not yet its Service.
     IpAddressAlone,
-}
-
-/// All addresses of a CIDR.
-fn addresses(cidr: IpNet) -> Vec<IpAddr> {
-    let count = 1_u128 << (cidr.max_prefix_len() - cidr.prefix_len());
-    let next = |index: u128| match cidr.network() {
-        IpAddr::V4(first) => IpAddr::from((u32::from(first) + index as u32).to_be_bytes()),
-        IpAddr::V6(first) => IpAddr::V6((u128::from(first) + index).into()),
-    };
-    (0..count).map(next).collect()
 }
 
 impl Scene {

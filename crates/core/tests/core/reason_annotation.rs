@@ -39,54 +39,31 @@ fn stored(request: &Value, annotate: bool) -> Value {
 
 #[test]
 fn annotation_names_the_pool_and_the_evidence_of_a_new_service() {
-    struct Case {
-        name: &'static str,
-        object: Value,
-        expected: Value,
-    }
     let by_deployment = json!({REASON_ANNOTATION: "pool linux: kubernetes.io/os=linux (Deployment shop/web)"});
     let by_annotation = "pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)";
     let mut with_null = selecting();
     with_null["metadata"]["annotations"] = Value::Null;
     let mut exempt = annotated(&[FORGED]);
     exempt["metadata"]["namespace"] = "exempt".into();
-    let cases = [
-        Case { name: "no annotations", object: selecting(), expected: by_deployment.clone() },
-        Case { name: "null as annotations", object: with_null, expected: by_deployment.clone() },
-        Case { name: "a forged reason", object: annotated(&[FORGED]), expected: by_deployment },
-        Case {
-            name: "other annotations stay",
-            object: annotated(&[(OS_ANNOTATION, "windows"), ("a", "b")]),
-            expected: json!({OS_ANNOTATION: "windows", "a": "b", REASON_ANNOTATION: by_annotation}),
-        },
-        Case {
-            name: "the address was set by hand",
-            object: with_spec(annotated(&[FORGED, ("a", "b")]), json!({"clusterIP": "10.0.0.9"})),
-            expected: json!({"a": "b"}),
-        },
-        Case {
-            name: "headless",
-            object: with_spec(annotated(&[FORGED]), json!({"clusterIP": "None"})),
-            expected: json!({}),
-        },
-        Case {
-            name: "no pool matches",
-            object: annotated(&[FORGED, (OS_ANNOTATION, "plan9")]),
-            expected: json!({OS_ANNOTATION: "plan9"}),
-        },
-        Case {
-            name: "the pool is full",
-            object: annotated(&[FORGED, (OS_ANNOTATION, "tiny")]),
-            expected: json!({OS_ANNOTATION: "tiny"}),
-        },
-        Case { name: "an exempt namespace", object: exempt, expected: json!({REASON_ANNOTATION: FORGED.1}) },
-        Case {
-            name: "no address, and no reason to remove",
-            object: with_spec(selecting(), json!({"clusterIP": "None"})),
-            expected: Value::Null,
-        },
-    ];
-    for Case { name, object, expected } in cases {
+    let by_hand = with_spec(annotated(&[FORGED, ("a", "b")]), json!({"clusterIP": "10.0.0.9"}));
+    let headless = |object: Value| with_spec(object, json!({"clusterIP": "None"}));
+    let on = |os: &str| annotated(&[FORGED, (OS_ANNOTATION, os)]);
+    for (name, object, expected) in [
+        ("no annotations", selecting(), by_deployment.clone()),
+        ("null as annotations", with_null, by_deployment.clone()),
+        ("a forged reason", annotated(&[FORGED]), by_deployment),
+        (
+            "other annotations stay",
+            annotated(&[(OS_ANNOTATION, "windows"), ("a", "b")]),
+            json!({OS_ANNOTATION: "windows", "a": "b", REASON_ANNOTATION: by_annotation}),
+        ),
+        ("the address was set by hand", by_hand, json!({"a": "b"})),
+        ("headless", headless(annotated(&[FORGED])), json!({})),
+        ("no pool matches", on("plan9"), json!({OS_ANNOTATION: "plan9"})),
+        ("the pool is full", on("tiny"), json!({OS_ANNOTATION: "tiny"})),
+        ("an exempt namespace", exempt, json!({REASON_ANNOTATION: FORGED.1})),
+        ("no address, and no reason to remove", headless(selecting()), Value::Null),
+    ] {
         assert_eq!(stored(&created(object), true)["metadata"]["annotations"], expected, "{name}");
     }
 }

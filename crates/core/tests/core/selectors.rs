@@ -3,82 +3,13 @@
 use clusterip_core::label_selector::{LabelSelector, Labels, MAX_LABELS, Operator, Requirement, includes, selects};
 use proptest::prelude::*;
 
-use crate::support::cases;
-
-fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
-}
-
-fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
-    Requirement { key: key.into(), operator, values: values.iter().map(|&value| value.to_owned()).collect() }
-}
+use crate::support::{cases, labelled, labels, requiring};
 
 #[test]
-fn operators_treat_present_and_absent_labels_like_kubernetes() {
-    struct Case {
-        operator: Operator,
-        values: &'static [&'static str],
-        /// Whether each of `objects` matches.
-        expected: [bool; 4],
-    }
-    use Operator::{DoesNotExist, Exists, In, NotIn};
-    let rows = [
-        Case { operator: In, values: &["a", "c"], expected: [true, false, false, false] },
-        Case { operator: In, values: &[""], expected: [false, false, true, false] },
-        Case { operator: NotIn, values: &["a", "c"], expected: [false, true, true, true] },
-        Case { operator: NotIn, values: &[""], expected: [true, true, false, true] },
-        Case { operator: Exists, values: &[], expected: [true, true, true, false] },
-        Case { operator: DoesNotExist, values: &[], expected: [false, false, false, true] },
-    ];
-    let objects = [labels(&[("team", "a")]), labels(&[("team", "b")]), labels(&[("team", "")]), labels(&[("x", "a")])];
-    for Case { operator, values, expected } in rows {
-        let selector = LabelSelector {
-            match_labels: Labels::new(),
-            match_expressions: vec![requirement("team", operator, values)],
-        };
-        for (object, expected) in objects.iter().zip(expected) {
-            assert_eq!(selector.matches(object), expected, "{operator:?} {values:?} of {object:?}");
-        }
-    }
-}
-
-#[test]
-fn every_requirement_must_match_and_an_empty_selector_matches_everything() {
-    struct Case {
-        name: &'static str,
-        object: Labels,
-        expected: bool,
-    }
-    let selector = LabelSelector {
-        match_labels: labels(&[("team", "a")]),
-        match_expressions: vec![
-            requirement("tier", Operator::In, &["web", "db"]),
-            requirement("old", Operator::DoesNotExist, &[]),
-        ],
-    };
-    let rows = [
-        Case {
-            name: "all requirements match",
-            object: labels(&[("team", "a"), ("tier", "db"), ("more", "x")]),
-            expected: true,
-        },
-        Case { name: "matchLabels differ", object: labels(&[("team", "b"), ("tier", "db")]), expected: false },
-        Case { name: "matchLabels are missing", object: labels(&[("tier", "db")]), expected: false },
-        Case { name: "the first expression fails", object: labels(&[("team", "a"), ("tier", "x")]), expected: false },
-        Case {
-            name: "the last expression fails",
-            object: labels(&[("team", "a"), ("tier", "db"), ("old", "")]),
-            expected: false,
-        },
-        Case { name: "no labels", object: Labels::new(), expected: false },
-    ];
-    for Case { name, object, expected } in rows {
-        assert_eq!(selector.matches(&object), expected, "{name}");
-        assert!(LabelSelector::default().matches(&object), "{name}: the empty selector");
-    }
+fn selector_without_requirements_is_empty() {
     assert!(LabelSelector::default().is_empty());
-    assert!(!selector.is_empty());
-    assert!(!LabelSelector { match_labels: Labels::new(), ..selector }.is_empty());
+    assert!(!labelled("team", "a").is_empty());
+    assert!(!requiring("team", Operator::Exists, &[]).is_empty());
 }
 
 #[test]
@@ -124,7 +55,8 @@ proptest! {
 
     #[test]
     fn selector_matches_if_each_requirement_matches(selector in some_selector(), object in some_labels()) {
-        let equalities = selector.match_labels.iter().map(|(key, value)| requirement(key, Operator::In, &[value]));
+        let equalities = selector.match_labels.iter().map(|(key, value)| requiring(key, Operator::In, &[value]));
+        let equalities = equalities.flat_map(|selector| selector.match_expressions);
         let all: Vec<Requirement> = equalities.chain(selector.match_expressions.clone()).collect();
         prop_assert_eq!(selector.matches(&object), all.iter().all(|requirement| holds(requirement, &object)));
     }
@@ -140,38 +72,18 @@ proptest! {
 /// Pod.
 #[test]
 fn service_selects_by_the_first_labels_of_a_pod() {
-    struct Case {
-        name: &'static str,
-        selector: Labels,
-        pod: Labels,
-        expected: bool,
-    }
     let many =
         |count: usize| -> Labels { (0..count).map(|number| (format!("k{number:03}"), "v".to_owned())).collect() };
     let rows = [
-        Case { name: "a label", selector: labels(&[("k000", "v")]), pod: many(1), expected: true },
-        Case { name: "another value", selector: labels(&[("k000", "w")]), pod: many(1), expected: false },
-        Case {
-            name: "the last label that counts",
-            selector: labels(&[("k063", "v")]),
-            pod: many(MAX_LABELS + 1),
-            expected: true,
-        },
-        Case {
-            name: "the first label that does not count",
-            selector: labels(&[("k064", "v")]),
-            pod: many(MAX_LABELS + 1),
-            expected: false,
-        },
-        Case { name: "as many labels as count", selector: many(MAX_LABELS), pod: many(MAX_LABELS + 1), expected: true },
-        Case {
-            name: "more labels than count",
-            selector: many(MAX_LABELS + 1),
-            pod: many(MAX_LABELS + 1),
-            expected: false,
-        },
+        (labels(&[("k000", "v")]), many(1), true),
+        (labels(&[("k000", "w")]), many(1), false),
+        // The last label that counts, and the first one that does not.
+        (labels(&[("k063", "v")]), many(MAX_LABELS + 1), true),
+        (labels(&[("k064", "v")]), many(MAX_LABELS + 1), false),
+        (many(MAX_LABELS), many(MAX_LABELS + 1), true),
+        (many(MAX_LABELS + 1), many(MAX_LABELS + 1), false),
     ];
-    for Case { name, selector, pod, expected } in rows {
-        assert_eq!(selects(&selector, &pod), expected, "{name}");
+    for (selector, pod, expected) in rows {
+        assert_eq!(selects(&selector, &pod), expected, "{selector:?} of {} labels", pod.len());
     }
 }

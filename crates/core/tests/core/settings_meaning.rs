@@ -1,21 +1,17 @@
 //! The meaning of a valid settings document, its defaults, and its warnings.
 
 use clusterip_core::address::{Family, Order};
-use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
+use clusterip_core::label_selector::Operator;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{
     AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Reservation, Settings, Unmatched,
     WhenFull,
 };
+use clusterip_core::validate_settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_core::{SettingsResponse, validate_settings};
 use serde_json::{Value, json};
 
-use crate::support::{ip, net, settings};
-
-fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
-}
+use crate::support::{ip, labelled, labels, net, requiring, settings, warnings_of};
 
 /// The K2s pools of the documentation, written out.
 fn k2s() -> Settings {
@@ -28,21 +24,12 @@ fn k2s() -> Settings {
         reservations: vec![],
         matches: Match { node_labels: labels(&[("kubernetes.io/os", os)]), ..Match::default() },
     };
-    let kind = |name: &str| WorkloadKind::parse(name).unwrap();
     Settings {
         pools: vec![pool("windows", "172.21.1.0/24"), pool("linux", "172.21.0.0/24")],
-        kinds: [
-            "Deployment",
-            "StatefulSet",
-            "DaemonSet",
-            "ReplicaSet",
-            "ReplicationController",
-            "Job",
-            "CronJob",
-            "Pod",
-        ]
-        .map(kind)
-        .to_vec(),
+        kinds: "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob Pod"
+            .split(' ')
+            .map(|name| WorkloadKind::parse(name).unwrap())
+            .collect(),
         lookups: Lookups::Cluster,
         assume_os: "linux".into(),
         order: Order::Spread,
@@ -111,18 +98,8 @@ fn every_field_is_read() {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
                 scope: AdmissionScope {
                     namespaces: vec!["shop".into()],
-                    namespace_selector: LabelSelector {
-                        match_labels: labels(&[("team", "a")]),
-                        match_expressions: vec![],
-                    },
-                    service_selector: LabelSelector {
-                        match_labels: Labels::new(),
-                        match_expressions: vec![Requirement {
-                            key: "tier".into(),
-                            operator: Operator::NotIn,
-                            values: vec!["db".into(), "".into()],
-                        }],
-                    },
+                    namespace_selector: labelled("team", "a"),
+                    service_selector: requiring("tier", Operator::NotIn, &["db", ""]),
                 },
             },
         }],
@@ -156,30 +133,21 @@ fn every_field_is_read() {
 
 #[test]
 fn services_that_no_pool_matches_stay_out_of_pools_if_addresses_set_by_hand_do() {
-    struct Case {
-        services: Value,
-        expected: Unmatched,
-    }
     let rows = [
-        Case { services: json!({}), expected: Unmatched::Unmanaged },
-        Case { services: json!({"explicit": "allow"}), expected: Unmatched::Unmanaged },
-        Case { services: json!({"explicit": "deny"}), expected: Unmatched::Outside },
-        Case { services: json!({"explicit": "deny", "unmatched": "unmanaged"}), expected: Unmatched::Unmanaged },
-        Case { services: json!({"explicit": "deny", "unmatched": "deny"}), expected: Unmatched::Deny },
-        Case { services: json!({"unmatched": "outside"}), expected: Unmatched::Outside },
+        (json!({}), Unmatched::Unmanaged),
+        (json!({"explicit": "allow"}), Unmatched::Unmanaged),
+        (json!({"explicit": "deny"}), Unmatched::Outside),
+        (json!({"explicit": "deny", "unmatched": "unmanaged"}), Unmatched::Unmanaged),
+        (json!({"explicit": "deny", "unmatched": "deny"}), Unmatched::Deny),
+        (json!({"unmatched": "outside"}), Unmatched::Outside),
     ];
-    for Case { services, expected } in rows {
+    for (services, expected) in rows {
         assert_eq!(settings(&json!({ "services": services })).unmatched, expected, "{services}");
     }
 }
 
 #[test]
 fn warnings_name_settings_that_are_probably_not_intended() {
-    struct Case {
-        name: &'static str,
-        services: Value,
-        expected: Vec<String>,
-    }
     const UNMANAGED: &str = "services.whenFull: unmanaged with pools by os: Kubernetes may pick an address of any pool";
     let rest = |os: &str| {
         format!(
@@ -189,64 +157,24 @@ fn warnings_name_settings_that_are_probably_not_intended() {
     let pool = |name: &str, third: u8, matches: Value| json!({"name": name, "cidrs": [format!("10.0.{third}.0/24")], "match": matches});
     let windows = || pool("windows", 1, json!({"os": "windows"}));
     let rows = [
-        Case { name: "the defaults", services: json!({}), expected: vec![] },
-        Case {
-            name: "unmanaged with the default pools",
-            services: json!({"whenFull": "unmanaged"}),
-            expected: vec![UNMANAGED.to_owned()],
-        },
-        Case {
-            name: "unmanaged without OS pools",
-            services: json!({"whenFull": "unmanaged", "pools": [pool("a", 0, json!({}))]}),
-            expected: vec![],
-        },
-        Case {
-            name: "only a pool for Windows",
-            services: json!({"pools": [windows()]}),
-            expected: vec![rest("linux")],
-        },
-        Case {
-            name: "only a pool for Windows, and other Services get addresses of no pool",
-            services: json!({"pools": [windows()], "explicit": "deny"}),
-            expected: vec![],
-        },
-        Case {
-            name: "only a pool for Windows, and Windows is assumed",
-            services: json!({"pools": [windows()], "assumeOS": "windows"}),
-            expected: vec![],
-        },
-        Case {
-            name: "the default pools, another os assumed",
-            services: json!({"assumeOS": "Plan9"}),
-            expected: vec![rest("plan9")],
-        },
-        Case {
-            name: "a pool for Windows and a pool for all Services",
-            services: json!({"pools": [windows(), pool("rest", 0, json!({}))]}),
-            expected: vec![],
-        },
-        Case {
-            name: "a pool for Windows and a pool for Linux in one namespace",
-            services: json!({"pools": [windows(), pool("linux", 0, json!({"os": "linux", "namespaces": ["shop"]}))]}),
-            expected: vec![rest("linux")],
-        },
-        Case {
-            name: "only pools of teams",
-            services: json!({"pools": [pool("a", 0, json!({"namespaces": ["a"]}))]}),
-            expected: vec![],
-        },
-        Case {
-            name: "both warnings",
-            services: json!({"whenFull": "unmanaged", "pools": [windows()]}),
-            expected: vec![UNMANAGED.to_owned(), rest("linux")],
-        },
+        (json!({}), vec![]),
+        (json!({"whenFull": "unmanaged"}), vec![UNMANAGED.to_owned()]),
+        (json!({"whenFull": "unmanaged", "pools": [pool("a", 0, json!({}))]}), vec![]),
+        (json!({"pools": [windows()]}), vec![rest("linux")]),
+        // Other Services get addresses of no pool.
+        (json!({"pools": [windows()], "explicit": "deny"}), vec![]),
+        (json!({"pools": [windows()], "assumeOS": "windows"}), vec![]),
+        (json!({"assumeOS": "Plan9"}), vec![rest("plan9")]),
+        (json!({"pools": [windows(), pool("rest", 0, json!({}))]}), vec![]),
+        (
+            json!({"pools": [windows(), pool("linux", 0, json!({"os": "linux", "namespaces": ["shop"]}))]}),
+            vec![rest("linux")],
+        ),
+        (json!({"pools": [pool("a", 0, json!({"namespaces": ["a"]}))]}), vec![]),
+        (json!({"whenFull": "unmanaged", "pools": [windows()]}), vec![UNMANAGED.to_owned(), rest("linux")]),
     ];
-    for Case { name, services, expected } in rows {
-        let document = json!({ "services": services });
-        let warnings: Vec<String> = settings(&document).warnings().iter().map(ToString::to_string).collect();
-        assert_eq!(warnings, expected, "{name}");
-        let answer = validate_settings(document.to_string().as_bytes());
-        assert_eq!(answer, SettingsResponse { valid: true, message: None, warnings }, "{name}: the answer");
+    for (services, expected) in rows {
+        assert_eq!(warnings_of(&json!({ "services": services })), expected, "{services}");
     }
 }
 

@@ -2,16 +2,11 @@
 //! mistakes.
 
 use clusterip_core::address::Family;
-use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
+use clusterip_core::label_selector::{LabelSelector, Operator};
 use clusterip_core::settings::{BlockSize, Explicit, NodeMatch, NodePool, NodeSettings, Settings, Withheld};
-use clusterip_core::{SettingsResponse, validate_settings};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{net, node_pool, settings};
-
-fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
-}
+use crate::support::{labels, net, requiring, settings, warnings_of};
 
 #[test]
 fn every_field_is_read() {
@@ -52,11 +47,7 @@ fn every_field_is_read() {
                         node_labels: labels(&[("kubernetes.io/os", "windows"), ("disk", "SSD")]),
                         node_selector: LabelSelector {
                             match_labels: labels(&[("zone", "a")]),
-                            match_expressions: vec![Requirement {
-                                key: "gpu".into(),
-                                operator: Operator::DoesNotExist,
-                                values: vec![],
-                            }],
+                            ..requiring("gpu", Operator::DoesNotExist, &[])
                         },
                     },
                 },
@@ -83,122 +74,50 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn families_follow_the_order_of_the_ranges() {
-    struct Case {
-        name: &'static str,
-        cidrs: Value,
-        families: Vec<Family>,
-    }
-    let rows = [
-        Case { name: "IPv4 alone", cidrs: json!(["10.0.0.0/16"]), families: vec![Family::V4] },
-        Case {
-            name: "IPv6 first",
-            cidrs: json!(["fd00::/48", "10.0.0.0/16", "fd01::/48"]),
-            families: vec![Family::V6, Family::V4],
-        },
-        Case {
-            name: "IPv4 first",
-            cidrs: json!(["10.0.0.0/16", "10.1.0.0/16", "fd00::/48"]),
-            families: vec![Family::V4, Family::V6],
-        },
-    ];
-    for Case { name, cidrs, families } in rows {
-        assert_eq!(settings(&node_pool(json!({ "cidrs": cidrs }))).nodes.pools[0].families(), families, "{name}");
-    }
-}
-
-#[test]
 fn default_pools_of_services_exist_only_without_pools_of_nodes() {
-    struct Case {
-        name: &'static str,
-        document: Value,
-        service_pools: Vec<&'static str>,
-        node_pool_count: usize,
-    }
     let pool = json!({"name": "a", "cidrs": ["10.0.0.0/16"]});
     let services = json!({"pools": [{"name": "s", "cidrs": ["172.16.0.0/24"]}]});
     let rows = [
-        Case {
-            name: "empty settings",
-            document: json!({}),
-            service_pools: vec!["windows", "linux"],
-            node_pool_count: 0,
-        },
-        Case {
-            name: "nodes: null",
-            document: json!({"nodes": null}),
-            service_pools: vec!["windows", "linux"],
-            node_pool_count: 0,
-        },
-        Case {
-            name: "only pools of Nodes",
-            document: json!({"nodes": {"pools": [pool]}}),
-            service_pools: vec![],
-            node_pool_count: 1,
-        },
-        Case {
-            name: "pools of Nodes, and services without pools",
-            document: json!({"services": {"order": "lowest"}, "nodes": {"pools": [pool]}}),
-            service_pools: vec![],
-            node_pool_count: 1,
-        },
-        Case {
-            name: "pools of Services and of Nodes",
-            document: json!({"services": services, "nodes": {"pools": [pool]}}),
-            service_pools: vec!["s"],
-            node_pool_count: 1,
-        },
+        (json!({}), vec!["windows", "linux"], 0),
+        (json!({"nodes": null}), vec!["windows", "linux"], 0),
+        (json!({"nodes": {"pools": [pool]}}), vec![], 1),
+        (json!({"services": {"order": "lowest"}, "nodes": {"pools": [pool]}}), vec![], 1),
+        (json!({"services": services, "nodes": {"pools": [pool]}}), vec!["s"], 1),
     ];
-    for Case { name, document, service_pools, node_pool_count } in rows {
+    for (document, service_pools, node_pool_count) in rows {
         let settings = settings(&document);
         let names: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
-        assert_eq!((names, settings.nodes.pools.len()), (service_pools, node_pool_count), "{name}");
-        assert_eq!(settings.nodes.explicit, Explicit::Warn, "{name}");
+        assert_eq!((names, settings.nodes.pools.len()), (service_pools, node_pool_count), "{document}");
+        assert_eq!(settings.nodes.explicit, Explicit::Warn, "{document}");
     }
 }
 
 #[test]
 fn service_range_inside_a_pool_is_a_warning() {
-    struct Case {
-        name: &'static str,
-        cidrs: Value,
-        expected: Vec<String>,
-    }
-    let document = |cidrs: Value| {
-        json!({
+    let line = |path: &str, cidr: &str, range: &str| {
+        format!("nodes.{path}: {cidr} overlaps the Service range {range}: blocks that overlap it are not assigned")
+    };
+    let rows = [
+        (json!(["10.96.0.0/16", "fd01::/112"]), vec![]),
+        (json!([]), vec![]),
+        (json!(["10.1.255.0/24"]), vec![line("pools[1].cidrs[0]", "10.1.0.0/16", "10.1.255.0/24")]),
+        (
+            json!(["10.0.0.0/20", "fd00::/112"]),
+            vec![
+                line("pools[0].cidrs[0]", "fd00::/48", "fd00::/112"),
+                line("pools[0].cidrs[1]", "10.0.0.0/16", "10.0.0.0/20"),
+            ],
+        ),
+    ];
+    for (cidrs, expected) in rows {
+        let document = json!({
             "services": {"serviceCIDRs": cidrs},
             "nodes": {"pools": [
                 {"name": "a", "cidrs": ["fd00::/48", "10.0.0.0/16"], "match": {"os": "linux"}},
                 {"name": "b", "cidrs": ["10.1.0.0/16"]},
             ]},
-        })
-    };
-    let line = |path: &str, cidr: &str, range: &str| {
-        format!("nodes.{path}: {cidr} overlaps the Service range {range}: blocks that overlap it are not assigned")
-    };
-    let rows = [
-        Case { name: "outside the pools", cidrs: json!(["10.96.0.0/16", "fd01::/112"]), expected: vec![] },
-        Case { name: "no Service range", cidrs: json!([]), expected: vec![] },
-        Case {
-            name: "inside a pool",
-            cidrs: json!(["10.1.255.0/24"]),
-            expected: vec![line("pools[1].cidrs[0]", "10.1.0.0/16", "10.1.255.0/24")],
-        },
-        Case {
-            name: "a Service range of each family",
-            cidrs: json!(["10.0.0.0/20", "fd00::/112"]),
-            expected: vec![
-                line("pools[0].cidrs[0]", "fd00::/48", "fd00::/112"),
-                line("pools[0].cidrs[1]", "10.0.0.0/16", "10.0.0.0/20"),
-            ],
-        },
-    ];
-    for Case { name, cidrs, expected } in rows {
-        let document = document(cidrs);
-        let warnings: Vec<String> = settings(&document).warnings().iter().map(ToString::to_string).collect();
-        assert_eq!(warnings, expected, "{name}");
-        let answer = validate_settings(document.to_string().as_bytes());
-        assert_eq!(answer, SettingsResponse { valid: true, message: None, warnings }, "{name}: the answer");
+        });
+        assert_eq!(warnings_of(&document), expected, "{cidrs}");
     }
 }
 

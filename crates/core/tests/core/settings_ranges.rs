@@ -5,319 +5,135 @@ use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::support::{SettingsCase, cases, check_mistakes, net, pool, pools, services};
+use crate::support::{cases, check_mistakes, net, pool, pools, services};
 use serde_json::{Value, json};
 
 #[test]
 fn ranges_are_cidrs_without_host_bits() {
-    let cidr = |cidr: &str| pool(json!({ "cidrs": [cidr] }));
-    check_mistakes(&[
-        SettingsCase {
-            name: "missing",
-            document: pools(json!([{"name": "a"}])),
-            mistakes: &["services.pools[0].cidrs: missing: a pool needs at least one range"],
-        },
-        SettingsCase {
-            name: "empty",
-            document: pool(json!({"cidrs": []})),
-            mistakes: &["services.pools[0].cidrs: no range: a pool needs at least one"],
-        },
-        SettingsCase { name: "no pools", document: pools(json!([])), mistakes: &[] },
-        SettingsCase {
-            name: "too long",
-            document: cidr("172.21.1.0/33"),
-            mistakes: &[r#"services.pools[0].cidrs[0]: "172.21.1.0/33" is not a CIDR"#],
-        },
-        SettingsCase {
-            name: "an octet too large",
-            document: cidr("10.0.256.0/24"),
-            mistakes: &[r#"services.pools[0].cidrs[0]: "10.0.256.0/24" is not a CIDR"#],
-        },
-        SettingsCase {
-            name: "an empty text",
-            document: cidr(""),
-            mistakes: &[r#"services.pools[0].cidrs[0]: "" is not a CIDR"#],
-        },
-        SettingsCase {
-            name: "a text with a space",
-            document: cidr(" 10.0.0.0/24"),
-            mistakes: &[r#"services.pools[0].cidrs[0]: " 10.0.0.0/24" is not a CIDR"#],
-        },
-        SettingsCase {
-            name: "an address without a length",
-            document: cidr("10.0.0.0"),
-            mistakes: &[r#"services.pools[0].cidrs[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#],
-        },
-        SettingsCase {
-            name: "host bits",
-            document: cidr("10.0.0.7/24"),
-            mistakes: &["services.pools[0].cidrs[0]: 10.0.0.7/24 has host bits set: did you mean 10.0.0.0/24?"],
-        },
-        SettingsCase {
-            name: "host bits of IPv6",
-            document: cidr("fd00::1/112"),
-            mistakes: &["services.pools[0].cidrs[0]: fd00::1/112 has host bits set: did you mean fd00::/112?"],
-        },
-        SettingsCase {
-            name: "an invalid range between valid ones",
-            document: pool(json!({"cidrs": ["10.0.0.0/24", "x", "10.0.1.0/24"]})),
-            mistakes: &[r#"services.pools[0].cidrs[1]: "x" is not a CIDR"#],
-        },
+    let cidrs = |cidrs: Value| pool(json!({ "cidrs": cidrs }));
+    let rows = [
+        (json!(null), ": missing: a pool needs at least one range"),
+        (json!([]), ": no range: a pool needs at least one"),
+        (json!(["172.21.1.0/33"]), r#"[0]: "172.21.1.0/33" is not a CIDR"#),
+        (json!(["10.0.256.0/24"]), r#"[0]: "10.0.256.0/24" is not a CIDR"#),
+        (json!([""]), r#"[0]: "" is not a CIDR"#),
+        (json!([" 10.0.0.0/24"]), r#"[0]: " 10.0.0.0/24" is not a CIDR"#),
+        (json!(["10.0.0.0"]), r#"[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#),
+        (json!(["10.0.0.7/24"]), "[0]: 10.0.0.7/24 has host bits set: did you mean 10.0.0.0/24?"),
+        (json!(["fd00::1/112"]), "[0]: fd00::1/112 has host bits set: did you mean fd00::/112?"),
+        (json!(["10.0.0.0/24", "x", "10.0.1.0/24"]), r#"[1]: "x" is not a CIDR"#),
+    ];
+    check_mistakes("services.pools[0].cidrs", cidrs, &rows);
+    let behind_invalid_ranges = json!([
+        {"name": "a", "cidrs": ["x", "10.0.0.0/16"], "match": {"os": "windows"}},
+        {"name": "b", "cidrs": ["y", "10.0.7.0/24"]},
     ]);
-}
-
-#[test]
-fn ranges_must_not_overlap_each_other_or_another_pool() {
-    check_mistakes(&[
-        SettingsCase {
-            name: "same pool",
-            document: pool(json!({"cidrs": ["10.0.0.0/24", "10.0.0.128/25"]})),
-            mistakes: &["services.pools[0].cidrs[1]: 10.0.0.128/25 overlaps 10.0.0.0/24 of the same pool"],
-        },
-        SettingsCase {
-            name: "a range around another of the same pool",
-            document: pool(json!({"cidrs": ["10.0.0.128/25", "10.0.0.0/24"]})),
-            mistakes: &["services.pools[0].cidrs[1]: 10.0.0.0/24 overlaps 10.0.0.128/25 of the same pool"],
-        },
-        SettingsCase {
-            name: "a range of another pool, behind an invalid range",
-            document: pools(json!([
-                {"name": "a", "cidrs": ["x", "10.0.0.0/16"], "match": {"os": "windows"}},
-                {"name": "b", "cidrs": ["y", "10.0.7.0/24"]},
-            ])),
-            mistakes: &[
-                r#"services.pools[0].cidrs[0]: "x" is not a CIDR"#,
-                r#"services.pools[1].cidrs[0]: "y" is not a CIDR"#,
-                r#"services.pools[1].cidrs[1]: 10.0.7.0/24 overlaps 10.0.0.0/16 of pool "a""#,
-            ],
-        },
-        SettingsCase {
-            name: "neighbours",
-            document: pool(json!({"cidrs": ["10.0.0.0/25", "10.0.0.128/25"]})),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "the same bits in the other family",
-            document: pool(json!({"cidrs": ["0.0.0.0/24", "::/120"]})),
-            mistakes: &[],
-        },
-    ]);
+    let overlap = "[0].cidrs[0]: \"x\" is not a CIDR\n\
+                   [1].cidrs[0]: \"y\" is not a CIDR\n\
+                   [1].cidrs[1]: 10.0.7.0/24 overlaps 10.0.0.0/16 of pool \"a\"";
+    check_mistakes("services.pools", pools, &[(json!([]), ""), (behind_invalid_ranges, overlap)]);
 }
 
 #[test]
 fn every_range_needs_a_usable_address() {
-    let none = "has no usable address: all are network or broadcast address, reserved or excluded";
-    let line = |cidr: &str| format!("services.pools[0].cidrs[0]: {cidr} {none}");
-    check_mistakes(&[
-        SettingsCase {
-            name: "a /32",
-            document: pool(json!({"cidrs": ["10.0.0.0/32"]})),
-            mistakes: &[&line("10.0.0.0/32")],
-        },
-        SettingsCase {
-            name: "a /31",
-            document: pool(json!({"cidrs": ["10.0.0.0/31"]})),
-            mistakes: &[&line("10.0.0.0/31")],
-        },
-        SettingsCase {
-            name: "a /128",
-            document: pool(json!({"cidrs": ["fd00::/128"]})),
-            mistakes: &[&line("fd00::/128")],
-        },
-        SettingsCase { name: "a /30", document: pool(json!({"cidrs": ["10.0.0.0/30"]})), mistakes: &[] },
-        SettingsCase {
-            name: "all addresses are reserved",
-            document: pool(json!({"reserved": 255})),
-            mistakes: &[&line("10.0.0.0/24")],
-        },
-        SettingsCase {
-            name: "all addresses but one are reserved",
-            document: pool(json!({"reserved": 254})),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "more addresses are reserved than the range has",
-            document: pool(json!({"reserved": u64::MAX})),
-            mistakes: &[&line("10.0.0.0/24")],
-        },
-        SettingsCase {
-            name: "excluded",
-            document: pool(json!({"exclude": ["10.0.0.0/25", "10.0.0.128/25"]})),
-            mistakes: &[&line("10.0.0.0/24")],
-        },
-        SettingsCase {
-            name: "only the address of default/kubernetes is usable",
-            document: services(
-                json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"], "exclude": ["10.0.0.2"]}], "serviceCIDRs": ["10.0.0.0/16"]}),
-            ),
-            mistakes: &[&line("10.0.0.0/30")],
-        },
-    ]);
+    let none = |cidr: &str| {
+        format!("{cidr} has no usable address: all are network or broadcast address, reserved or excluded")
+    };
+    let whole = none("10.0.0.0/24");
+    let rows = [
+        (json!({"cidrs": ["10.0.0.0/32"]}), none("10.0.0.0/32")),
+        (json!({"cidrs": ["10.0.0.0/31"]}), none("10.0.0.0/31")),
+        (json!({"cidrs": ["fd00::/128"]}), none("fd00::/128")),
+        (json!({"cidrs": ["10.0.0.0/30"]}), String::new()),
+        (json!({"reserved": 254}), String::new()),
+        (json!({"reserved": 255}), whole.clone()),
+        (json!({"reserved": u64::MAX}), whole.clone()),
+        (json!({"exclude": ["10.0.0.0/25", "10.0.0.128/25"]}), whole),
+    ];
+    let rows = rows.each_ref().map(|(fields, mistake)| (fields.clone(), mistake.as_str()));
+    check_mistakes("services.pools[0].cidrs[0]: ", pool, &rows);
+    // The other address is that of default/kubernetes.
+    let fields = json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"], "exclude": ["10.0.0.2"]}], "serviceCIDRs": ["10.0.0.0/16"]});
+    check_mistakes("services.pools[0].cidrs[0]: ", services, &[(fields, &none("10.0.0.0/30"))]);
 }
 
 #[test]
 fn pools_must_be_inside_service_cidrs_of_sufficient_size() {
-    let document =
-        |cidrs: Value| services(json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/24"]}], "serviceCIDRs": cidrs}));
-    check_mistakes(&[
-        SettingsCase { name: "inside", document: document(json!(["172.16.0.0/16", "10.0.0.0/16"])), mistakes: &[] },
-        SettingsCase {
-            name: "equal to the range of the cluster",
-            document: document(json!(["10.0.0.0/24"])),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "outside of serviceCIDRs",
-            document: document(json!(["172.16.0.0/16", "fd00::/112"])),
-            mistakes: &[
-                "services.pools[0].cidrs[0]: 10.0.0.0/24 lies outside serviceCIDRs (172.16.0.0/16, fd00::/112): the API server would refuse its addresses",
-            ],
-        },
-        SettingsCase {
-            name: "larger than the range of the cluster",
-            document: document(json!(["10.0.0.0/25"])),
-            mistakes: &[
-                "services.pools[0].cidrs[0]: 10.0.0.0/24 lies outside serviceCIDRs (10.0.0.0/25): the API server would refuse its addresses",
-            ],
-        },
-        SettingsCase {
-            name: "a default pool outside of serviceCIDRs",
-            document: services(json!({"serviceCIDRs": ["172.21.0.0/24"]})),
-            mistakes: &[
-                "services.pools[0].cidrs[0]: 172.21.1.0/24 lies outside serviceCIDRs (172.21.0.0/24): the API server would refuse its addresses",
-            ],
-        },
-        SettingsCase {
-            name: "eight addresses",
-            document: services(
-                json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"]}], "serviceCIDRs": ["10.0.0.0/29"]}),
-            ),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "four addresses",
-            document: services(
-                json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"]}], "serviceCIDRs": ["10.0.0.0/30", "fd00::/126"]}),
-            ),
-            mistakes: &[
-                "services.serviceCIDRs[0]: 10.0.0.0/30 has fewer than 8 addresses: too small for a Service range",
-                "services.serviceCIDRs[1]: fd00::/126 has fewer than 8 addresses: too small for a Service range",
-            ],
-        },
-        SettingsCase {
-            name: "not a CIDR",
-            document: document(json!(["10.0.0.0"])),
-            mistakes: &[r#"services.serviceCIDRs[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#],
-        },
-    ]);
+    let outside = |cidr: &str, ranges: &str| {
+        format!(
+            "pools[0].cidrs[0]: {cidr} lies outside serviceCIDRs ({ranges}): the API server would refuse its addresses"
+        )
+    };
+    let with_pool =
+        |cidr: &str, ranges: &[&str]| json!({"pools": [{"name": "a", "cidrs": [cidr]}], "serviceCIDRs": ranges});
+    let too_small = "serviceCIDRs[0]: 10.0.0.0/30 has fewer than 8 addresses: too small for a Service range\n\
+                     serviceCIDRs[1]: fd00::/126 has fewer than 8 addresses: too small for a Service range";
+    let rows = [
+        (with_pool("10.0.0.0/24", &["172.16.0.0/16", "10.0.0.0/16"]), ""),
+        (with_pool("10.0.0.0/24", &["10.0.0.0/24"]), ""),
+        (
+            with_pool("10.0.0.0/24", &["172.16.0.0/16", "fd00::/112"]),
+            &outside("10.0.0.0/24", "172.16.0.0/16, fd00::/112"),
+        ),
+        (with_pool("10.0.0.0/24", &["10.0.0.0/25"]), &outside("10.0.0.0/24", "10.0.0.0/25")),
+        // The default pools.
+        (json!({"serviceCIDRs": ["172.21.0.0/24"]}), &outside("172.21.1.0/24", "172.21.0.0/24")),
+        (with_pool("10.0.0.0/30", &["10.0.0.0/29"]), ""),
+        (with_pool("10.0.0.0/30", &["10.0.0.0/30", "fd00::/126"]), too_small),
+        (
+            with_pool("10.0.0.0/24", &["10.0.0.0"]),
+            r#"serviceCIDRs[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#,
+        ),
+    ];
+    check_mistakes("services.", services, &rows);
 }
 
 #[test]
 fn exclude_must_be_an_address_or_range_of_the_pool() {
-    check_mistakes(&[
-        SettingsCase {
-            name: "an address and a range",
-            document: pool(json!({"exclude": ["10.0.0.7", "10.0.0.8/29"]})),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "around the range",
-            document: pool(json!({"cidrs": ["10.0.0.0/24", "10.1.0.0/24"], "exclude": ["10.1.0.128/25"]})),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "outside the pool",
-            document: pool(json!({"exclude": ["10.0.0.7", "10.0.1.7", "fd00::/64"]})),
-            mistakes: &[
-                "services.pools[0].exclude[1]: 10.0.1.7/32 is in no range of the pool",
-                "services.pools[0].exclude[2]: fd00::/64 is in no range of the pool",
-            ],
-        },
-        SettingsCase {
-            name: "an invalid text, and host bits",
-            document: pool(json!({"exclude": ["10.0.0", "10.0.0.9/29"]})),
-            mistakes: &[
-                r#"services.pools[0].exclude[0]: "10.0.0" is not a CIDR"#,
-                "services.pools[0].exclude[1]: 10.0.0.9/29 has host bits set: did you mean 10.0.0.8/29?",
-            ],
-        },
-    ]);
+    let outside =
+        "exclude[1]: 10.0.1.7/32 is in no range of the pool\nexclude[2]: fd00::/64 is in no range of the pool";
+    let unreadable = "exclude[0]: \"10.0.0\" is not a CIDR\n\
+                      exclude[1]: 10.0.0.9/29 has host bits set: did you mean 10.0.0.8/29?";
+    let rows = [
+        (json!({"exclude": ["10.0.0.7", "10.0.0.8/29"]}), ""),
+        (json!({"cidrs": ["10.0.0.0/24", "10.1.0.0/24"], "exclude": ["10.1.0.128/25"]}), ""),
+        (json!({"exclude": ["10.0.0.7", "10.0.1.7", "fd00::/64"]}), outside),
+        (json!({"exclude": ["10.0.0", "10.0.0.9/29"]}), unreadable),
+    ];
+    check_mistakes("services.pools[0].", pool, &rows);
 }
 
 #[test]
 fn pool_that_is_never_used_is_a_mistake() {
-    let two = |first: Value, second: Value| {
+    let two = |matches: Value| {
         pools(json!([
-            {"name": "a", "cidrs": ["10.0.0.0/24"], "match": first},
-            {"name": "b", "cidrs": ["10.0.1.0/24"], "match": second},
+            {"name": "a", "cidrs": ["10.0.0.0/24"], "match": matches[0]},
+            {"name": "b", "cidrs": ["10.0.1.0/24"], "match": matches[1]},
         ]))
     };
-    let never_used =
-        [r#"services.pools[1].match: never used: pool "a", which is tried first, matches the same or more"#];
-    check_mistakes(&[
-        SettingsCase {
-            name: "behind a pool for all Services",
-            document: two(json!({}), json!({"os": "linux"})),
-            mistakes: &never_used,
-        },
-        SettingsCase {
-            name: "two pools for all Services",
-            document: two(Value::Null, Value::Null),
-            mistakes: &never_used,
-        },
-        SettingsCase {
-            name: "the same os as a node label",
-            document: two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
-            mistakes: &never_used,
-        },
-        SettingsCase {
-            name: "more labels than before",
-            document: two(json!({"os": "linux"}), json!({"os": "linux", "nodeLabels": {"a": "b"}})),
-            mistakes: &never_used,
-        },
-        SettingsCase {
-            name: "fewer namespaces",
-            document: two(json!({"namespaces": ["x", "y"]}), json!({"namespaces": ["y"]})),
-            mistakes: &never_used,
-        },
-        SettingsCase {
-            name: "the same selector and another condition",
-            document: two(
-                json!({"serviceSelector": {"matchLabels": {"a": "b"}}}),
-                json!({"os": "linux", "serviceSelector": {"matchLabels": {"a": "b"}}}),
-            ),
-            mistakes: &never_used,
-        },
-        SettingsCase {
-            name: "another os",
-            document: two(json!({"os": "windows"}), json!({"os": "linux"})),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "fewer labels than before",
-            document: two(json!({"os": "linux", "nodeLabels": {"a": "b"}}), json!({"os": "linux"})),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "more namespaces",
-            document: two(json!({"namespaces": ["x"]}), json!({"namespaces": ["x", "y"]})),
-            mistakes: &[],
-        },
-        SettingsCase { name: "any namespace", document: two(json!({"namespaces": ["x"]}), json!({})), mistakes: &[] },
-        SettingsCase {
-            name: "another selector",
-            document: two(
-                json!({"namespaceSelector": {"matchLabels": {"a": "b"}}}),
-                json!({"namespaceSelector": {"matchLabels": {"a": "c"}}}),
-            ),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "behind a pool with an invalid match",
-            document: two(json!({"oss": "windows"}), json!({"os": "linux"})),
-            mistakes: &[r#"services.pools[0].match.oss: unknown key "oss": did you mean os?"#],
-        },
-    ]);
+    let never_used = r#"[1].match: never used: pool "a", which is tried first, matches the same or more"#;
+    let rows = [
+        (json!([{}, {"os": "linux"}]), never_used),
+        (json!([null, null]), never_used),
+        (json!([{"os": "Linux"}, {"nodeLabels": {"kubernetes.io/os": "linux"}}]), never_used),
+        (json!([{"os": "linux"}, {"os": "linux", "nodeLabels": {"a": "b"}}]), never_used),
+        (json!([{"namespaces": ["x", "y"]}, {"namespaces": ["y"]}]), never_used),
+        (
+            json!([{"serviceSelector": {"matchLabels": {"a": "b"}}}, {"os": "linux", "serviceSelector": {"matchLabels": {"a": "b"}}}]),
+            never_used,
+        ),
+        (json!([{"os": "windows"}, {"os": "linux"}]), ""),
+        (json!([{"os": "linux", "nodeLabels": {"a": "b"}}, {"os": "linux"}]), ""),
+        (json!([{"namespaces": ["x"]}, {"namespaces": ["x", "y"]}]), ""),
+        (json!([{"namespaces": ["x"]}, {}]), ""),
+        (
+            json!([{"namespaceSelector": {"matchLabels": {"a": "b"}}}, {"namespaceSelector": {"matchLabels": {"a": "c"}}}]),
+            "",
+        ),
+        // Behind a pool with an invalid match.
+        (json!([{"oss": "windows"}, {"os": "linux"}]), r#"[0].match.oss: unknown key "oss": did you mean os?"#),
+    ];
+    check_mistakes("services.pools", two, &rows);
 }
 
 proptest! {

@@ -4,59 +4,35 @@ use clusterip_core::address::{Blocks, Family, Withholding};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Reservation;
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{cases, ip, settings};
 
 #[test]
 fn withheld_addresses_of_a_service_pool_have_a_reason() {
-    struct Case {
-        name: &'static str,
-        pool: Value,
-        /// `r` stands for kept for addresses set by hand, `x` for excluded, `s` for reserved for a Service.
-        expected: &'static str,
-    }
-    let cases = [
-        Case { name: "IPv4", pool: json!({"cidrs": ["10.0.0.0/29"]}), expected: "10.0.0.0 x, 10.0.0.7 x" },
-        Case {
-            name: "IPv6, whose last address is usable",
-            pool: json!({"cidrs": ["fd00::/126"]}),
-            expected: "fd00:: x",
-        },
-        Case {
-            name: "the network address is excluded, even if it is reserved too",
-            pool: json!({"cidrs": ["10.0.0.0/29"], "reserved": 3}),
-            expected: "10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7 x",
-        },
-        Case {
-            name: "excluded addresses among reserved ones",
-            pool: json!({"cidrs": ["10.0.0.0/28"], "reserved": 6, "exclude": ["10.0.0.3"]}),
-            expected: "10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.3 x, 10.0.0.4-10.0.0.5 r, 10.0.0.15 x",
-        },
-        Case {
-            name: "the address of default/kubernetes",
-            pool: json!({"cidrs": ["172.30.0.0/29"]}),
-            expected: "172.30.0.0-172.30.0.1 x, 172.30.0.7 x",
-        },
-        Case {
-            name: "addresses reserved for Services, which may be excluded or kept for addresses set by hand, too",
-            pool: json!({"cidrs": ["10.0.0.0/28", "10.9.0.0/28"], "reserved": 4, "exclude": ["10.0.0.8/30"], "reservations": [
-                {"address": "10.0.0.2", "namespace": "shop", "name": "a"},
-                {"address": "10.0.0.6", "namespace": "shop", "name": "b"},
-                {"address": "10.0.0.5", "namespace": "shop", "name": "c"},
-                {"address": "10.0.0.9", "namespace": "shop", "name": "d"},
-                {"address": "10.9.0.7", "namespace": "shop", "name": "e"},
+    let of = |address: &str, name: &str| json!({"address": address, "namespace": "shop", "name": name});
+    // `r` stands for kept for addresses set by hand, `x` for excluded, `s` for reserved for a Service.
+    for (mut pool, expected) in [
+        (json!({"cidrs": ["10.0.0.0/29"]}), "10.0.0.0 x, 10.0.0.7 x"),
+        // The last address of IPv6 is usable.
+        (json!({"cidrs": ["fd00::/126"]}), "fd00:: x"),
+        (json!({"cidrs": ["10.0.0.0/29"], "reserved": 3}), "10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7 x"),
+        (
+            json!({"cidrs": ["10.0.0.0/28"], "reserved": 6, "exclude": ["10.0.0.3"]}),
+            "10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.3 x, 10.0.0.4-10.0.0.5 r, 10.0.0.15 x",
+        ),
+        // The address of default/kubernetes.
+        (json!({"cidrs": ["172.30.0.0/29"]}), "172.30.0.0-172.30.0.1 x, 172.30.0.7 x"),
+        (
+            json!({"cidrs": ["10.0.0.0/28", "10.9.0.0/28"], "reserved": 4, "exclude": ["10.0.0.8/30"], "reservations": [
+                of("10.0.0.2", "a"), of("10.0.0.6", "b"), of("10.0.0.5", "c"), of("10.0.0.9", "d"), of("10.9.0.7", "e"),
             ]}),
-            expected: "10.0.0.0 x, 10.0.0.1 r, 10.0.0.2 s, 10.0.0.3 r, 10.0.0.5-10.0.0.6 s, 10.0.0.8 x, 10.0.0.9 s, \
-                       10.0.0.10-10.0.0.11 x, 10.0.0.15 x",
-        },
-        Case {
-            name: "a range that is unusable at the moment is not in the list",
-            pool: json!({"cidrs": ["172.30.9.0/29"]}),
-            expected: "172.30.9.0 x, 172.30.9.7 x",
-        },
-    ];
-    for Case { name, mut pool, expected } in cases {
+            "10.0.0.0 x, 10.0.0.1 r, 10.0.0.2 s, 10.0.0.3 r, 10.0.0.5-10.0.0.6 s, 10.0.0.8 x, 10.0.0.9 s, \
+             10.0.0.10-10.0.0.11 x, 10.0.0.15 x",
+        ),
+        // A range that is unusable at the moment is not in the list.
+        (json!({"cidrs": ["172.30.9.0/29"]}), "172.30.9.0 x, 172.30.9.7 x"),
+    ] {
         pool["name"] = json!("p");
         let mut settings = settings(&json!({"services": {
             "pools": [pool],
@@ -73,38 +49,28 @@ fn withheld_addresses_of_a_service_pool_have_a_reason() {
             };
             format!("{} {why}", withheld.span)
         });
-        assert_eq!(words.collect::<Vec<_>>().join(", "), expected, "{name}");
+        assert_eq!(words.collect::<Vec<_>>().join(", "), expected);
     }
 }
 
 #[test]
 fn withheld_addresses_of_an_external_pool_are_those_that_no_service_may_have() {
-    struct Case {
-        name: &'static str,
-        range: &'static str,
-        exclude: &'static [&'static str],
-        expected: &'static str,
-    }
-    let cases = [
-        Case { name: "a CIDR", range: "10.0.9.0/29", exclude: &[], expected: "10.0.9.0, 10.0.9.7" },
-        Case { name: "a small CIDR", range: "10.0.9.0/31", exclude: &[], expected: "" },
-        Case { name: "a range", range: "10.0.9.0-10.0.9.7", exclude: &[], expected: "" },
-        Case { name: "IPv6", range: "fd00::/126", exclude: &[], expected: "fd00::" },
-        Case {
-            name: "excluded addresses beside the network address, and beyond the range",
-            range: "10.0.9.0/28",
-            exclude: &["10.0.9.1", "10.0.9.12-10.0.9.60", "fd00:77::/65"],
-            expected: "10.0.9.0-10.0.9.1, 10.0.9.12-10.0.9.15",
-        },
-    ];
-    for Case { name, range, exclude, expected } in cases {
+    // Beside the network address, and beyond the range.
+    let excluded = &["10.0.9.1", "10.0.9.12-10.0.9.60", "fd00:77::/65"][..];
+    for (range, exclude, expected) in [
+        ("10.0.9.0/29", &[][..], "10.0.9.0, 10.0.9.7"),
+        ("10.0.9.0/31", &[], ""),
+        ("10.0.9.0-10.0.9.7", &[], ""),
+        ("fd00::/126", &[], "fd00::"),
+        ("10.0.9.0/28", excluded, "10.0.9.0-10.0.9.1, 10.0.9.12-10.0.9.15"),
+    ] {
         let pool = json!({"name": "p", "cidrs": [range, "10.0.77.1-10.0.77.9", "fd00:77::/64"], "exclude": exclude});
         let settings = settings(&json!({"external": {"pools": [pool]}}));
         let pool = &settings.external.pools[0];
         let spans = pool.withheld_spans(&pool.ranges[0]);
-        assert_eq!(spans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), expected, "{name}");
+        assert_eq!(spans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), expected, "{range}");
         let withheld: u128 = spans.iter().map(|span| span.count()).sum();
-        assert_eq!(pool.candidates_in(&pool.ranges[0]).count() + withheld, pool.ranges[0].count(), "{name}: the rest");
+        assert_eq!(pool.candidates_in(&pool.ranges[0]).count() + withheld, pool.ranges[0].count(), "{range}: the rest");
     }
 }
 

@@ -1,15 +1,11 @@
-//! Services that claim external addresses by themselves, and the table of their tests.
+//! Services that claim external addresses by themselves, and the check of the answers to them.
 
-use super::{FakeCluster, Now, external_answer, now, service, with_spec};
+use super::{FakeCluster, Row, external_answer, service, with_spec};
 use serde_json::{Value, json};
 
 /// The warning about `spec.externalIPs`.
 pub const DEPRECATED: &str =
     "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass clusterip-policy/external";
-
-/// The remedy in every refusal.
-pub const REMEDY: &str = "use an address of a pool that matches this Service, or get one with type: LoadBalancer and \
-     loadBalancerClass: clusterip-policy/external";
 
 /// How messages call an annotation with claims.
 pub const CILIUM: &str = "annotation lbipam.cilium.io/ips";
@@ -48,36 +44,15 @@ pub fn annotated(key: &str, text: &str) -> Value {
     object
 }
 
-/// The expected refusal for this mistake.
-pub fn refused(what: &str) -> Now {
-    now("denied").denied(403, &format!("Service shop/web: {what}; {REMEDY}"))
-}
-
-/// The answer to a request that concerns no address of our pools.
-pub fn nothing(warnings: &[&str]) -> Value {
-    let mut answer = now("").with(warnings);
-    answer["audit_annotations"].as_object_mut().unwrap().remove("external");
-    answer
-}
-
-/// A request with the expected answer.
-pub struct Case {
-    pub name: &'static str,
-    pub request: Value,
-    pub expected: Value,
-}
-
 /// The answer must be the same if the holders are sent by the host and if they are looked up.
 #[track_caller]
-pub fn check(cases: Vec<Case>) {
+pub fn check(rows: Vec<Row<'_>>) {
     let held = [("10.0.9.20", "other/db"), ("10.0.9.21", "shop/web"), ("fd00:0:0::9:20", "other/db")];
-    for Case { name, request, expected } in cases {
+    for (name, request, expected) in rows {
+        let expected = Value::from(expected);
         let looked_up = external_answer(&request, &settings(), None, &cluster());
         assert_eq!(looked_up, expected, "{name}: looked up");
-        assert_eq!(
-            external_answer(&request, &settings(), Some(&held), &FakeCluster::default()),
-            expected,
-            "{name}: sent by the host"
-        );
+        let sent = external_answer(&request, &settings(), Some(&held), &FakeCluster::default());
+        assert_eq!(sent, expected, "{name}: sent by the host");
     }
 }

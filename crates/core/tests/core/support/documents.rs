@@ -1,26 +1,28 @@
 //! Settings documents and their mistakes.
 
+use super::{extended, settings};
 use clusterip_core::settings::Settings;
+use clusterip_core::{SettingsResponse, validate_settings};
 use serde_json::{Value, json};
 
-/// A settings document with all of its mistakes.
-pub struct SettingsCase<'a> {
-    pub name: &'a str,
-    pub document: Value,
-    pub mistakes: &'a [&'a str],
-}
-
-/// The message must have one mistake on each line.
+/// Checks all mistakes of the document that `build` makes of each value. They have one line each, without `path`, where
+/// all of them begin; the text is empty if the document is valid.
 #[track_caller]
-pub fn check_mistakes(cases: &[SettingsCase<'_>]) {
-    for SettingsCase { name, document, mistakes: expected } in cases {
-        let (message, mistakes) = match Settings::from_value(document) {
+pub fn check_mistakes(path: &str, build: impl Fn(Value) -> Value, rows: &[(Value, &str)]) {
+    for (value, expected) in rows {
+        let (message, mistakes) = match Settings::from_value(&build(value.clone())) {
             Ok(_) => (String::new(), Vec::new()),
             Err(invalid) => (invalid.to_string(), invalid.mistakes.iter().map(ToString::to_string).collect()),
         };
-        assert_eq!(mistakes, *expected, "{name}");
-        assert_eq!(message, mistakes.join("\n"), "{name}: the message is the list");
+        let expected: Vec<String> = expected.lines().map(|mistake| format!("{path}{mistake}")).collect();
+        assert_eq!(mistakes, expected, "{value}");
+        assert_eq!(message, mistakes.join("\n"), "{value}: the message is the list");
     }
+}
+
+/// The document itself.
+pub fn document(document: Value) -> Value {
+    document
 }
 
 /// Settings with these `services`.
@@ -35,11 +37,7 @@ pub fn pools(pools: Value) -> Value {
 
 /// Settings with a valid pool `a` of 10.0.0.0/24 that also has these fields.
 pub fn pool(fields: Value) -> Value {
-    let mut pool = json!({"name": "a", "cidrs": ["10.0.0.0/24"]});
-    for (key, value) in fields.as_object().unwrap() {
-        pool[key] = value.clone();
-    }
-    pools(json!([pool]))
+    pools(json!([extended(json!({"name": "a", "cidrs": ["10.0.0.0/24"]}), &fields)]))
 }
 
 /// Settings with these `nodes`.
@@ -54,11 +52,7 @@ pub fn node_pools(pools: Value) -> Value {
 
 /// Settings with a valid pool `a` of Nodes, 10.0.0.0/16, that also has these fields.
 pub fn node_pool(fields: Value) -> Value {
-    let mut pool = json!({"name": "a", "cidrs": ["10.0.0.0/16"]});
-    for (key, value) in fields.as_object().unwrap() {
-        pool[key] = value.clone();
-    }
-    node_pools(json!([pool]))
+    node_pools(json!([extended(json!({"name": "a", "cidrs": ["10.0.0.0/16"]}), &fields)]))
 }
 
 /// Settings with these pools of external addresses.
@@ -68,9 +62,14 @@ pub fn external_pools(pools: Value) -> Value {
 
 /// Settings with a valid pool `a` of external addresses, 10.0.9.0/24, that also has these fields.
 pub fn external_pool(fields: Value) -> Value {
-    let mut pool = json!({"name": "a", "cidrs": ["10.0.9.0/24"]});
-    for (key, value) in fields.as_object().unwrap() {
-        pool[key] = value.clone();
-    }
-    external_pools(json!([pool]))
+    external_pools(json!([extended(json!({"name": "a", "cidrs": ["10.0.9.0/24"]}), &fields)]))
+}
+
+/// The warnings about valid settings, which the answer to them has too.
+#[track_caller]
+pub fn warnings_of(document: &Value) -> Vec<String> {
+    let warnings: Vec<String> = settings(document).warnings().iter().map(ToString::to_string).collect();
+    let answer = validate_settings(document.to_string().as_bytes());
+    assert_eq!(answer, SettingsResponse { valid: true, message: None, warnings: warnings.clone() }, "{document}");
+    warnings
 }

@@ -3,12 +3,17 @@
 use serde_json::{Value, json};
 
 use super::requests::service;
-use super::{FakeCluster, answer_in_use};
+use super::{FakeCluster, answer_in_use, extended};
 
 /// The class of Services that get their external addresses from this policy.
 const CLASS: &str = "clusterip-policy/external";
+/// The remedy in every refusal.
+pub const REMEDY: &str = "use an address of a pool that matches this Service, or get one with type: LoadBalancer and \
+     loadBalancerClass: clusterip-policy/external";
+/// The annotation that asks for external addresses.
+pub const ASKED: &str = "clusterip-policy/external-address";
 /// The annotation that records external addresses.
-const RECORD: &str = "clusterip-policy/external-addresses";
+pub const RECORD: &str = "clusterip-policy/external-addresses";
 
 /// The IPv4 Service `shop/web` of our class, with these annotations.
 pub fn balancer(annotations: &[(&str, &str)]) -> Value {
@@ -17,9 +22,8 @@ pub fn balancer(annotations: &[(&str, &str)]) -> Value {
 
 /// The Service `shop/web` of our class with these additional fields of its spec, and these annotations.
 pub fn balancer_of(fields: Value, annotations: &[(&str, &str)]) -> Value {
-    let mut spec = json!({"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "10.96.0.7"});
-    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    let mut object = service(spec);
+    let spec = json!({"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "10.96.0.7"});
+    let mut object = service(extended(spec, &fields));
     if !annotations.is_empty() {
         object["metadata"]["annotations"] = annotations.iter().copied().collect();
     }
@@ -53,18 +57,33 @@ pub fn external_answer(
     serde_json::to_value(answer).unwrap()
 }
 
+/// The name of a row, a request, and the expected answer.
+pub type Row<'a> = (&'a str, Value, Now);
+
 /// The expected answer if the settings have no pool of Services.
+#[derive(Clone)]
 pub struct Now {
     /// `external`, `-pool`, `-addresses` and `-reason` of the audit annotations; an empty text stands for an absent
     /// one.
     audit: [String; 4],
     object: Option<Value>,
     denied: Option<(u16, String)>,
+    warnings: Vec<String>,
 }
 
 /// Starts an expected answer; see the methods of [`Now`].
 pub fn now(outcome: &str) -> Now {
-    Now { audit: [outcome, "", "", ""].map(str::to_owned), object: None, denied: None }
+    Now { audit: [outcome, "", "", ""].map(str::to_owned), object: None, denied: None, warnings: Vec::new() }
+}
+
+/// The answer to a request that concerns no address of our pools.
+pub fn nothing() -> Now {
+    now("")
+}
+
+/// The refusal of this mistake, with the remedy.
+pub fn refused(mistake: &str) -> Now {
+    now("denied").denied(403, &format!("Service shop/web: {mistake}; {REMEDY}"))
 }
 
 impl Now {
@@ -102,30 +121,36 @@ impl Now {
         self
     }
 
-    /// The whole answer.
-    pub fn with(self, warnings: &[&str]) -> Value {
-        let (decision, reason) = match &self.denied {
+    pub fn with(mut self, warning: &str) -> Self {
+        self.warnings.push(warning.into());
+        self
+    }
+}
+
+/// The whole answer.
+impl From<Now> for Value {
+    fn from(now: Now) -> Self {
+        let (decision, reason) = match &now.denied {
             Some((_, message)) => ("denied", message.as_str()),
             None => ("unchanged", "the settings have no pool for Services"),
         };
         let mut audit = json!({"decision": decision, "reason": reason});
-        for (key, value) in
-            ["external", "external-pool", "external-addresses", "external-reason"].iter().zip(self.audit)
+        for (key, value) in ["external", "external-pool", "external-addresses", "external-reason"].iter().zip(now.audit)
         {
             if !value.is_empty() {
                 audit[*key] = value.into();
             }
         }
-        let mut answer = json!({"accepted": self.denied.is_none(), "audit_annotations": audit});
-        if let Some((code, message)) = self.denied {
+        let mut answer = json!({"accepted": now.denied.is_none(), "audit_annotations": audit});
+        if let Some((code, message)) = now.denied {
             answer["code"] = code.into();
             answer["message"] = message.into();
         }
-        if let Some(object) = self.object {
+        if let Some(object) = now.object {
             answer["mutated_object"] = object;
         }
-        if !warnings.is_empty() {
-            answer["warnings"] = json!(warnings);
+        if !now.warnings.is_empty() {
+            answer["warnings"] = json!(now.warnings);
         }
         answer
     }

@@ -1,13 +1,7 @@
-//! The pools of the tests of external addresses, and their table: a request, the holders, and the whole answer.
+//! The pools of the tests of external addresses, and the check of whole answers.
 
-use super::{FakeCluster, Now, external_answer, now};
+use super::{FakeCluster, Now, Row, created, external_answer, now};
 use serde_json::{Value, json};
-
-/// The annotation that asks for external addresses.
-pub const ASKED: &str = "clusterip-policy/external-address";
-
-/// The annotation that records external addresses.
-pub const RECORD: &str = "clusterip-policy/external-addresses";
 
 /// The reason why admission assigns no external address.
 pub const NOT_IN_ADMISSION: &str =
@@ -43,20 +37,17 @@ pub type Held<'a> = Option<&'a [(&'a str, &'a str)]>;
 
 pub const NONE_HELD: Held<'static> = Some(&[]);
 
-/// A request with the expected answer.
-pub struct Case<'a> {
-    pub name: &'static str,
-    pub request: Value,
-    pub held: Held<'a>,
-    pub expected: Value,
+/// Compares the whole answer to each request while these addresses are held.
+#[track_caller]
+pub fn check(held: Held<'_>, rows: Vec<Row<'_>>) {
+    for (name, request, expected) in rows {
+        assert_eq!(external_answer(&request, &settings(), held, &cluster()), Value::from(expected), "{name}");
+    }
 }
 
-/// Compares the whole answer to each request.
-#[track_caller]
-pub fn check(cases: Vec<Case<'_>>) {
-    for Case { name, request, held, expected } in cases {
-        assert_eq!(external_answer(&request, &settings(), held, &cluster()), expected, "{name}");
-    }
+/// The creation of `object`, which gets these addresses.
+pub fn gets<'a>(name: &'a str, object: Value, pool: &str, addresses: &str) -> Row<'a> {
+    (name, created(object.clone()), given(&object, pool, addresses))
 }
 
 /// The expected answer that records these addresses in `object`.
@@ -67,13 +58,4 @@ pub fn given(object: &Value, pool: &str, addresses: &str) -> Now {
 /// The expected answer that leaves the record as it is.
 pub fn kept(pool: &str, addresses: &str) -> Now {
     now("unchanged").pool(pool).addresses(addresses).because("already recorded")
-}
-
-/// The expected refusal for this mistake.
-pub fn refused(mistake: &str) -> Value {
-    let message = format!(
-        "Service shop/web: {mistake}; use an address of a pool that matches this Service, or get one with type: \
-         LoadBalancer and loadBalancerClass: clusterip-policy/external"
-    );
-    now("denied").denied(403, &message).with(&[])
 }

@@ -12,7 +12,7 @@ use clusterip_core::workload::{Workload, WorkloadKind};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::{ip, pod_spec_of};
+use super::{ip, labels, pod_spec_of};
 
 #[derive(Debug)]
 struct WorkloadObject {
@@ -222,8 +222,4 @@ impl Cluster for FakeCluster {
             false => Reserve::Free,
         })
     }
-}
-
-fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

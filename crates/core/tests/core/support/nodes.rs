@@ -86,24 +86,10 @@ impl Sequence {
         Self { settings, held: Vec::new(), last: Vec::new() }
     }
 
-    pub fn occupying(settings: Value, held: &[&str]) -> Self {
-        Self { held: held.iter().map(|&block| block.to_owned()).collect(), ..Self::new(settings) }
-    }
-
     pub fn next(&mut self) -> Result<Vec<String>, String> {
         let blocks = blocks_given(&self.settings, &json!({"held": self.held, "last": self.last}))?;
         self.held.extend(blocks.iter().cloned());
         self.last = blocks.clone();
         Ok(blocks)
-    }
-
-    /// Requests blocks until the pool is full, and returns the first block of each answer.
-    pub fn drain(&mut self) -> Vec<String> {
-        let mut all = Vec::new();
-        while let Ok(blocks) = self.next() {
-            all.push(blocks[0].clone());
-            assert!(all.len() <= 1000, "allocates for ever");
-        }
-        all
     }
 }
