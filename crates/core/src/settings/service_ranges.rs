@@ -120,76 +120,27 @@ mod tests {
 
     #[test]
     fn pool_with_the_tenth_address_is_found() {
-        struct Row {
-            name: &'static str,
-            pool: Value,
-            service_cidrs: Value,
-            expected: Option<&'static str>,
-        }
-        let pool = |more: Value| {
-            let mut pool = json!({"name": "linux", "cidrs": ["10.96.0.0/24"]});
-            pool.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
-            pool
-        };
-        let primary = || json!(["10.96.0.0/12"]);
+        let (v4, primary) = (json!(["10.96.0.0/24"]), json!(["10.96.0.0/12"]));
         let dns = Some("10.96.0.10");
-        let rows = [
-            Row { name: "the tenth address is free", pool: pool(json!({})), service_cidrs: primary(), expected: dns },
-            Row {
-                name: "the Service ranges are not known",
-                pool: pool(json!({})),
-                service_cidrs: json!([]),
-                expected: None,
-            },
-            Row { name: "ten reserved", pool: pool(json!({"reserved": 10})), service_cidrs: primary(), expected: dns },
-            Row {
-                name: "eleven reserved",
-                pool: pool(json!({"reserved": 11})),
-                service_cidrs: primary(),
-                expected: None,
-            },
-            Row {
-                name: "the tenth address is excluded",
-                pool: pool(json!({"exclude": ["10.96.0.10"]})),
-                service_cidrs: primary(),
-                expected: None,
-            },
-            Row {
-                name: "the tenth address is in the static band, which is used last",
-                pool: pool(json!({"bands": true})),
-                service_cidrs: primary(),
-                expected: dns,
-            },
-            Row {
-                name: "the pool begins after the tenth address",
-                pool: pool(json!({"cidrs": ["10.96.1.0/24"]})),
-                service_cidrs: primary(),
-                expected: None,
-            },
-            Row {
-                name: "IPv6",
-                pool: pool(json!({"cidrs": ["fd00::/112"]})),
-                service_cidrs: json!(["fd00::/108"]),
-                expected: Some("fd00::a"),
-            },
-            Row {
-                name: "the tenth address of a secondary range",
-                pool: pool(json!({"cidrs": ["10.2.0.0/24"]})),
-                service_cidrs: json!(["10.96.0.0/12", "10.2.0.0/16"]),
-                expected: None,
-            },
-            Row {
-                name: "a range without a tenth address",
-                pool: pool(json!({"cidrs": ["10.96.0.0/29"]})),
-                service_cidrs: json!(["10.96.0.0/29"]),
-                expected: None,
-            },
-        ];
-        for row in rows {
-            let settings = json!({"services": {"pools": [row.pool], "serviceCIDRs": row.service_cidrs}});
+        for (pool, service_cidrs, expected) in [
+            (json!({"cidrs": v4}), &primary, dns),
+            (json!({"cidrs": v4}), &json!([]), None),
+            (json!({"cidrs": v4, "reserved": 10}), &primary, dns),
+            (json!({"cidrs": v4, "reserved": 11}), &primary, None),
+            (json!({"cidrs": v4, "exclude": ["10.96.0.10"]}), &primary, None),
+            // It is in the static band, which is used last.
+            (json!({"cidrs": v4, "bands": true}), &primary, dns),
+            (json!({"cidrs": ["10.96.1.0/24"]}), &primary, None),
+            (json!({"cidrs": ["fd00::/112"]}), &json!(["fd00::/108"]), Some("fd00::a")),
+            // A secondary range, and one without a tenth address.
+            (json!({"cidrs": ["10.2.0.0/24"]}), &json!(["10.96.0.0/12", "10.2.0.0/16"]), None),
+            (json!({"cidrs": ["10.96.0.0/29"]}), &json!(["10.96.0.0/29"]), None),
+        ] {
+            let mut settings = json!({"services": {"pools": [pool], "serviceCIDRs": service_cidrs}});
+            settings["services"]["pools"][0]["name"] = "linux".into();
             let settings = Settings::from_value(&settings).unwrap();
             let found = settings.pool_with_dns_address().map(|dns| dns.address.to_string());
-            assert_eq!(found.as_deref(), row.expected, "{}", row.name);
+            assert_eq!(found.as_deref(), expected, "{pool}, {service_cidrs}");
         }
     }
 
@@ -212,46 +163,21 @@ mod tests {
 
     #[test]
     fn unusable_range_has_no_candidates() {
-        struct Row {
-            name: &'static str,
-            unusable: Value,
-            candidates: u128,
-            words: &'static str,
-        }
-        let rows = [
-            Row { name: "none", unusable: json!({}), candidates: 490, words: "" },
-            Row { name: "null", unusable: json!(null), candidates: 490, words: "" },
-            Row {
-                name: "around one range of the pool",
-                unusable: json!({"10.2.0.0/16": DELETED}),
-                candidates: 245,
-                words: DELETED,
-            },
-            Row {
-                name: "a part of a range of the pool",
-                unusable: json!({"10.2.0.128/25": "b is not ready"}),
-                candidates: 245 + 118,
-                words: "b is not ready",
-            },
-            Row {
-                name: "in no range of the pool",
-                unusable: json!({"10.3.0.0/16": DELETED}),
-                candidates: 490,
-                words: "",
-            },
-            Row { name: "another family", unusable: json!({"fd00::/108": DELETED}), candidates: 490, words: "" },
-            Row {
-                name: "all ranges of the pool",
-                unusable: json!({"10.0.0.0/16": "kubernetes is not ready", "10.2.0.0/16": DELETED}),
-                candidates: 0,
-                words: "kubernetes is not ready; ServiceCIDR team-a (10.2.0.0/16) is being deleted",
-            },
-        ];
-        for row in rows {
-            let settings = settings(row.unusable);
+        let both = "kubernetes is not ready; ServiceCIDR team-a (10.2.0.0/16) is being deleted";
+        for (unusable, candidates, words) in [
+            (json!({}), 490, ""),
+            (json!(null), 490, ""),
+            (json!({"10.2.0.0/16": DELETED}), 245, DELETED),
+            (json!({"10.2.0.128/25": "b is not ready"}), 245 + 118, "b is not ready"),
+            // In no range of the pool.
+            (json!({"10.3.0.0/16": DELETED}), 490, ""),
+            (json!({"fd00::/108": DELETED}), 490, ""),
+            (json!({"10.0.0.0/16": "kubernetes is not ready", "10.2.0.0/16": DELETED}), 0, both),
+        ] {
+            let settings = settings(unusable.clone());
             let pool = &settings.pools[0];
-            assert_eq!(settings.candidates(pool, Family::V4).count(), row.candidates, "{}", row.name);
-            assert_eq!(settings.unusable_ranges_of(pool, Family::V4), row.words, "{}", row.name);
+            assert_eq!(settings.candidates(pool, Family::V4).count(), candidates, "{unusable}");
+            assert_eq!(settings.unusable_ranges_of(pool, Family::V4), words, "{unusable}");
         }
     }
 

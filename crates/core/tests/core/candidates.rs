@@ -1,5 +1,5 @@
-//! Which addresses of a pool may be handed out, and at which position. KEP-3070: the first addresses of a range are kept
-//! for addresses set by hand.
+//! Which addresses of a pool may be handed out, and at which position. As in KEP-3070, the first addresses of a range
+//! are kept for addresses set by hand.
 
 use std::net::IpAddr;
 

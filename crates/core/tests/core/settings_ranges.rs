@@ -53,7 +53,8 @@ fn every_range_needs_a_usable_address() {
     let rows = rows.each_ref().map(|(fields, mistake)| (fields.clone(), mistake.as_str()));
     check_mistakes("services.pools[0].cidrs[0]: ", pool, &rows);
     // The other address is that of default/kubernetes.
-    let fields = json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"], "exclude": ["10.0.0.2"]}], "serviceCIDRs": ["10.0.0.0/16"]});
+    let pool = json!({"name": "a", "cidrs": ["10.0.0.0/30"], "exclude": ["10.0.0.2"]});
+    let fields = json!({"pools": [pool], "serviceCIDRs": ["10.0.0.0/16"]});
     check_mistakes("services.pools[0].cidrs[0]: ", services, &[(fields, &none("10.0.0.0/30"))]);
 }
 
@@ -111,6 +112,7 @@ fn pool_that_is_never_used_is_a_mistake() {
             {"name": "b", "cidrs": ["10.0.1.0/24"], "match": matches[1]},
         ]))
     };
+    let labelled = |value: &str| json!({"matchLabels": {"a": value}});
     let never_used = r#"[1].match: never used: pool "a", which is tried first, matches the same or more"#;
     let rows = [
         (json!([{}, {"os": "linux"}]), never_used),
@@ -118,18 +120,12 @@ fn pool_that_is_never_used_is_a_mistake() {
         (json!([{"os": "Linux"}, {"nodeLabels": {"kubernetes.io/os": "linux"}}]), never_used),
         (json!([{"os": "linux"}, {"os": "linux", "nodeLabels": {"a": "b"}}]), never_used),
         (json!([{"namespaces": ["x", "y"]}, {"namespaces": ["y"]}]), never_used),
-        (
-            json!([{"serviceSelector": {"matchLabels": {"a": "b"}}}, {"os": "linux", "serviceSelector": {"matchLabels": {"a": "b"}}}]),
-            never_used,
-        ),
+        (json!([{"serviceSelector": labelled("b")}, {"os": "linux", "serviceSelector": labelled("b")}]), never_used),
         (json!([{"os": "windows"}, {"os": "linux"}]), ""),
         (json!([{"os": "linux", "nodeLabels": {"a": "b"}}, {"os": "linux"}]), ""),
         (json!([{"namespaces": ["x"]}, {"namespaces": ["x", "y"]}]), ""),
         (json!([{"namespaces": ["x"]}, {}]), ""),
-        (
-            json!([{"namespaceSelector": {"matchLabels": {"a": "b"}}}, {"namespaceSelector": {"matchLabels": {"a": "c"}}}]),
-            "",
-        ),
+        (json!([{"namespaceSelector": labelled("b")}, {"namespaceSelector": labelled("c")}]), ""),
         // Behind a pool with an invalid match.
         (json!([{"oss": "windows"}, {"os": "linux"}]), r#"[0].match.oss: unknown key "oss": did you mean os?"#),
     ];

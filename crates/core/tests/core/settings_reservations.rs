@@ -15,14 +15,12 @@ fn reservation_keeps_an_address_of_the_pool_for_one_service() {
     let twice = "[1]: 10.0.0.7 is already reserved for Service shop/web: reserve an address for one Service, and one \
                  address of each family for a Service";
     let missing = "missing: a reservation needs an address, a namespace and a name";
+    let of_other_namespace = json!({"address": "10.0.0.8", "namespace": "a", "name": "web"});
     let rows = [
         (json!([]), ""),
         (json!(null), ""),
         // One of each family, and the same name in another namespace.
-        (
-            json!([of("10.0.0.7", "web"), of("FD00:0::7", "web"), {"address": "10.0.0.8", "namespace": "a", "name": "web"}]),
-            "",
-        ),
+        (json!([of("10.0.0.7", "web"), of("FD00:0::7", "web"), of_other_namespace]), ""),
         (json!([of("10.0.0.7", "web"), of("10.0.0.7", "cart")]), twice),
         (json!([of("10.0.0.7", "web"), of("10.0.0.8", "web")]), twice),
         (json!([of("10.0.0.7", "web"), of("10.0.0.7", "web")]), twice),
@@ -47,12 +45,10 @@ fn reserved_address_is_one_of_the_pool_that_a_service_can_have() {
         let list: Vec<Value> = (1..=count).map(|number| of(&address(number), &format!("web-{number}"))).collect();
         json!({"cidrs": ["10.0.0.0/16"], "reservations": list})
     };
+    let withheld = [of("10.0.0.7", "web"), of("10.0.0.203", "cart")];
     let rows = [
         // Excluded, or kept for addresses set by hand.
-        (
-            json!({"reserved": 50, "exclude": ["10.0.0.200/29"], "reservations": [of("10.0.0.7", "web"), of("10.0.0.203", "cart")]}),
-            "",
-        ),
+        (json!({"reserved": 50, "exclude": ["10.0.0.200/29"], "reservations": withheld}), ""),
         // All addresses of a range.
         (json!({"cidrs": ["10.0.0.0/30"], "exclude": ["10.0.0.1"], "reservations": [of("10.0.0.2", "web")]}), ""),
         (many(256), ""),
