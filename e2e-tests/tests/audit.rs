@@ -1,6 +1,7 @@
-//! `clusterip audit` of a live cluster, and the audit of a running server.
+//! `clusterip audit` and `clusterip plan` of a live cluster, and the audit of a running server. The tests in
+//! `crates/clusterip/tests/commands` have what both say about a snapshot.
 
-use std::process::{Command, Stdio};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::Method;
@@ -11,260 +12,233 @@ use clusterip_cluster::host_metrics::{ClusterMetrics, EvaluationMetrics};
 use clusterip_cluster::live_settings::check_settings;
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::watch::stores::Stores;
-use clusterip_failover::claims::{Owner, ReplicaClaim};
-use k8s_openapi::jiff::Timestamp;
+use clusterip_core::annotations::NODE_ANNOTATION;
+use clusterip_failover::claims::{EXTERNAL, HolderClaim, Owner, ReplicaClaim};
+use clusterip_failover::heartbeat_state;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::evaluate::clusterip;
 use crate::support::cluster::{Cluster, Place, settings};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
-use crate::support::pools::service_pools;
-use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
-
-/// The exit status and the output, parsed if it is JSON.
-async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("settings.yaml");
-    let mut command = Command::new(program());
-    command.arg("audit").args(arguments).arg("--kubeconfig").arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
-    if let Some(settings) = settings {
-        std::fs::write(&file, settings).unwrap();
-        command.arg("--settings").arg(&file);
-    }
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap().replace(&file.display().to_string(), "FILE");
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
-/// The same for a snapshot of the cluster.
-async fn audit_of_snapshot(cluster: &Cluster, settings: &str, own: &[&str], output: &str) -> (i32, String, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let snapshot = folder.path().join("snapshot");
-    let mut command = Command::new(program());
-    command.arg("snapshot").args(own).args(["-o", output, "--kubeconfig"]).arg(cluster.plane.kubeconfig());
-    command.arg("--output-file").arg(&snapshot).stdin(Stdio::null());
-    let written = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    assert_eq!((written.status.code(), String::from_utf8(written.stderr).unwrap().as_str()), (Some(0), ""));
-    let text = std::fs::read_to_string(&snapshot).unwrap();
-    assert!(!text.contains("\"kind\":\"Secret\"") && !text.contains("\"kind\":\"ConfigMap\""), "{text}");
-
-    let file = folder.path().join("settings.yaml");
-    std::fs::write(&file, settings).unwrap();
-    let mut command = Command::new(program());
-    command.args(["audit", "-o", "json", "--snapshot"]).arg(&snapshot).arg("--settings").arg(&file);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
 
 pub fn os(os: &str) -> Value {
     json!({"annotations": {"clusterip-policy/os": os}})
 }
 
-/// The findings, and the counts of each range that is used.
-fn ranges_and_findings(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
-    let audit: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let mut ranges = Vec::new();
-    for pool in audit["pools"].as_array().unwrap() {
-        for range in pool["ranges"].as_array().unwrap().iter().filter(|range| range["addresses"] != json!([])) {
-            let counts = &range["counts"];
-            let [used, in_flight, free, used_anyway] =
-                ["used", "inFlight", "free", "usedAnyway"].map(|key| &counts[key]);
-            let name = pool["name"].as_str().unwrap();
-            ranges.push(format!("{name}: {used} used, {in_flight} in flight, {free} free, {used_anyway} used anyway"));
-        }
-    }
-    let finding = |finding: &Value| {
-        let message = finding["message"].as_str().unwrap().replace(&format!("{}/", place.namespace), "");
-        format!("{}: {message}", finding["kind"].as_str().unwrap())
-    };
-    (ranges, audit["findings"].as_array().unwrap().iter().map(finding).collect())
+/// The settings of Services, with pools of Nodes and of external addresses.
+fn all_settings() -> String {
+    let mut all: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+    all["nodes"] = json!({"pools": [{"name": "nodes", "cidrs": ["10.77.0.0/22"]}]});
+    all["external"] = json!({"pools": [
+        {"name": "bank", "cidrs": ["10.0.10.0/29"], "match": {"namespaces": ["bank"]}},
+        {"name": "lan", "cidrs": ["10.0.9.10-10.0.9.40"], "nodes": {"matchLabels": {"edge": "yes"}}},
+    ]});
+    all.to_string()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn live_cluster_is_audited() {
-    let cluster = Cluster::alone().await;
-    let place = cluster.place("audit").await;
+/// Services with ClusterIPs of each state.
+async fn create_services(place: &Place) {
     let none = json!({"selector": null});
     place.service_at("misplaced", [172, 21, 0, 70], os("windows"), none.clone()).await;
     place.service_named("by-hand", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
     place.service_at("unmatched", [172, 21, 0, 72], os("darwin"), none.clone()).await;
-    let journal = json!({"phase": "placed", "way": "externalName", "from": ["172.21.1.80"], "to": ["172.21.0.73"], "why": "it was elsewhere"});
+    let journal = json!({"phase": "placed", "way": "externalName", "from": ["172.21.1.80"], "to": ["172.21.0.73"],
+        "why": "it was elsewhere"});
     let moving = json!({"annotations": {"clusterip-policy/moving": journal.to_string()}});
     place.service_at("half", [172, 21, 0, 73], moving, none.clone()).await;
     for last in [1, 2] {
         let tiny = json!({"labels": {"size": "tiny"}});
         place.service_at(&format!("tiny-{last}"), [172, 21, 4, last], tiny, none.clone()).await;
     }
-    place.service_at("right", [172, 21, 0, 74], os("linux"), none.clone()).await;
     let claim = ReplicaClaim {
         address: "172.21.1.77".parse().unwrap(),
         owner: Owner::new(&place.namespace, "soon", ""),
         holder: "pod_serve_1".to_owned(),
         duration: std::time::Duration::from_secs(70),
     };
-    let lease = serde_json::to_value(claim.lease(&place.namespace, Timestamp::UNIX_EPOCH)).unwrap();
-    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", place.namespace);
-    send(&cluster.client, Method::POST, &leases, Some(&lease)).await.unwrap();
-
-    let settings = settings(&json!({}));
-    // Only claims in the namespace of the server count.
-    let own = ["--server-namespace", place.namespace.as_str()];
-    let (status, json, stderr) =
-        audit(&cluster, Some(&settings), &[&own[..], &["-o", "json", "--fail-on", "mixed-nodes,denied"][..]].concat())
-            .await;
-    assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
-    let (ranges, findings) = ranges_and_findings(&json, &place);
-    let expected = [
-        "tiny: 2 used, 0 in flight, 0 free, 0 used anyway",
-        "windows: 0 used, 1 in flight, 204 free, 0 used anyway",
-        "linux: 4 used, 1 in flight, 200 free, 1 used anyway",
-    ];
-    assert_eq!(ranges, expected);
-    let expected = [
-        "half-moved: Service half: it looks as if a move has begun and has not ended",
-        "misplaced: Service misplaced: 172.21.0.70 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
-         (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
-        "by-hand: Service by-hand: 172.21.0.71 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
-         (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
-        "unmatched: Service unmatched: 172.21.0.72 lies in pool linux (172.21.0.0/24), and no pool matches it: \
-         kubernetes.io/os=darwin (annotation clusterip-policy/os)",
-        "full: pool tiny (172.21.4.0/30) is full: all 2 addresses are used, 0 more are reserved",
-    ];
-    assert_eq!(findings, expected);
-
-    let live: Value = serde_json::from_str(&json).unwrap();
-    for output in ["json", "yaml"] {
-        let (status, json, stderr) = audit_of_snapshot(&cluster, &settings, &own, output).await;
-        assert_eq!((status, stderr.as_str()), (0, ""), "{json}");
-        assert_eq!(ranges_and_findings(&json, &place), (ranges.clone(), findings.clone()), "a snapshot as {output}");
-        let audit: Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(audit["notes"], live["notes"], "a snapshot as {output}");
-    }
-
-    let failed = audit(&cluster, Some(&settings), &["--fail-on", "full"]).await;
-    assert_eq!(failed.0, 1, "{failed:?}");
-
-    // The managed fields show the owner of the address.
-    let of = |name: &str| format!("{}/{name}", place.namespace);
-    for (name, moves) in [
-        ("misplaced", "moves it to 172.21.1."),
-        ("by-hand", "does not move it: its address was set by hand"),
-        ("half", "finishes the move that has begun"),
-        ("right", "does not move it: its address lies in its pool"),
-    ] {
-        let (status, text, _) = audit(&cluster, Some(&settings), &["-o", "json", "--service", &of(name)]).await;
-        let why: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(status, 0, "{name}");
-        assert!(why["move"].as_str().unwrap().starts_with(moves), "{name}: {text}");
-    }
-
-    // A range that the cluster does not have: a server refuses it, and an audit reports it.
-    if !cluster.plane.tells_addresses() {
-        return cluster.plane.does_not_apply("a finding about a range that the cluster does not have");
-    }
-    let outside = "services: {pools: [{name: far, cidrs: [10.0.0.0/24]}]}";
-    let (status, json, stderr) = audit(&cluster, Some(outside), &["-o", "json", "--fail-on", "outside-ranges"]).await;
-    assert_eq!((status, stderr.as_str()), (1, "settings: FILE\n"));
-    let (_, findings) = ranges_and_findings(&json, &place);
-    let outside: Vec<&String> = findings.iter().filter(|finding| finding.starts_with("outside-ranges")).collect();
-    let expected = "outside-ranges: pool far: 10.0.0.0/24 lies outside of the cluster's Service ranges (172.21.0.0/16): \
-                    the API server refuses its addresses";
-    assert_eq!(outside, [expected]);
-    send(&cluster.client, Method::DELETE, &format!("{leases}/ip-172-21-1-77"), None).await.unwrap();
+    create_lease(place, &serde_json::to_value(claim.lease(&place.namespace, Timestamp::UNIX_EPOCH)).unwrap()).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_a_live_cluster_are_audited_and_planned() {
-    let cluster = Cluster::alone().await;
-    let place = cluster.place("audit-nodes").await;
-    // Other tests create Nodes too, so the pools select the Nodes of this test.
-    let (name, node) = (|name: &str| format!("{}-{name}", place.namespace), "/api/v1/nodes");
-    let settings = format!(
-        "nodes: {{pools: [{{name: own, cidrs: [10.77.0.0/22], match: {{nodeLabels: {{place: {}}}}}}}]}}",
-        place.namespace
-    );
-    let object = |own: &str, spec: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name(own), "labels": {"place": place.namespace}}, "spec": spec});
+/// Nodes with blocks of each state. The first two may hold external addresses.
+async fn create_nodes(place: &Place) {
     let block = |block: &str| json!({"podCIDR": block, "podCIDRs": [block]});
-    for (own, spec) in [
-        ("right", block("10.77.1.0/24")),
-        ("twin", block("10.77.1.0/24")),
-        ("far", block("10.78.0.0/24")),
-        ("bare", json!({})),
-    ] {
-        send(&cluster.client, Method::POST, node, Some(&object(own, spec))).await.unwrap();
-    }
-
-    let (status, json, _) = audit(&cluster, Some(&settings), &["-o", "json", "--fail-on", "shared-block"]).await;
-    assert_eq!(status, 1, "{json}");
-    let found: Value = serde_json::from_str(&json).unwrap();
-    let of = |finding: &Value| Some((finding["kind"].clone(), finding["node"].as_str()?.to_owned()));
-    let findings: Vec<(Value, String)> = found["findings"].as_array().unwrap().iter().filter_map(of).collect();
-    let expected =
-        [("shared-block", "right"), ("shared-block", "twin"), ("outside-node-pool", "far"), ("no-block", "bare")];
-    assert_eq!(findings, expected.map(|(kind, own)| (json!(kind), name(own))));
-    let counts = json!({"usable": 4, "used": 1, "free": 3, "withheld": 0, "usedAnyway": 0});
-    assert_eq!(found["nodes"]["pools"][0]["ranges"][0]["counts"], counts);
-
-    let folder = tempfile::tempdir().unwrap();
-    let (file, manifests) = (folder.path().join("settings.yaml"), folder.path().join("nodes.yaml"));
-    std::fs::write(&file, &settings).unwrap();
-    let planned = ["new", "bare", "right"].map(|own| object(own, json!({})).to_string()).join("\n---\n");
-    std::fs::write(&manifests, planned).unwrap();
-    let mut command = Command::new(program());
-    command.args(["plan", "--cluster", "-o", "json", "--settings"]).arg(&file).arg(&manifests);
-    command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let given = |row: &Value| (row["name"].clone(), row["decision"].clone(), row["podCIDRs"].clone());
-    let given: Vec<(Value, Value, Value)> = plan["nodes"].as_array().unwrap().iter().map(given).collect();
-    let expected = [
-        ("new", "allocated", "10.77.0.0/24"),
-        ("bare", "allocated", "10.77.2.0/24"),
-        ("right", "unchanged", "10.77.1.0/24"),
-    ];
-    assert_eq!(given, expected.map(|(own, decision, block)| (json!(name(own)), json!(decision), json!([block]))));
-
-    // The API server accepts the blocks that `-o yaml` prints.
-    let mut command = Command::new(program());
-    command.args(["plan", "--cluster", "-o", "yaml", "--settings"]).arg(&file).arg(&manifests);
-    command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let filled = String::from_utf8(output.stdout).unwrap();
-    let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &filled).await;
-    assert_eq!(applied.status, 0, "{applied:?}");
-    let (_, json, _) = audit(&cluster, Some(&settings), &["-o", "json"]).await;
-    let found: Value = serde_json::from_str(&json).unwrap();
-    let blocks = found["nodes"]["pools"][0]["ranges"][0]["blocks"].as_array().unwrap().iter();
-    let blocks: Vec<(Value, Value)> = blocks.map(|block| (block["node"].clone(), block["block"].clone())).collect();
-    let expected =
-        [("new", "10.77.0.0/24"), ("right", "10.77.1.0/24"), ("twin", "10.77.1.0/24"), ("bare", "10.77.2.0/24")];
-    assert_eq!(blocks, expected.map(|(own, block)| (json!(name(own)), json!(block))));
-
-    for own in ["new", "right", "twin", "far", "bare"] {
-        send(&cluster.client, Method::DELETE, &format!("{node}/{}", name(own)), None).await;
+    let (shared, far) = (block("10.77.1.0/24"), block("10.78.0.0/24"));
+    for (name, spec) in [("right", shared.clone()), ("twin", shared), ("far", far), ("bare", json!({}))] {
+        let node = json!({"kind": "Node", "metadata": {"name": name, "labels": {"edge": "yes"}}, "spec": spec});
+        place.apply(node).await;
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        send(&place.client, Method::PATCH, &format!("/api/v1/nodes/{name}/status"), Some(&status)).await.unwrap();
     }
 }
 
+/// External addresses of each state, and agents on two Nodes: the first one is alive, the second one is dead.
+async fn create_external_addresses(place: &Place) {
+    const OURS: &str = "clusterip-policy/external";
+    for (nth, (name, record)) in [
+        ("cart", Some("10.0.9.25")),
+        ("orders", Some("10.0.9.26")),
+        ("twin-a", Some("10.0.9.27")),
+        ("twin-b", Some("10.0.9.27")),
+        ("greedy", Some("10.0.10.3")),
+        ("new", None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let annotations = record.map(|record| json!({"clusterip-policy/external-addresses": record}));
+        let address = format!("172.21.0.{}", 80 + nth);
+        let spec = json!({"clusterIP": address, "type": "LoadBalancer", "loadBalancerClass": OURS});
+        place.service_named(name, json!({ "annotations": annotations }), spec).await;
+    }
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.25", "ipMode": "VIP"}]}}});
+    let shown = format!("{}/status", path(&place.namespace, "cart"));
+    send(&place.client, Method::PATCH, &shown, Some(&status)).await.unwrap();
+    place.service_named("old", json!({}), json!({"clusterIP": "172.21.0.90", "externalIPs": ["10.0.9.30"]})).await;
+
+    let lease = async |name: &str, of: &str, note: (&str, &str), spec: Value| {
+        let metadata = json!({"name": name, "labels": {"clusterip-policy/lease": of}, "annotations": {note.0: note.1}});
+        create_lease(place, &json!({"metadata": metadata, "spec": spec})).await;
+    };
+    for (node, ago) in [("right", -600), ("twin", 60)] {
+        let renewed = Timestamp::now().checked_sub(SignedDuration::from_secs(ago)).unwrap();
+        let spec = json!({"holderIdentity": format!("{node}_agent_1"), "leaseDurationSeconds": 20,
+            "renewTime": format!("{renewed:.6}")});
+        lease(&heartbeat_state::name(node), heartbeat_state::AGENT, (NODE_ANNOTATION, node), spec).await;
+    }
+    for (address, node) in
+        [("10.0.9.25", "right"), ("10.0.9.26", "twin"), ("10.0.9.27", "right"), ("10.0.9.40", "right")]
+    {
+        let name = HolderClaim::lease_name(address.parse::<IpAddr>().unwrap());
+        let spec = json!({"holderIdentity": format!("{node}_agent_1")});
+        lease(&name, EXTERNAL, ("clusterip-policy/address", address), spec).await;
+    }
+}
+
+/// Creates a Lease in the namespace of the server and the agents.
+async fn create_lease(place: &Place, object: &Value) {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", place.namespace);
+    send(&place.client, Method::POST, &path, Some(object)).await.unwrap();
+}
+
+/// Manifests of new and of existing objects.
+fn manifests(namespace: &str) -> [Value; 6] {
+    let node = |name: &str| {
+        let metadata = json!({"name": name, "labels": {"edge": "yes"}});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    };
+    let service = |name: &str, annotations: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "ports": [{"port": 80}]},
+        })
+    };
+    let asking = |address: &str| json!({"clusterip-policy/external-address": address});
+    [
+        node("another"),
+        node("bare"),
+        node("right"),
+        service("cart", json!({})),
+        service("late", asking("10.0.9.30")),
+        service("lucky", asking("10.0.9.31")),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_of_a_running_server_are_found() {
+async fn live_cluster_is_audited_and_planned_like_its_snapshot() {
     let cluster = Cluster::alone().await;
-    cluster.plane.install_pools().await;
-    cluster.plane.apply(&service_pools(&settings(&json!({})))).await;
-    let server = ServerBuilder::new(&cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
-    let mut server = server.pools().start().await;
-    let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
-    let namespace = &cluster.namespace;
-    let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
-    assert_eq!((status, stderr), (0, from));
-    let audit: Value = serde_json::from_str(&json).unwrap();
-    let names: Vec<&str> =
-        audit["pools"].as_array().unwrap().iter().map(|pool| pool["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["named", "labelled", "tiny", "east", "windows", "linux"]);
-    assert_eq!(server.terminate().await, 0);
+    let place = cluster.place("audit").await;
+    create_services(&place).await;
+    create_nodes(&place).await;
+    create_external_addresses(&place).await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("settings.yaml"), all_settings()).unwrap();
+    let manifests = manifests(&place.namespace).map(|object| object.to_string());
+    std::fs::write(folder.path().join("in.yaml"), manifests.join("\n---\n")).unwrap();
+    std::fs::write(folder.path().join("nodes.yaml"), manifests[..3].join("\n---\n")).unwrap();
+    let run = async |args: &[&str]| clusterip(folder.path(), cluster.plane.kubeconfig(), args).await;
+    // Only claims in the namespaces of the server and of the agents count.
+    let own = ["--server-namespace", &*place.namespace, "--agents-namespace", &*place.namespace];
+    for output in ["json", "yaml"] {
+        let taken = run(&[&["snapshot", "-o", output, "--output-file", output], &own[..]].concat()).await;
+        assert_eq!((taken.status, taken.stderr.as_str()), (0, ""));
+        let text = std::fs::read_to_string(folder.path().join(output)).unwrap();
+        assert!(!text.contains("\"kind\":\"Secret\"") && !text.contains("\"kind\":\"ConfigMap\""), "{text}");
+    }
+
+    let audit = ["audit", "-o", "json", "--settings", "settings.yaml"];
+    let by_hand = format!("{}/by-hand", place.namespace);
+    for more in [&[][..], &["--service", &by_hand]] {
+        let live = run(&[&audit, &own[..], more].concat()).await;
+        assert_eq!((live.status, live.stderr.as_str()), (0, "settings: settings.yaml\n"), "{}", live.stdout);
+        for snapshot in ["json", "yaml"] {
+            let of_snapshot = run(&[&audit, &["--snapshot", snapshot][..], more].concat()).await;
+            assert_same(&of_snapshot.stdout, &live.stdout);
+        }
+    }
+    let live = run(&[&audit, &own[..]].concat()).await;
+    let found: Value = serde_json::from_str(&live.stdout).unwrap();
+    let mut kinds: Vec<&str> =
+        found["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].as_str().unwrap()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let expected = [
+        "by-hand",
+        "foreign-external",
+        "full",
+        "half-moved",
+        "idle-claim",
+        "misplaced",
+        "no-block",
+        "no-external",
+        "not-held",
+        "outside-node-pool",
+        "refused-external",
+        "shared-block",
+        "shared-external",
+        "unmatched",
+    ];
+    assert_eq!(kinds, expected, "{}", live.stdout);
+
+    let plan = ["plan", "-o", "json", "--settings", "settings.yaml", "in.yaml"];
+    let live = run(&[&plan[..], &["--cluster"]].concat()).await;
+    let of_snapshot = run(&[&plan[..], &["--snapshot", "json"]].concat()).await;
+    assert_same(&of_snapshot.stdout, &live.stdout);
+    assert!(live.stdout.contains("10.0.9.30 of pool \\\"lan\\\" is held by audit/old"), "{}", live.stdout);
+    // The API server accepts the blocks that `-o yaml` prints.
+    let filled = run(&["plan", "-o", "yaml", "--settings", "settings.yaml", "nodes.yaml", "--cluster"]).await;
+    cluster.plane.apply(&filled.stdout).await;
+    let live: Value = serde_json::from_str(&run(&[&audit, &own[..]].concat()).await.stdout).unwrap();
+    let blocks = live["nodes"]["pools"][0]["ranges"][0]["blocks"].as_array().unwrap();
+    let blocks: Vec<&str> = blocks.iter().map(|block| block["node"].as_str().unwrap()).collect();
+    assert_eq!(blocks, ["another", "right", "twin", "bare"]);
+
+    // A server shows the same holders on its map.
+    let server = ServerBuilder::new(&cluster.plane).settings(&all_settings());
+    let args = ["--no-webhook", "--namespace", &*place.namespace, "--ui", "127.0.0.1:0"];
+    let mut server = server.args(&args).spawn();
+    server.ready().await;
+    let line = server.logged("showing the map").await;
+    let url = line[line.find("http://127.0.0.1:").unwrap()..].split(['"', ' ']).next().unwrap().to_owned();
+    eventually("the holder on the map", async || {
+        let audit: Value = reqwest::get(format!("{url}audit.json")).await.unwrap().json().await.unwrap();
+        let addresses = audit["external"]["pools"][1]["ranges"][0]["addresses"].as_array().unwrap().clone();
+        let cart = addresses.into_iter().find(|used| used["address"] == "10.0.9.25")?;
+        (cart["holder"]["node"] == "right" && cart["holder"]["renewed"] == true).then_some(())
+    })
+    .await;
+}
+
+/// Compares two JSON documents.
+#[track_caller]
+fn assert_same(found: &str, expected: &str) {
+    let [found, expected] = [found, expected].map(|text| serde_json::from_str::<Value>(text).unwrap());
+    assert_eq!(found, expected);
 }
 
 /// The kinds of the findings about the Services of this namespace.

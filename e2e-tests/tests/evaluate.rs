@@ -36,14 +36,14 @@ const ROSTERS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourc
      versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, \
      x-kubernetes-preserve-unknown-fields: true}}}]}}";
 
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
+pub struct Ended {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 /// Runs `clusterip` with this kubeconfig.
-async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
+pub async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
     let mut command = Command::new(program());
     command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

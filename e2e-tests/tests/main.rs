@@ -26,7 +26,6 @@ mod dual_stack;
 mod evaluate;
 mod evidence;
 mod external_admission;
-mod external_audit;
 mod faults;
 mod fence;
 mod gitops;
