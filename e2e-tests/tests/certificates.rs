@@ -2,5 +2,5 @@
 
 mod authority;
 mod register_url;
-mod registration;
+pub mod registration;
 mod support;

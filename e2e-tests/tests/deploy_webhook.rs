@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::certificates::registration::service_account_of_the_deployment_may_renew_and_register;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::service_webhook_rules::only_what_may_need_an_address;
 
@@ -24,6 +25,7 @@ async fn deployment_is_installed_and_uninstalled_as_documented() {
     let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
     assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
     service_account_has_exactly_these_permissions(&plane).await;
+    service_account_of_the_deployment_may_renew_and_register(&plane).await;
     only_requests_that_may_need_an_address_reach_the_webhook(&plane).await;
 }
 

@@ -169,51 +169,29 @@ async fn broken_secret_is_reported_and_left_alone() {
     let leaf = one.issue(&["a".to_owned()], some_day()).unwrap();
     let (crt, key) = (&*one.certificate, &*one.key);
     let two = format!("{crt}{}", other.certificate);
-    type Data<'a> = &'a [(&'a str, &'a str)];
-    struct Case<'a> {
-        name: &'static str,
-        /// The keys and values of the Secret.
-        data: Data<'a>,
-        reason: &'static str,
-    }
-    let cases = [
-        Case { name: "empty", data: &[], reason: "ca.crt: is missing" },
-        Case { name: "no-key", data: &[("ca.crt", crt)], reason: "ca.key: is missing" },
-        Case { name: "no-certificate", data: &[("ca.key", key)], reason: "ca.crt: is missing" },
-        Case {
-            name: "text",
-            data: &[("ca.crt", "x"), ("ca.key", key)],
-            reason: "ca.crt: not a certificate: no items found",
-        },
-        Case {
-            name: "two",
-            data: &[("ca.crt", &two), ("ca.key", key)],
-            reason: "ca.crt: 2 certificates, expected one",
-        },
-        Case {
-            name: "others-key",
-            data: &[("ca.crt", crt), ("ca.key", &other.key)],
-            reason: "ca.crt: the key does not belong to the certificate",
-        },
-        Case {
-            name: "leaf",
-            data: &[("ca.crt", &leaf.certificate), ("ca.key", &leaf.key)],
-            reason: "ca.crt: the certificate is not that of an authority",
-        },
-        Case {
-            name: "half-next",
-            data: &[("ca.crt", crt), ("ca.key", key), ("next.key", key)],
-            reason: "next.crt: is missing",
-        },
+    let rows: [(&str, &[(&str, &str)], &str); 8] = [
+        ("empty", &[], "ca.crt: is missing"),
+        ("no-key", &[("ca.crt", crt)], "ca.key: is missing"),
+        ("no-certificate", &[("ca.key", key)], "ca.crt: is missing"),
+        ("text", &[("ca.crt", "x"), ("ca.key", key)], "ca.crt: not a certificate: no items found"),
+        ("two", &[("ca.crt", &two), ("ca.key", key)], "ca.crt: 2 certificates, expected one"),
+        (
+            "others-key",
+            &[("ca.crt", crt), ("ca.key", &other.key)],
+            "ca.crt: the key does not belong to the certificate",
+        ),
+        (
+            "leaf",
+            &[("ca.crt", &leaf.certificate), ("ca.key", &leaf.key)],
+            "ca.crt: the certificate is not that of an authority",
+        ),
+        ("half-next", &[("ca.crt", crt), ("ca.key", key), ("next.key", key)], "next.crt: is missing"),
     ];
-    for Case { name, data, reason } in cases {
+    for (name, data, reason) in rows {
         let namespace = plane.namespace(&format!("authority-{name}")).await;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let secret = Secret {
-            string_data: Some(data.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()),
-            ..<_>::default()
-        };
-        let mut secret = secret;
+        let data = data.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
+        let mut secret = Secret { string_data: Some(data), ..<_>::default() };
         secret.metadata.name = Some(SECRET.to_owned());
         let before = secrets.create(&PostParams::default(), &secret).await.unwrap();
         let error = open(&client, &namespace, &Hands::at(some_day())).await.err().expect(name);

@@ -21,6 +21,10 @@ fn wrong_url_or_certificate_is_refused_before_a_cluster_is_needed() {
             args: "--register-url 127.0.0.1:1",
             message: "--register-url 127.0.0.1:1: it must be https://HOST:PORT, without a path",
         },
+        Case {
+            args: "--register-url https://",
+            message: "--register-url https://: it must be https://HOST:PORT, without a path",
+        },
         Case { args: "--register-url=", message: "--register-url : it must be https://HOST:PORT, without a path" },
         Case {
             args: "--register-url https://127.0.0.1:1/mutate",
