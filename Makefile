@@ -103,7 +103,7 @@ COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPAT
 HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 # The tests of `e2e` that run helm.
-HELM_TESTS := deploy_chart:: gitops::helm_ addresses_set_by_hand::empty_address_is_not_set_by_hand
+HELM_TESTS := deploy_chart:: gitops::helm_
 # The tests of `e2e` that use all processors, or stop what they depend on: each would delay the others.
 HEAVY_TESTS := tenants:: faults:: chaos:: lease_claims:: concurrent_creates:: fence::service_addresses:: fence::parser::
 
