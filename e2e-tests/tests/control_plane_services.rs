@@ -1,7 +1,5 @@
 //! Which Services the control plane calls, according to a real API server, and when the controller moves them.
 
-use std::process::{Command, Stdio};
-
 use axum::http::Method;
 use clusterip::services::controller::requests::{self, MoveRequest};
 use clusterip_cluster::host_metrics::ClusterMetrics;
@@ -17,7 +15,6 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::Proxy;
 use crate::support::lent_control_plane::LentControlPlane;
 use crate::support::move_helpers::{addresses, send};
-use crate::support::program;
 
 /// Objects that make the API server call Services of namespace `called`, but not for any request of a test.
 fn objects() -> Value {
@@ -84,33 +81,6 @@ async fn services_called_by_the_control_plane_are_tracked() {
     becomes("api", &["APIService v1.aggregated.example.org"]).await;
     becomes("convert", &["CustomResourceDefinition things.example.org"]).await;
     becomes("other", &[]).await;
-
-    // A store that starts later finds the existing objects in a list.
-    let late = Stores::new(plane.client(), ClusterMetrics::default(), |_| (), |_| ());
-    late.watch(&Settings::default());
-    late.control_plane_services().wait_until_listed().await;
-    assert_eq!(called(late.control_plane_services(), "api").unwrap(), ["APIService v1.aggregated.example.org"]);
-
-    // An audit names the caller of a Service that could move.
-    plane.namespace("called").await;
-    let misplaced = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "hook", "namespace": "called", "annotations": {"clusterip-policy/os": "windows"}},
-        "spec": {"ports": [{"port": 443}]},
-    });
-    plane.apply(&misplaced.to_string()).await;
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("settings.yaml");
-    std::fs::write(&settings, "{}").unwrap();
-    let mut command = Command::new(program());
-    command.args(["audit", "-o", "json", "--kubeconfig"]).arg(plane.kubeconfig()).stdin(Stdio::null());
-    command.arg("--settings").arg(&settings);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let audit: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let found = audit["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "hook").unwrap();
-    let by = "; it is called by MutatingWebhookConfiguration mutating, ValidatingWebhookConfiguration validating";
-    assert!(found["message"].as_str().unwrap().ends_with(by), "{found}");
-    assert!(found["remedy"].as_str().unwrap().contains("--called-by-control-plane"), "{found}");
 
     let kinds = "mutatingwebhookconfiguration/mutating validatingwebhookconfiguration/validating \
                  apiservice/v1.aggregated.example.org customresourcedefinition/things.example.org";

@@ -20,9 +20,7 @@ services:
 #[tokio::test]
 async fn services_of_two_families_get_addresses_of_their_pools() {
     let cluster = WebhookCluster::start(Options::dual_stack(), SETTINGS).await;
-    created_services_get_addresses_of_both_families(&cluster).await;
-    second_address_beside_one_set_by_hand_is_of_the_services_pool(&cluster).await;
-    second_family_is_added_and_removed(&cluster).await;
+    services_get_addresses_of_the_families_that_they_ask_for(&cluster).await;
     second_family_is_left_to_kubernetes_or_denied(&cluster).await;
 }
 
@@ -32,144 +30,103 @@ fn shape(service: &Value) -> Vec<String> {
     addresses(service).iter().map(|address| format!("{} {}", family(address), place(*address))).collect()
 }
 
-async fn created_services_get_addresses_of_both_families(cluster: &WebhookCluster) {
-    let namespace = cluster.plane.namespace("families").await;
-    struct Case {
-        name: &'static str,
-        spec: Value,
-        /// Family and pool of each address.
-        expected: &'static [&'static str],
-    }
-    let cases = [
-        Case { name: "nothing", spec: json!({}), expected: &["4 linux"] },
-        Case { name: "single", spec: json!({"ipFamilyPolicy": "SingleStack"}), expected: &["4 linux"] },
-        Case {
-            name: "single-six",
-            spec: json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]}),
-            expected: &["6 linux"],
-        },
-        Case { name: "six", spec: json!({"ipFamilies": ["IPv6"]}), expected: &["6 linux"] },
-        Case { name: "prefer", spec: json!({"ipFamilyPolicy": "PreferDualStack"}), expected: &["4 linux", "6 linux"] },
-        Case {
-            name: "require",
-            spec: json!({"ipFamilyPolicy": "RequireDualStack"}),
-            expected: &["4 linux", "6 linux"],
-        },
-        Case {
-            name: "require-six-first",
-            spec: json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}),
-            expected: &["6 linux", "4 linux"],
-        },
-        Case {
-            name: "prefer-six-first",
-            spec: json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]}),
-            expected: &["6 linux", "4 linux"],
-        },
-        Case {
-            name: "headless",
-            spec: json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "None"}),
-            expected: &[],
-        },
-    ];
-    let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for Case { name, spec, expected: addresses } in cases {
-        let service = annotated(name, json!({"clusterip-policy/os": "linux"}), spec);
-        let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        seen.push((name, shape(&made)));
-        expected.push((name, addresses.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()));
-    }
-    assert_eq!(seen, expected);
+/// A Service with its operating system and spec, a change of it, and the family and pool of each address afterwards.
+struct Case {
+    name: &'static str,
+    os: &'static str,
+    spec: Value,
+    change: Option<Value>,
+    expected: &'static [&'static str],
 }
 
-async fn second_address_beside_one_set_by_hand_is_of_the_services_pool(cluster: &WebhookCluster) {
-    let namespace = cluster.plane.namespace("families-by-hand").await;
-    for (name, policy, address, expected) in [
-        ("require", "RequireDualStack", "172.21.0.8", ["4 linux", "6 linux"]),
-        ("prefer", "PreferDualStack", "172.21.0.9", ["4 linux", "6 linux"]),
-        ("six-first", "RequireDualStack", "fd00:21::9", ["6 linux", "4 linux"]),
-        // With `explicit: warn`, it may stay in another pool.
-        ("elsewhere", "RequireDualStack", "172.21.1.8", ["4 windows", "6 linux"]),
-    ] {
-        let spec = json!({"clusterIP": address, "ipFamilyPolicy": policy});
-        let service = annotated(name, json!({"clusterip-policy/os": "linux"}), spec);
-        let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(
-            (made["spec"]["clusterIP"].as_str(), shape(&made)),
-            (Some(address), expected.map(str::to_owned).to_vec())
-        );
-    }
+fn created(name: &'static str, spec: Value, expected: &'static [&'static str]) -> Case {
+    Case { name, os: "linux", spec, change: None, expected }
 }
 
-async fn second_family_is_added_and_removed(cluster: &WebhookCluster) {
-    let namespace = cluster.plane.namespace("families-updates").await;
-    let policy = |policy: &str| json!({"spec": {"ipFamilyPolicy": policy}});
-    let both = || json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
+fn changed(name: &'static str, spec: Value, change: Value, expected: &'static [&'static str]) -> Case {
+    Case { name, os: "windows", spec, change: Some(json!({ "spec": change })), expected }
+}
+
+fn cases() -> Vec<Case> {
+    let policy = |policy: &str| json!({ "ipFamilyPolicy": policy });
+    let by_hand = |address: &str, policy: &str| json!({"clusterIP": address, "ipFamilyPolicy": policy});
     let external = || json!({"type": "ExternalName", "externalName": "example.com"});
-    let dual = || json!({"ipFamilyPolicy": "RequireDualStack"});
-    struct Case {
-        name: &'static str,
-        /// The spec before.
-        before: Value,
-        change: Value,
-        /// Family and pool of each address after the change.
-        after: &'static [&'static str],
-    }
-    let cases = [
-        Case {
-            name: "to-require",
-            before: json!({}),
-            change: policy("RequireDualStack"),
-            after: &["4 windows", "6 windows"],
-        },
-        Case {
-            name: "to-prefer",
-            before: json!({}),
-            change: policy("PreferDualStack"),
-            after: &["4 windows", "6 windows"],
-        },
-        Case { name: "to-both", before: json!({}), change: both(), after: &["4 windows", "6 windows"] },
-        Case {
-            name: "from-six",
-            before: json!({"ipFamilies": ["IPv6"]}),
-            change: policy("RequireDualStack"),
-            after: &["6 windows", "4 windows"],
-        },
-        Case {
-            name: "by-hand-second",
-            before: json!({}),
-            change: json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "clusterIPs": null}}),
-            after: &["4 windows", "6 windows"],
-        },
-        Case {
-            name: "back",
-            before: external(),
-            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "ipFamilyPolicy": "RequireDualStack"}}),
-            after: &["4 windows", "6 windows"],
-        },
-        Case {
-            name: "back-by-hand",
-            before: external(),
-            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.1.9",
-                "ipFamilyPolicy": "RequireDualStack"}}),
-            after: &["4 windows", "6 windows"],
-        },
-        Case { name: "to-single", before: dual(), change: policy("SingleStack"), after: &["4 windows"] },
-        Case {
-            name: "require-to-prefer",
-            before: dual(),
-            change: policy("PreferDualStack"),
-            after: &["4 windows", "6 windows"],
-        },
-    ];
+    let (require, prefer) = (|| policy("RequireDualStack"), || policy("PreferDualStack"));
+    let dual = &["4 linux", "6 linux"];
+    let dual_windows = &["4 windows", "6 windows"];
+    vec![
+        created("nothing", json!({}), &["4 linux"]),
+        created("single", policy("SingleStack"), &["4 linux"]),
+        created("single-six", json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]}), &["6 linux"]),
+        created("six", json!({"ipFamilies": ["IPv6"]}), &["6 linux"]),
+        created("prefer", prefer(), dual),
+        created("require", require(), dual),
+        created(
+            "require-six-first",
+            json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}),
+            &["6 linux", "4 linux"],
+        ),
+        created(
+            "prefer-six-first",
+            json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]}),
+            &["6 linux", "4 linux"],
+        ),
+        created("headless", json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "None"}), &[]),
+        created("hand-require", by_hand("172.21.0.8", "RequireDualStack"), dual),
+        created("hand-prefer", by_hand("172.21.0.9", "PreferDualStack"), dual),
+        created("hand-six-first", by_hand("fd00:21::9", "RequireDualStack"), &["6 linux", "4 linux"]),
+        // With `explicit: warn`, it may stay in another pool.
+        created("hand-elsewhere", by_hand("172.21.1.8", "RequireDualStack"), &["4 windows", "6 linux"]),
+        changed("to-require", json!({}), require(), dual_windows),
+        changed("to-prefer", json!({}), prefer(), dual_windows),
+        changed(
+            "to-both",
+            json!({}),
+            json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}),
+            dual_windows,
+        ),
+        changed("from-six", json!({"ipFamilies": ["IPv6"]}), require(), &["6 windows", "4 windows"]),
+        changed(
+            "list-removed",
+            json!({}),
+            json!({"ipFamilyPolicy": "RequireDualStack", "clusterIPs": null}),
+            dual_windows,
+        ),
+        changed(
+            "back",
+            external(),
+            json!({"type": "ClusterIP", "externalName": null, "ipFamilyPolicy": "RequireDualStack"}),
+            dual_windows,
+        ),
+        changed(
+            "back-by-hand",
+            external(),
+            json!({"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.1.9",
+                "ipFamilyPolicy": "RequireDualStack"}),
+            dual_windows,
+        ),
+        changed("to-single", require(), policy("SingleStack"), &["4 windows"]),
+        changed("require-to-prefer", require(), prefer(), dual_windows),
+    ]
+}
+
+async fn services_get_addresses_of_the_families_that_they_ask_for(cluster: &WebhookCluster) {
+    let namespace = cluster.plane.namespace("families").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for Case { name, before, change, after } in cases {
-        let service = annotated(name, json!({"clusterip-policy/os": "windows"}), before);
+    for case in cases() {
+        let name = case.name;
+        let service = annotated(name, json!({"clusterip-policy/os": case.os}), case.spec.clone());
         let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let now = cluster.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        // The Service keeps its first address.
-        let kept = addresses(&made).first().is_none_or(|first| addresses(&now).first() == Some(first));
+        let mut now = made.clone();
+        if let Some(change) = case.change {
+            now = cluster.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        // The Service keeps the address that its author set, or that it had before the change.
+        let had = case.spec["clusterIP"].as_str().and_then(|text| text.parse().ok());
+        let had = had.or_else(|| addresses(&made).first().copied());
+        let kept = had.is_none_or(|had| addresses(&now).first() == Some(&had));
         seen.push((name, shape(&now), kept));
-        expected.push((name, after.iter().map(|text| (*text).to_owned()).collect(), true));
+        expected.push((name, case.expected.iter().map(|text| (*text).to_owned()).collect(), true));
     }
     assert_eq!(seen, expected);
 }

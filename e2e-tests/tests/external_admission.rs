@@ -135,9 +135,7 @@ async fn each_service_gets_its_own_address_and_keeps_it() {
 async fn addresses_go_only_to_services_that_may_have_them() {
     let mut placed = Placed::new().await;
     requested_address_goes_to_one_service_and_refusals_name_the_holder(&placed).await;
-    addresses_of_a_pool_can_not_be_claimed_without_the_policy(&placed).await;
     updates_take_no_address_of_another_service(&placed).await;
-    record_is_kept_until_the_type_changes(&placed).await;
     service_reviewed_by_both_webhooks_gets_one_address(&placed).await;
     claims_need_the_server_while_the_settings_have_external_pools(&mut placed).await;
 }
@@ -155,76 +153,14 @@ async fn requested_address_goes_to_one_service_and_refusals_name_the_holder(plac
     }
 }
 
-async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy(placed: &Placed) {
-    let plain = |more: Value| merged(&plain(), &more);
-    struct Case {
-        name: &'static str,
-        namespace: &'static str,
-        change: Value,
-        /// A part of the message, if the Service must be refused.
-        refused: Option<&'static str>,
-    }
-    let cases = [
-        Case {
-            name: "external-ips-taken",
-            namespace: "shop",
-            change: plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})),
-            refused: Some("shop/web"),
-        },
-        Case {
-            name: "external-ips-of-others",
-            namespace: "bank",
-            change: plain(json!({"spec": {"externalIPs": ["10.0.9.78"]}})),
-            refused: Some("does not admit"),
-        },
-        Case {
-            name: "external-ips-outside",
-            namespace: "bank",
-            change: plain(json!({"spec": {"externalIPs": ["10.0.77.1"]}})),
-            refused: None,
-        },
-        Case {
-            name: "metallb",
-            namespace: "shop",
-            change: plain(json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.77"}}})),
-            refused: Some("shop/web"),
-        },
-        Case {
-            name: "asked-of-others",
-            namespace: "bank",
-            change: asking("10.0.9.79"),
-            refused: Some("does not admit"),
-        },
-        Case { name: "of-its-own-pool", namespace: "bank", change: asking("10.0.10.3"), refused: None },
-        Case {
-            name: "load-balancer-ip",
-            namespace: "shop",
-            change: json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
-            refused: None,
-        },
-        Case {
-            name: "load-balancer-ip-taken",
-            namespace: "shop",
-            change: json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
-            refused: Some("shop/load-balancer-ip"),
-        },
-    ];
-    for Case { name, namespace, change, refused } in cases {
-        match (placed.create(namespace, name, change).await, refused) {
-            (Ok(_), None) => {}
-            (Err(message), Some(text)) => assert!(message.contains(text), "{name}: {message}"),
-            (created, _) => panic!("{name}: {created:?}"),
-        }
-    }
-}
-
-/// The claims of all fields are rows in `crates/core/tests/core/external_claims.rs`.
+/// The claims of all fields, and the updates of records, are rows in `external_claims.rs` and `external_updates.rs` of
+/// `crates/core/tests/core`.
 async fn updates_take_no_address_of_another_service(placed: &Placed) {
     let balancer = json!({"spec": {"loadBalancerClass": "example.com/lan"}});
     placed.create("shop", "balancer", balancer).await.unwrap();
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.21"}]}}});
-    let path = format!("{}/status", path("shop", "balancer"));
-    send(&placed.client, Method::PATCH, &path, Some(&status)).await.unwrap();
+    let balancer = format!("{}/status", path("shop", "balancer"));
+    send(&placed.client, Method::PATCH, &balancer, Some(&status)).await.unwrap();
     placed.create("shop", "claims", plain()).await.unwrap();
     let external_ips = |address: &str| json!({"spec": {"externalIPs": [address]}});
     for (address, refused) in [
@@ -241,23 +177,17 @@ async fn updates_take_no_address_of_another_service(placed: &Placed) {
     }
     let free = placed.patch("claims", &external_ips("10.0.9.22")).await.unwrap();
     assert_eq!(free["spec"]["externalIPs"], json!(["10.0.9.22"]));
-    let without = placed.patch("claims", &recorded("10.0.9.30")).await.unwrap();
-    assert_eq!(record(&without), None, "a record is not for Services of type ClusterIP");
-}
-
-async fn record_is_kept_until_the_type_changes(placed: &Placed) {
+    // The webhook puts the record of a Service back.
     let made = placed.create("shop", "recorded", recorded("10.0.9.100")).await.unwrap();
     assert_eq!(record(&made).as_deref(), Some("10.0.9.100"), "restored");
     let dropped = json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": null}}});
     let kept = placed.patch("recorded", &dropped).await.unwrap();
     assert_eq!(record(&kept).as_deref(), Some("10.0.9.100"), "put back");
-    let refused = placed.patch("recorded", &asking("10.0.10.1")).await;
-    assert!(refused.as_ref().is_err_and(|message| message.contains("does not admit this Service")), "{refused:?}");
     let released = placed.patch("recorded", &plain()).await.unwrap();
     assert_eq!(record(&released), None, "released");
     // With other pools, the controller would move these Services.
-    for (namespace, name) in [("shop", "claims"), ("shop", "recorded"), ("bank", "external-ips-outside")] {
-        send(&placed.client, Method::DELETE, &path(namespace, name), None).await.unwrap();
+    for name in ["claims", "recorded"] {
+        send(&placed.client, Method::DELETE, &path("shop", name), None).await.unwrap();
     }
 }
 
