@@ -14,61 +14,11 @@ use crate::support::webhook_cluster::{WebhookCluster, address, all, annotated, d
 const AT_ONCE: usize = 60;
 
 fn places(services: &BTreeMap<String, Value>) -> BTreeMap<String, &'static str> {
-    services
-        .iter()
-        .map(|(name, service)| {
-            let headless = service["spec"]["clusterIP"] == "None";
-            (name.clone(), if headless { "headless" } else { place(address(service)) })
-        })
-        .collect()
+    services.iter().map(|(name, service)| (name.clone(), place(address(service)))).collect()
 }
 
 fn uids(services: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     services.iter().map(|(name, service)| (name.clone(), service["metadata"]["uid"].clone())).collect()
-}
-
-/// Waits until all Services of a namespace are in their pools.
-async fn placed(cluster: &WebhookCluster, namespace: &str, expected: &BTreeMap<String, &'static str>) {
-    let mut last = BTreeMap::new();
-    let deadline = tokio::time::Instant::now() + crate::support::eventually::MAX_WAIT;
-    while tokio::time::Instant::now() < deadline {
-        let services = cluster.list(namespace).await;
-        // A Service has no address during its move.
-        if services.values().all(|service| service["spec"]["type"] == "ClusterIP") {
-            last = places(&services);
-            if last == *expected {
-                return;
-            }
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert_eq!(last, *expected);
-}
-
-#[tokio::test]
-async fn twenty_deployments_with_services_applied_at_once() {
-    let cluster = WebhookCluster::shared().await;
-    let namespace = cluster.plane.namespace("stress").await;
-    let (mut objects, mut expected) = (Vec::new(), BTreeMap::new());
-    for number in 0..10 {
-        for os in ["linux", "windows"] {
-            let name = format!("{os}-{number}");
-            objects.extend([deployment(&name, on(os)), service(&name, json!({}))]);
-            expected.insert(name, os);
-        }
-    }
-    for number in 0..6 {
-        let name = format!("headless-{number}");
-        objects.push(service(&name, json!({"clusterIP": "None"})));
-        expected.insert(name, "headless");
-    }
-    cluster.plane.apply(&all(&namespace, objects)).await;
-    let uids_before = uids(&cluster.list(&namespace).await);
-    placed(&cluster, &namespace, &expected).await;
-    let services = cluster.list(&namespace).await;
-    assert_eq!(services.len(), 26);
-    assert_eq!(cluster.duplicates(&namespace), [""; 0]);
-    assert_eq!(uids(&services), uids_before);
 }
 
 #[tokio::test]
@@ -81,13 +31,16 @@ async fn services_created_before_their_deployments_are_moved() {
     let before = cluster.list(&namespace).await;
     assert_eq!(places(&before), names.iter().map(|(name, _)| (name.clone(), "linux")).collect());
     cluster.plane.apply(&all(&namespace, names.iter().map(|(name, os)| deployment(name, on(os))))).await;
-    placed(&cluster, &namespace, &names.iter().cloned().collect()).await;
-    // The last step of a move removes its annotation.
+    let expected: BTreeMap<String, &str> = names.iter().cloned().collect();
     let finished = async || {
         let services = cluster.list(&namespace).await;
-        services.values().all(|service| !service.to_string().contains("clusterip-policy/moving")).then_some(services)
+        // A Service has no address during its move, whose last step removes its annotation.
+        let at_rest = |service: &Value| {
+            service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/moving")
+        };
+        (services.values().all(at_rest) && places(&services) == expected).then_some(services)
     };
-    let after = eventually("the moves to end", finished).await;
+    let after = eventually("all Services to be in their pools", finished).await;
     assert_eq!(uids(&after), uids(&before));
     assert_eq!(cluster.duplicates(&namespace), [""; 0]);
     for (name, os) in &names {

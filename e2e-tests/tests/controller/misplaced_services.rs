@@ -49,7 +49,8 @@ fn rows() -> Vec<Row> {
     [endpoints(), changed_evidence(), protected_services(), requested_moves()].into_iter().flatten().collect()
 }
 
-/// Services whose endpoints clients can reach, and others.
+/// Services whose endpoints clients can reach, and others. `stored_objects.rs` has the conditions of endpoints, and
+/// `misplaced.rs` the labels of their Nodes.
 fn endpoints() -> Vec<Row> {
     vec![
         row("no-endpoints", async |place| turned_to_windows(place, json!({}), json!({})).await, &["windows", MOVED]),
@@ -60,23 +61,6 @@ fn endpoints() -> Vec<Row> {
                 turned_to_windows(place, json!({}), json!({})).await;
             },
             &["windows", MOVED],
-        ),
-        row(
-            "not-ready",
-            async |place| {
-                let node = place.node(json!({"kubernetes.io/os": "linux"})).await;
-                place.endpoint(Some(&node), false).await;
-                turned_to_windows(place, json!({}), json!({})).await;
-            },
-            &["windows", MOVED],
-        ),
-        row(
-            "reachable",
-            async |place| {
-                place.ready_on("linux").await;
-                turned_to_windows(place, json!({}), json!({})).await;
-            },
-            &["linux", REACHABLE],
         ),
         row(
             "reachable-no-more",
@@ -125,36 +109,6 @@ fn endpoints() -> Vec<Row> {
             ],
         ),
         row(
-            "serves-while-it-ends",
-            async |place| {
-                let node = place.node(json!({"kubernetes.io/os": "linux"})).await;
-                place.endpoint_with(Some(&node), json!({"ready": false, "serving": true, "terminating": true})).await;
-                turned_to_windows(place, json!({}), json!({})).await;
-            },
-            &["linux", REACHABLE],
-        ),
-        row(
-            "node-without-labels",
-            async |place| {
-                let node = place.node(json!({})).await;
-                place.endpoint(Some(&node), true).await;
-                turned_to_windows(place, json!({}), json!({})).await;
-            },
-            &["linux", REACHABLE],
-        ),
-        row(
-            "hand-made-endpoints-not-ready",
-            async |place| {
-                place.endpoint(None, false).await;
-                place.service(json!({}), json!({"selector": null})).await;
-                place.annotate(OS, "windows").await;
-            },
-            &[
-                "windows",
-                "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)",
-            ],
-        ),
-        row(
             "team-with-endpoints",
             async |place| {
                 place.ready_on("linux").await;
@@ -175,7 +129,7 @@ fn endpoints() -> Vec<Row> {
     ]
 }
 
-/// New labels of a Namespace or a Node, a new RuntimeClass, and a workload that is deleted and created again.
+/// New labels of a Namespace, and a workload that is deleted and created again. `affected.rs` has all other changes.
 fn changed_evidence() -> Vec<Row> {
     vec![
         row(
@@ -191,34 +145,6 @@ fn changed_evidence() -> Vec<Row> {
             &[
                 "labelled",
                 "AddressMoved: moved from linux to labelled: it lies in pool linux, and belongs to pool labelled: labels of namespace team",
-            ],
-        ),
-        row(
-            "labels-of-a-node",
-            async |place| {
-                let node = place.node(json!({"zone": "west"})).await;
-                place.pod(&node).await;
-                place.service(json!({}), json!({})).await;
-                place.node(json!({"zone": "east"})).await;
-            },
-            &[
-                "east",
-                "AddressMoved: moved from linux to east: it lies in pool linux, and belongs to pool east: kubernetes.io/os=linux, zone=east (setting assumeOS, Pod web-labels-of-a-node-node on Node labels-of-a-node-node)",
-            ],
-        ),
-        row(
-            "runtime-class",
-            async |place| {
-                place.deployment("web", json!({"runtimeClassName": "hyperv"})).await;
-                place.service(json!({}), json!({})).await;
-                place
-                    .apply(json!({"kind": "RuntimeClass", "metadata": {"name": "hyperv"}, "handler": "runhcs",
-                        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}}}))
-                    .await;
-            },
-            &[
-                "windows",
-                "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web with RuntimeClass hyperv)",
             ],
         ),
         row(
@@ -265,24 +191,6 @@ fn protected_services() -> Vec<Row> {
                 place.service_at("web", [172, 21, 0, 19], json!({}), json!({})).await;
             },
             &["linux"],
-        ),
-        row(
-            "headless",
-            async |place| turned_to_windows(place, json!({}), json!({"clusterIP": "None"})).await,
-            &["None"],
-        ),
-        row(
-            "being-deleted",
-            async |place| {
-                place.workload("linux").await;
-                place.service(json!({"finalizers": ["example.com/keep"]}), json!({})).await;
-                send(&place.client, Method::DELETE, &path(&place.namespace, "web"), None).await;
-                place.workload("windows").await;
-            },
-            &[
-                "linux",
-                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: it is being deleted, and a finalizer keeps it",
-            ],
         ),
     ]
 }
@@ -368,7 +276,7 @@ async fn misplaced_services_are_moved_or_reported() {
     assert_eq!(wrong, []);
     assert_eq!(default.events("kubernetes").await, [""; 0]);
     default.apply(annotated(Value::Null)).await;
-    let misplaced = [("being_deleted", 1), ("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 7)];
+    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 4)];
     let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));
     // The Services of the three calls of `all_was_looked_at` have moved too.
     let moves = format!("_moves_total{{result=\"moved\"}} {}", moves + 3);

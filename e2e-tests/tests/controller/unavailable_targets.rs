@@ -1,6 +1,4 @@
-//! Moves whose pool is full, or whose target address another Service takes, and requests that can't be answered.
-
-use std::time::{Duration, Instant};
+//! Moves whose pool is full, or whose target address another Service takes.
 
 use axum::http::Method;
 use clusterip_core::annotations::MOVING_ANNOTATION;
@@ -9,7 +7,7 @@ use serde_json::{Value, json};
 use super::MOVE;
 use crate::support::cluster::Cluster;
 use crate::support::eventually::eventually;
-use crate::support::fault_proxy::{Fault, Proxy, Seen};
+use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{is_step, path, send};
 
 #[tokio::test]
@@ -63,26 +61,4 @@ async fn target_that_is_taken_during_the_move_is_replaced() {
         assert_ne!(web["spec"]["clusterIP"], target, "{step}");
         place.comes_to(&["linux", &event]).await;
     }
-}
-
-#[tokio::test]
-async fn annotation_that_can_not_be_removed_is_tried_less_and_less_often() {
-    let cluster = Cluster::alone().await;
-    let proxy = Proxy::start(&cluster.plane).await;
-    let place = cluster.place("refused").await;
-    place.workload("linux").await;
-    place.service_at("web", [172, 21, 0, 61], json!({"annotations": {MOVE: "now"}}), json!({})).await;
-    let web = path(&place.namespace, "web");
-    let removes = move |seen: &Seen| seen.method == Method::PUT && seen.path == web;
-    let gate = proxy.on_nth(0, 3, removes, Fault::Answer(422, "Invalid", "on purpose".to_owned()));
-    let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
-    gate.arrived().await;
-    let begin = Instant::now();
-    gate.arrived_times(3).await;
-    // After 2 s, and after 4 s more.
-    assert!(begin.elapsed() > Duration::from_secs(5), "{:?}", begin.elapsed());
-    eventually("the annotation to be removed", async || {
-        place.web().await["metadata"]["annotations"][MOVE].is_null().then_some(())
-    })
-    .await;
 }

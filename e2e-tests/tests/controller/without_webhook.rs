@@ -58,13 +58,6 @@ fn rows() -> Vec<Away> {
             ..plain()
         },
         Away {
-            name: "in-no-pool-without-endpoints",
-            address: [172, 21, 255, 253],
-            workload: Some("windows"),
-            expected: [&["windows", BY_WORKLOAD], &["windows", BY_WORKLOAD]],
-            ..plain()
-        },
-        Away {
             name: "assumed-in-a-pool",
             address: [172, 21, 1, 2],
             workload: None,
@@ -76,25 +69,6 @@ fn rows() -> Vec<Away> {
             address: [172, 21, 1, 3],
             ready_on: Some("windows"),
             expected: [&["windows", READY], &["linux", READY, HOME]],
-            ..plain()
-        },
-        Away {
-            name: "named",
-            address: [172, 21, 0, 70],
-            ready_on: Some("linux"),
-            expected: [
-                &[
-                    "linux",
-                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
-                     ready endpoint can be reached at its present address; `clusterip move --seamless` moves it",
-                ],
-                &[
-                    "named",
-                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
-                     ready endpoint can be reached at its present address; `clusterip move --seamless` moves it",
-                    "AddressMoved: moved from linux to named: it lies in pool linux, and belongs to pool named: namespace named",
-                ],
-            ],
             ..plain()
         },
         Away {
