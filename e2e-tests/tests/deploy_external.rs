@@ -63,111 +63,45 @@ struct Update {
 }
 
 fn updates() -> [Update; 19] {
+    let row = |name, before, change, expected| Update { name, before, change, expected };
     let ips = |ips: &[&str]| json!({ "spec": { "externalIPs": ips } });
     let annotation = |key: &str, value: Option<&str>| json!({ "metadata": { "annotations": { key: value } } });
-    let metallb = || annotation("metallb.io/loadBalancerIPs", Some("192.0.2.10"));
+    let metallb = |value: Option<&str>| annotation("metallb.io/loadBalancerIPs", value);
     let asked = |ip: Option<&str>| json!({ "spec": { "type": "LoadBalancer", "loadBalancerIP": ip } });
     let record = |addresses: Option<&str>| annotation("clusterip-policy/external-addresses", addresses);
+    let label = || json!({ "metadata": { "labels": { "team": "shop" } } });
+    let ports = json!({ "spec": { "ports": [{ "port": 81 }] } });
+    let our_own = annotation("clusterip-policy/external-address", Some("192.0.2.10"));
+    let none = || json!({});
+    let (one, other) = (Some("192.0.2.10"), Some("192.0.2.11"));
+    let (ip, both) = (ips(&["192.0.2.10"]), ips(&["192.0.2.10", "192.0.2.11"]));
     let own = "192.0.2.99";
     let others = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7"];
     let (own_first, own_last) =
         ([&[own, "192.0.2.8"], &others[..]].concat(), [&others[..], &["192.0.2.8", own]].concat());
-    let eight = [&[own], &others[..]].concat();
+    let eight = ips(&[&[own], &others[..]].concat());
+    let twice = ips(&[&[own], &own_last[..]].concat());
+    let (own_first, own_last) = (ips(&own_first), ips(&own_last));
     [
-        Update { name: "an external IP", before: json!({}), change: ips(&["192.0.2.10"]), expected: "called" },
-        Update {
-            name: "one more external IP",
-            before: ips(&["192.0.2.10"]),
-            change: ips(&["192.0.2.10", "192.0.2.11"]),
-            expected: "called",
-        },
-        Update {
-            name: "an external IP less",
-            before: ips(&["192.0.2.10", "192.0.2.11"]),
-            change: ips(&["192.0.2.11"]),
-            expected: "not called",
-        },
-        Update {
-            name: "another order of nine external IPs",
-            before: ips(&own_first),
-            change: ips(&own_last),
-            expected: "called",
-        },
-        Update {
-            name: "one of two equal external IPs less, and nine left",
-            before: ips(&[&[own], &own_last[..]].concat()),
-            change: ips(&own_last),
-            expected: "called",
-        },
-        Update {
-            name: "one of nine external IPs less",
-            before: ips(&own_first),
-            change: ips(&eight),
-            expected: "not called",
-        },
-        Update {
-            name: "no external IP",
-            before: ips(&["192.0.2.10"]),
-            change: json!({ "spec": { "externalIPs": null } }),
-            expected: "not called",
-        },
-        Update {
-            name: "ports beside external IPs",
-            before: ips(&["192.0.2.10"]),
-            change: json!({ "spec": { "ports": [{ "port": 81 }] } }),
-            expected: "not called",
-        },
-        Update { name: "a load balancer IP", before: json!({}), change: asked(Some("192.0.2.10")), expected: "called" },
-        Update {
-            name: "another load balancer IP",
-            before: asked(Some("192.0.2.10")),
-            change: asked(Some("192.0.2.11")),
-            expected: "called",
-        },
-        Update {
-            name: "no load balancer IP",
-            before: asked(Some("192.0.2.10")),
-            change: asked(None),
-            expected: "not called",
-        },
-        Update { name: "an annotation of MetalLB", before: json!({}), change: metallb(), expected: "called" },
-        Update {
-            name: "a label beside an annotation of MetalLB",
-            before: metallb(),
-            change: json!({ "metadata": { "labels": { "team": "shop" } } }),
-            expected: "not called",
-        },
-        Update {
-            name: "no annotation of MetalLB",
-            before: metallb(),
-            change: annotation("metallb.io/loadBalancerIPs", None),
-            expected: "not called",
-        },
-        Update {
-            name: "our own annotation",
-            before: json!({}),
-            change: annotation("clusterip-policy/external-address", Some("192.0.2.10")),
-            expected: "not called",
-        },
-        Update {
-            name: "a record of addresses",
-            before: json!({}),
-            change: record(Some("192.0.2.10")),
-            expected: "called",
-        },
-        Update {
-            name: "another record",
-            before: record(Some("192.0.2.10")),
-            change: record(Some("192.0.2.11")),
-            expected: "called",
-        },
-        Update {
-            name: "a label beside a record",
-            before: record(Some("192.0.2.10")),
-            change: json!({ "metadata": { "labels": { "team": "shop" } } }),
-            expected: "not called",
-        },
-        Update { name: "no record", before: record(Some("192.0.2.10")), change: record(None), expected: "not called" },
+        row("an external IP", none(), ip.clone(), "called"),
+        row("one more external IP", ip.clone(), both.clone(), "called"),
+        row("an external IP less", both, ips(&["192.0.2.11"]), "not called"),
+        row("another order of nine external IPs", own_first.clone(), own_last.clone(), "called"),
+        row("one of two equal external IPs less, and nine left", twice, own_last, "called"),
+        row("one of nine external IPs less", own_first, eight, "not called"),
+        row("no external IP", ip.clone(), json!({ "spec": { "externalIPs": null } }), "not called"),
+        row("ports beside external IPs", ip, ports, "not called"),
+        row("a load balancer IP", none(), asked(one), "called"),
+        row("another load balancer IP", asked(one), asked(other), "called"),
+        row("no load balancer IP", asked(one), asked(None), "not called"),
+        row("an annotation of MetalLB", none(), metallb(one), "called"),
+        row("a label beside an annotation of MetalLB", metallb(one), label(), "not called"),
+        row("no annotation of MetalLB", metallb(one), metallb(None), "not called"),
+        row("our own annotation", none(), our_own, "not called"),
+        row("a record of addresses", none(), record(one), "called"),
+        row("another record", record(one), record(other), "called"),
+        row("a label beside a record", record(one), label(), "not called"),
+        row("no record", record(one), record(None), "not called"),
     ]
 }
 

@@ -1,5 +1,6 @@
-//! `deploy/kubewarden` as it is shipped: it can be applied, which requests reach policy-server, and the permissions of
-//! the mover beside it.
+//! `deploy/kubewarden` as it is shipped: it can be applied, which requests reach the policy of a team, and the
+//! permissions of the mover beside it. The other policies are sent the same requests as the webhooks of `deploy/webhook`
+//! and `deploy/nodes`: `kubewarden_deployment.rs` of `crates/cluster` compares them.
 
 use std::process::Command;
 
@@ -10,11 +11,8 @@ use serde_json::{Value, json};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::send;
-use crate::support::node_webhook_rules::only_new_pod_cidrs;
 use crate::support::serve_process::ServerBuilder;
-use crate::support::service_webhook_rules::{
-    Call, assert_calls, only_what_may_need_an_address, outcome, service, services,
-};
+use crate::support::service_webhook_rules::{Call, assert_calls, outcome, service, services};
 use crate::support::webhook_cluster;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -57,8 +55,6 @@ async fn deployment_works_as_documented() {
     mover_has_no_webhook_and_no_permissions_for_one(&plane).await;
     mover_moves_misplaced_services(&plane).await;
     only_new_addresses_reach_the_policy_of_a_team(&plane).await;
-    only_requests_that_may_need_an_address_reach_policy_server(&plane).await;
-    only_new_pod_cidrs_reach_the_policy_of_nodes(&plane).await;
 }
 
 async fn get(plane: &ControlPlane, args: &[&str]) -> Value {
@@ -70,10 +66,9 @@ async fn get(plane: &ControlPlane, args: &[&str]) -> Value {
 /// `failurePolicy: Fail`, so that each call fails its request.
 fn registered(policy: &Value, webhook: &str, namespaces: &Value) -> Value {
     let spec = &policy["spec"];
-    let kind = if spec["mutating"] == true { "Mutating" } else { "Validating" };
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": format!("{kind}WebhookConfiguration"),
+        "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": webhook},
         "webhooks": [{
             "name": webhook,
@@ -86,33 +81,6 @@ fn registered(policy: &Value, webhook: &str, namespaces: &Value) -> Value {
             "sideEffects": "None",
         }],
     })
-}
-
-async fn only_requests_that_may_need_an_address_reach_policy_server(plane: &ControlPlane) {
-    const WEBHOOK: &str = "clusterwide-clusterip-policy.kubewarden.admission";
-    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
-    let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
-    let creates = [("kube-system", "not called"), (KUBEWARDEN, "not called"), (NAMESPACE, "called")];
-    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
-        let selector = &policy["spec"]["namespaceSelector"];
-        let configuration = registered(&policy, WEBHOOK, selector);
-        plane.apply(&configuration.to_string()).await;
-    })
-    .await;
-}
-
-async fn only_new_pod_cidrs_reach_the_policy_of_nodes(plane: &ControlPlane) {
-    const WEBHOOK: &str = "clusterwide-clusterip-policy-nodes.kubewarden.admission";
-    let folder = format!("{FOLDER}/nodes");
-    plane.kubectl(&["apply", "-k", &folder]).await.ok();
-    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy-nodes"]).await;
-    let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
-    only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
-        let configuration = registered(&policy, WEBHOOK, &json!({}));
-        assert_eq!(configuration["kind"], "ValidatingWebhookConfiguration");
-        plane.apply(&configuration.to_string()).await;
-    })
-    .await;
 }
 
 async fn only_new_addresses_reach_the_policy_of_a_team(plane: &ControlPlane) {
@@ -140,51 +108,27 @@ async fn only_new_addresses_reach_the_policy_of_a_team(plane: &ControlPlane) {
         change(&mut changed.data["spec"]);
         outcome(WEBHOOK, services.replace(name, &dry_run, &changed).await)
     };
+    let with_address = |spec: &mut Value| {
+        spec["type"] = json!("ClusterIP");
+        spec["clusterIP"] = json!("172.21.48.9");
+    };
+    let second_address = |spec: &mut Value| {
+        spec["ipFamilyPolicy"] = json!("PreferDualStack");
+        spec["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
+    };
+    let ports = |spec: &mut Value| spec["ports"] = json!([{"port": 81}]);
+    let second_family = |spec: &mut Value| spec["ipFamilyPolicy"] = json!("PreferDualStack");
+    let without_address = |spec: &mut Value| spec["type"] = json!("ClusterIP");
+    let call = |request: &str, outcome, expected| Call { request: request.to_owned(), outcome, expected };
     let calls = vec![
-        Call {
-            request: "create with an address".into(),
-            outcome: create(json!({"clusterIP": "172.21.48.9"})).await,
-            expected: "called",
-        },
-        Call { request: "create without".into(), outcome: create(json!({})).await, expected: "not called" },
-        Call {
-            request: "create with an empty one".into(),
-            outcome: create(json!({"clusterIP": ""})).await,
-            expected: "not called",
-        },
-        Call {
-            request: "ports".into(),
-            outcome: update("placed", |spec| spec["ports"] = json!([{"port": 81}])).await,
-            expected: "not called",
-        },
-        Call {
-            request: "a second family".into(),
-            outcome: update("placed", |spec| spec["ipFamilyPolicy"] = json!("PreferDualStack")).await,
-            expected: "not called",
-        },
-        Call {
-            request: "a second address".into(),
-            outcome: update("placed", |spec| {
-                spec["ipFamilyPolicy"] = json!("PreferDualStack");
-                spec["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
-            })
-            .await,
-            expected: "called",
-        },
-        Call {
-            request: "away from ExternalName, without an address".into(),
-            outcome: update("external", |spec| spec["type"] = json!("ClusterIP")).await,
-            expected: "not called",
-        },
-        Call {
-            request: "away from ExternalName, with an address".into(),
-            outcome: update("external", |spec| {
-                spec["type"] = json!("ClusterIP");
-                spec["clusterIP"] = json!("172.21.48.9");
-            })
-            .await,
-            expected: "called",
-        },
+        call("create with an address", create(json!({"clusterIP": "172.21.48.9"})).await, "called"),
+        call("create without", create(json!({})).await, "not called"),
+        call("create with an empty one", create(json!({"clusterIP": ""})).await, "not called"),
+        call("ports", update("placed", ports).await, "not called"),
+        call("a second family", update("placed", second_family).await, "not called"),
+        call("a second address", update("placed", second_address).await, "called"),
+        call("away from ExternalName, without an address", update("external", without_address).await, "not called"),
+        call("away from ExternalName, with an address", update("external", with_address).await, "called"),
     ];
     assert_calls(calls);
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::documented_steps::{Operator, Step, steps_of};
+use crate::support::documented_steps::{Operator, steps_of};
 use crate::support::node_webhook_rules::only_new_pod_cidrs;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -23,7 +23,6 @@ async fn deployment_works_as_documented() {
     // Applying the manifests again changes nothing.
     let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
     assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
-    component_works_with_several_replicas(&plane).await;
     patching_nodes_is_the_only_additional_permission(&plane).await;
     only_new_pod_cidrs_reach_the_webhook(&plane).await;
 }
@@ -57,19 +56,6 @@ async fn pod_on_the_host_network_is_admitted_in_a_new_cluster(plane: &ControlPla
     let pod = "get deployment clusterip --namespace clusterip-policy --output jsonpath={.spec.template.spec['hostNetwork','tolerations']}";
     let pod = plane.kubectl(&pod.split(' ').collect::<Vec<_>>()).await.ok();
     assert!(pod.starts_with("true [") && pod.contains("node.kubernetes.io/not-ready"), "{pod}");
-}
-
-/// The component also works with several replicas.
-async fn component_works_with_several_replicas(plane: &ControlPlane) {
-    let operator = Operator::new(plane, "https://127.0.0.1:1");
-    std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
-    operator.write("deploy/own/kustomization.yaml", "resources: [../replicas]\ncomponents: [../nodes/component]\n");
-    let built =
-        |folder: &str| Step::Type(format!("kubectl kustomize {folder} | grep -c -e '{WEBHOOK}' -e '- patch' || true"));
-    // The permissions for Events and for the status of pools; with the component, the webhook and the permission for
-    // Nodes, too.
-    assert_eq!(operator.does(&built("deploy/replicas")).await, "2\n");
-    assert_eq!(operator.does(&built("deploy/own")).await, "4\n");
 }
 
 /// Beside Kubewarden, the pools of Nodes are in the settings of another policy. Names the policy for Services instead.

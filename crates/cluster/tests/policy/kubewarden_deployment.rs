@@ -196,10 +196,11 @@ fn policies_skip_the_same_requests_as_the_webhooks_and_that_of_nodes_never_mutat
             assert!(!policy[field].is_null(), "{file}: {field}");
             assert_eq!(policy[field], webhook[field], "{file}: {field}");
         }
+        let mut expected = rules(webhook);
+        expected[0].as_object_mut().unwrap().remove("scope");
+        assert_eq!(rules(policy), expected, "{file}");
     }
-    let (policy, mut rules) = (document(NODES), webhook_of_nodes["rules"].clone());
-    rules[0].as_object_mut().unwrap().remove("scope");
-    assert_eq!((&policy["spec"]["rules"], &policy["spec"]["mutating"]), (&rules, &json!(false)));
+    assert_eq!(document(NODES)["spec"]["mutating"], json!(false));
 }
 
 #[test]
