@@ -1,5 +1,5 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
-//! `PARTS` selects parts: `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`,
+//! `PARTS` selects parts: `load`, `claims`, `helm`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`,
 //! `fence`, `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
 //! `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
@@ -13,7 +13,6 @@ mod bench;
 mod etcd;
 mod external;
 mod fence;
-mod full;
 mod helm;
 mod huge;
 mod large;
@@ -64,10 +63,6 @@ async fn figures() {
     if asked("helm") {
         table.head("140 Services, then their Deployments, half of them Windows");
         helm::rows(&helm::measure(&bench, pairs).await, &mut table);
-    }
-    if asked("full") {
-        table.head("A full /24, 300 Services, 60 at a time");
-        full::measure(&bench, pairs).await.rows(&mut table);
     }
     if asked("nodes") {
         table.head("2,000 Nodes, 60 at a time, blocks of /24");
