@@ -10,7 +10,7 @@ use crate::support::cluster::Place;
 use crate::support::documented_steps::{Operator, Step, steps_of, types};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::Installed;
-use crate::support::move_helpers::send;
+use crate::support::move_helpers::{path, send};
 
 /// The steps below a heading of `docs/changing-pools.md`.
 fn steps(heading: &str) -> Vec<Step> {
@@ -114,9 +114,15 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     assert_eq!(count(&added, "batch", &["172.21.2.0/24"]), [8]);
     assert_eq!(count(&added, "shop", &linux_windows), [MANY / 2, MANY / 2]);
 
-    // From here on, no Service has ready endpoints.
+    // From here on, no Service has ready endpoints, and none has just moved: it would not move again for a minute.
     let slice = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/job-7-by-hand", batch.namespace);
     send(&batch.client, Method::DELETE, &slice, None).await.unwrap();
+    for number in 0..8 {
+        send(&batch.client, Method::DELETE, &path(&batch.namespace, &format!("job-{number}")), None).await.unwrap();
+        create(&batch, &format!("task-{number}"), "linux").await;
+    }
+    let added = cluster.services().await;
+    assert_eq!(count(&added, "batch", &["172.21.2.0/24"]), [8]);
 
     // Shrink a pool.
     let halves = ["172.21.2.0/25", "172.21.2.128/25"];

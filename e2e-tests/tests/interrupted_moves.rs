@@ -47,13 +47,13 @@ fn rounds() -> usize {
     std::env::var("CHAOS").ok().map(|count| count.parse().expect("CHAOS is a number")).unwrap_or(1)
 }
 
-fn services() -> [(&'static str, Value); 4] {
+fn services() -> [(&'static str, Value); 3] {
     let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP"}]);
     [
-        ("node-port", json!({"type": "NodePort", "selector": {"app": "web"}, "ports": ports})),
         (
             "load-balancer",
-            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": ports}),
+            json!({"type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
+                "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": ports}),
         ),
         ("dual", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})),
         ("dual-second", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})),

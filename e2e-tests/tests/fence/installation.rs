@@ -46,7 +46,7 @@ impl User {
                     }
                     Err(message) => *requests.refused.entry(message).or_default() += 1,
                 }
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(40)).await;
             }
             requests
         });
@@ -116,7 +116,7 @@ async fn no_service_is_refused_during_installation_upgrade_and_uninstallation() 
         let user = User::begin(client.clone(), namespace.clone());
         operator.does_all(steps).await;
         // The API server reads its policies once in a second.
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         let Requests { served, refused } = user.end().await;
         assert_eq!(refused, BTreeMap::new(), "{name}: {served} Services were created");
         assert!(served > 20, "{name}: only {served} Services were created");
