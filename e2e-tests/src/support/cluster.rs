@@ -109,12 +109,10 @@ impl Place {
         let namespaced = |group: &str, plural: &str| format!("{group}/namespaces/{}/{plural}/{name}", self.namespace);
         let (version, path) = match kind {
             "Service" => ("v1", namespaced("/api/v1", "services")),
-            "Pod" => ("v1", namespaced("/api/v1", "pods")),
             "Deployment" => ("apps/v1", namespaced("/apis/apps/v1", "deployments")),
             "EndpointSlice" => ("discovery.k8s.io/v1", namespaced("/apis/discovery.k8s.io/v1", "endpointslices")),
             "Namespace" => ("v1", format!("/api/v1/namespaces/{name}")),
             "Node" => ("v1", format!("/api/v1/nodes/{name}")),
-            "RuntimeClass" => ("node.k8s.io/v1", format!("/apis/node.k8s.io/v1/runtimeclasses/{name}")),
             other => panic!("unknown kind {other}"),
         };
         object["apiVersion"] = version.into();
@@ -215,21 +213,9 @@ impl Place {
         name
     }
 
-    /// Applies a Pod of `web` on this Node.
-    pub async fn pod(&self, node: &str) {
-        let name = format!("web-{node}");
-        let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": [{"name": "web", "image": "example.com/web"}]});
-        self.apply(json!({"kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec})).await;
-    }
-
     /// Applies an EndpointSlice of `web` with one endpoint, which may be on a Node.
     pub async fn endpoint(&self, node: Option<&str>, ready: bool) {
-        self.endpoint_with(node, json!({ "ready": ready })).await;
-    }
-
-    /// The same, with these conditions.
-    pub async fn endpoint_with(&self, node: Option<&str>, conditions: Value) {
-        let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": conditions});
+        let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}});
         if let Some(node) = node {
             endpoint["nodeName"] = node.into();
         }

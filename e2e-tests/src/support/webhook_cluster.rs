@@ -25,10 +25,6 @@ pub const WEBHOOK: &str = "services.clusterip-policy.io";
 const SETTINGS: &str = "
 services:
   pools:
-  - {name: arm, cidrs: [172.21.30.0/26], match: {namespaces: [evidence-arch], nodeLabels: {kubernetes.io/arch: arm64}}}
-  - {name: team, cidrs: [172.21.30.64/26], match: {namespaces: [evidence-team]}}
-  - {name: labelled, cidrs: [172.21.30.128/26], match: {namespaceSelector: {matchLabels: {tier: gold}}}}
-  - {name: chosen, cidrs: [172.21.30.192/26], match: {serviceSelector: {matchExpressions: [{key: tier, operator: In, values: [gold]}]}}}
   - {name: small, cidrs: [172.21.40.0/28], reserved: 2, match: {namespaces: [exhaustion]}}
   - {name: once, cidrs: [172.21.40.16/30], reserved: 2, match: {namespaces: [dry-run]}}
   - {name: invalid, cidrs: [172.21.40.24/29], reserved: 4, match: {namespaces: [invalid]}}
@@ -279,14 +275,10 @@ pub fn within(address: IpAddr, range: &str) -> bool {
 
 /// The name of the range that contains an address.
 pub fn place(address: IpAddr) -> &'static str {
-    const PLACES: [(&str, &str); 12] = [
+    const PLACES: [(&str, &str); 8] = [
         ("172.21.0.0/24", "linux"),
         ("172.21.4.0/23", "linux"),
         ("172.21.1.0/24", "windows"),
-        ("172.21.30.0/26", "arm"),
-        ("172.21.30.64/26", "team"),
-        ("172.21.30.128/26", "labelled"),
-        ("172.21.30.192/26", "chosen"),
         ("172.21.40.0/28", "small"),
         ("172.21.40.40/30", "one"),
         ("172.21.40.44/30", "other"),
