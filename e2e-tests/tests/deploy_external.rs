@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::deploy_webhook::{apply, disconnect, rights, set};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
@@ -31,10 +32,7 @@ async fn webhook_is_called_only_for_claims_and_accounts_have_exactly_their_permi
     let account = format!("{NAMESPACE}:clusterip");
     let without = [rights(&plane, &account, NAMESPACE).await, rights(&plane, &account, AGENTS).await];
     let folder = format!("{ROOT}/deploy/external");
-    plane.kubectl(&["apply", "-k", &folder]).await.ok();
-    // Applying the manifests again changes nothing.
-    let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
-    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    apply(&plane, &folder).await;
     let everywhere = ["services [] [] [get list watch update patch]", "services/status [] [] [patch]"];
     let rows: [(&str, &[&str]); 2] = [(NAMESPACE, &[]), (AGENTS, &["leases.coordination.k8s.io [] [] [list watch]"])];
     for ((namespace, more), without) in rows.into_iter().zip(without) {
@@ -106,17 +104,11 @@ fn updates() -> [Update; 19] {
 }
 
 async fn webhook_is_called_only_for_claims_of_external_addresses(plane: &ControlPlane, own: &Api<DynamicObject>) {
-    // The shipped configuration with an address where no server answers.
-    let mut configuration: Value = serde_json::from_str(
-        &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
-    )
-    .unwrap();
-    assert_eq!(configuration["webhooks"][1]["name"], WEBHOOK);
-    assert_eq!(configuration["webhooks"][1]["failurePolicy"], "Fail");
-    for webhook in configuration["webhooks"].as_array_mut().unwrap() {
-        webhook["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
-    }
-    plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
+    let shipped = disconnect(plane, WEBHOOK).await;
+    assert_eq!(
+        (&shipped["webhooks"][1]["name"], &shipped["webhooks"][1]["failurePolicy"]),
+        (&json!(WEBHOOK), &json!("Fail"))
+    );
 
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let create = async |services: &Api<DynamicObject>, change: Value| {
@@ -128,47 +120,25 @@ async fn webhook_is_called_only_for_claims_of_external_addresses(plane: &Control
     let ours = json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external" } });
     let mut forged = claims();
     forged["metadata"]["annotations"] = json!({ MOVING: "{}" });
+    let exempt = services(plane.client(), "kube-system");
+    let call = |request: &str, outcome, expected| Call { request: request.to_owned(), outcome, expected };
     let mut calls = vec![
-        Call { request: "create without any".into(), outcome: create(own, json!({})).await, expected: "not called" },
-        Call { request: "create one of our class".into(), outcome: create(own, ours).await, expected: "not called" },
-        Call {
-            request: "create with the annotation of a move".into(),
-            outcome: create(own, forged).await,
-            expected: "called",
-        },
-        Call {
-            request: "create in an exempt namespace".into(),
-            outcome: create(&services(plane.client(), "kube-system"), claims()).await,
-            expected: "not called",
-        },
+        call("create without any", create(own, json!({})).await, "not called"),
+        call("create one of our class", create(own, ours).await, "not called"),
+        call("create with the annotation of a move", create(own, forged).await, "called"),
+        call("create in an exempt namespace", create(&exempt, claims()).await, "not called"),
     ];
     let keys = clusterip_core::annotations::FOREIGN_ANNOTATIONS.into_iter();
     for key in keys.chain([clusterip_core::annotations::RECORD_ANNOTATION]) {
         let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
-        calls.push(Call {
-            request: format!("create with {key}"),
-            outcome: create(own, change).await,
-            expected: "called",
-        });
+        calls.push(call(&format!("create with {key}"), create(own, change).await, "called"));
     }
     for (row, Update { name, change, expected, .. }) in updates().into_iter().enumerate() {
         let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
         let patched = own.patch(&format!("row-{row}"), &parameters, &Patch::Merge(change)).await;
-        calls.push(Call { request: name.to_owned(), outcome: outcome(WEBHOOK, patched), expected });
+        calls.push(call(name, outcome(WEBHOOK, patched), expected));
     }
     assert_calls(calls);
-}
-
-/// The permissions of an account in a namespace, without those that every account has, as the API server reports them.
-async fn rights(plane: &ControlPlane, account: &str, namespace: &str) -> BTreeSet<String> {
-    let account = format!("--as=system:serviceaccount:{account}");
-    let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
-    let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.filter(|line| !line.starts_with("[/") && !line.starts_with("selfsubject")).collect()
-}
-
-fn set(lines: &[&str]) -> BTreeSet<String> {
-    lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
 async fn agents_have_exactly_these_permissions(plane: &ControlPlane) {

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::deploy_webhook::{apply, disconnect};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::documented_steps::{Operator, steps_of};
 use crate::support::node_webhook_rules::only_new_pod_cidrs;
@@ -19,29 +20,14 @@ async fn deployment_works_as_documented() {
     plane.install_pools().await;
     pod_on_the_host_network_is_admitted_in_a_new_cluster(&plane).await;
     let folder = format!("{ROOT}/deploy/nodes");
-    plane.kubectl(&["apply", "-k", &folder]).await.ok();
-    // Applying the manifests again changes nothing.
-    let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
-    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    apply(&plane, &folder).await;
     patching_nodes_is_the_only_additional_permission(&plane).await;
     only_new_pod_cidrs_reach_the_webhook(&plane).await;
 }
 
 async fn only_new_pod_cidrs_reach_the_webhook(plane: &ControlPlane) {
     let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
-    only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
-        // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
-        // call fails its request.
-        let mut configuration: Value = serde_json::from_str(
-            &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
-        )
-        .unwrap();
-        assert_eq!(configuration["webhooks"][1]["name"], WEBHOOK);
-        configuration["webhooks"][1]["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
-        configuration["webhooks"][1]["failurePolicy"] = json!("Fail");
-        plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
-    })
-    .await;
+    only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || drop(disconnect(plane, WEBHOOK).await)).await;
 }
 
 /// In a cluster where Pods have no network yet.

@@ -1,9 +1,12 @@
 //! `deploy/seamless` as it is shipped: what it adds to `deploy/webhook`, and that the server can move a Service
 //! seamlessly with these permissions and policies, also out of a fenced pool.
 
+use std::collections::BTreeSet;
+
 use axum::http::Method;
 use serde_json::{Value, json};
 
+use crate::deploy_webhook::{rights, set};
 use crate::gitops;
 use crate::support::cluster::pool_of;
 use crate::support::documented_steps::{Operator, Step};
@@ -20,17 +23,11 @@ patches:
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --grace-period=5}
 ";
 
-/// The permissions of the server in a namespace that matter here, as the API server reports them.
-async fn rights(cluster: &Installed, namespace: &str) -> Vec<String> {
-    let account = "--as=system:serviceaccount:clusterip-policy:clusterip";
-    let list = ["auth", "can-i", "--list", "--no-headers", account, "-n", namespace];
-    let list = cluster.plane.kubectl(&list).await.ok();
-    let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    let matters =
-        |line: &String| ["services ", "resourcequotas ", "configmaps "].iter().any(|kind| line.starts_with(kind));
-    let mut rights: Vec<String> = lines.filter(matters).collect();
-    rights.sort();
-    rights
+/// The permissions of the server in a namespace that matter here.
+async fn permissions(cluster: &Installed, namespace: &str) -> BTreeSet<String> {
+    let mut all = rights(&cluster.plane, "clusterip-policy:clusterip", namespace).await;
+    all.retain(|line| ["services ", "resourcequotas ", "configmaps "].iter().any(|kind| line.starts_with(kind)));
+    all
 }
 
 /// Adds the component to `deploy/webhook`, and waits until the new Pod runs.
@@ -79,18 +76,10 @@ async fn installation_shows_no_difference_and_moves_a_service_seamlessly_out_of_
     cluster.install(&operator).await;
     gitops::installation_shows_no_difference_and_keeps_what_the_server_wrote(&operator).await;
     add_the_component(&cluster, &operator).await;
-    assert_eq!(
-        rights(&cluster, "default").await,
-        ["resourcequotas [] [] [list]", "services [] [] [get list watch update create delete]"]
-    );
-    assert_eq!(
-        rights(&cluster, "kube-system").await,
-        [
-            "configmaps [] [coredns] [get]",
-            "resourcequotas [] [] [list]",
-            "services [] [] [get list watch update create delete]"
-        ]
-    );
+    let everywhere = ["resourcequotas [] [] [list]", "services [] [] [get list watch update create delete]"];
+    assert_eq!(permissions(&cluster, "default").await, set(&everywhere));
+    let dns = ["configmaps [] [coredns] [get]"];
+    assert_eq!(permissions(&cluster, "kube-system").await, set(&[&everywhere[..], &dns].concat()));
 
     let shop = cluster.place("shop").await;
     let before = serving(&cluster, &shop.namespace).await;

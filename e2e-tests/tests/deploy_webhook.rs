@@ -1,5 +1,6 @@
 //! `deploy/webhook` as it is shipped: which requests reach the webhook, and the permissions of the program.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -20,10 +21,7 @@ async fn deployment_is_installed_and_uninstalled_as_documented() {
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() });
     plane.install_pools().await;
     uninstalling_waits_for_open_moves(&plane).await;
-    plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-    // Applying the manifests again changes nothing.
-    let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+    apply(&plane, FOLDER).await;
     service_account_has_exactly_these_permissions(&plane).await;
     service_account_of_the_deployment_may_renew_and_register(&plane).await;
     only_requests_that_may_need_an_address_reach_the_webhook(&plane).await;
@@ -32,33 +30,47 @@ async fn deployment_is_installed_and_uninstalled_as_documented() {
 async fn only_requests_that_may_need_an_address_reach_the_webhook(plane: &ControlPlane) {
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (NAMESPACE, "not called")];
-    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
-        // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
-        // call fails its request.
-        let mut configuration: Value = serde_json::from_str(
-            &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
-        )
-        .unwrap();
-        configuration["webhooks"][0]["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
-        configuration["webhooks"][0]["failurePolicy"] = json!("Fail");
-        plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
-    })
-    .await;
+    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || drop(disconnect(plane, WEBHOOK).await))
+        .await;
 }
 
-/// The permissions of the account, without those that every account has, as the API server reports them.
+/// Applies a folder of `deploy`. Applying the manifests again changes nothing.
+pub async fn apply(plane: &ControlPlane, folder: &str) {
+    let apply = ["apply", "-k", folder];
+    plane.kubectl(&apply).await.ok();
+    let again = plane.kubectl(&apply).await.ok();
+    assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// Gives the shipped configuration an address where no server answers, and this webhook `failurePolicy: Fail`, so that
+/// each call of it fails its request. Returns the configuration as it is shipped.
+pub async fn disconnect(plane: &ControlPlane, webhook: &str) -> Value {
+    let get = ["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"];
+    let shipped: Value = serde_json::from_str(&plane.kubectl(&get).await.ok()).unwrap();
+    let mut configuration = shipped.clone();
+    for each in configuration["webhooks"].as_array_mut().unwrap() {
+        each["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
+        each["failurePolicy"] = json!(if each["name"] == webhook { "Fail" } else { "Ignore" });
+    }
+    plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
+    shipped
+}
+
+/// The permissions of a service account in a namespace, without those that every account has, as the API server reports
+/// them.
+pub async fn rights(plane: &ControlPlane, account: &str, namespace: &str) -> BTreeSet<String> {
+    let account = format!("--as=system:serviceaccount:{account}");
+    let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
+    let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.starts_with("[/") && !line.starts_with("selfsubject")).collect()
+}
+
+pub fn set(lines: &[&str]) -> BTreeSet<String> {
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
 async fn service_account_has_exactly_these_permissions(plane: &ControlPlane) {
-    let account = format!("--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
-    let rights = async |namespace: &str| {
-        let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
-        let mut rights: Vec<String> = list
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-            .filter(|line| !line.starts_with("[/") && !line.starts_with("selfsubject"))
-            .collect();
-        rights.sort();
-        rights
-    };
+    let account = format!("{NAMESPACE}:{ACCOUNT}");
     let everywhere = [
         "apiservices.apiregistration.k8s.io [] [] [list watch]",
         "clusterippolicies.clusterip-policy.io [] [] [list watch]",
@@ -90,17 +102,15 @@ async fn service_account_has_exactly_these_permissions(plane: &ControlPlane) {
         "statefulsets.apps [] [] [list watch]",
         "validatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
     ];
-    assert_eq!(rights("default").await, everywhere);
-    let mut own: Vec<&str> = everywhere.to_vec();
-    own.extend([
+    let own = [
         "controllerrevisions.apps [] [] [get list watch create delete]",
         "leases.coordination.k8s.io [] [] [create]",
         "leases.coordination.k8s.io [] [clusterip-leader] [get update]",
         "secrets [] [] [create]",
         "secrets [] [clusterip-authority] [get update]",
-    ]);
-    own.sort_unstable();
-    assert_eq!(rights(NAMESPACE).await, own);
+    ];
+    assert_eq!(rights(plane, &account, "default").await, set(&everywhere));
+    assert_eq!(rights(plane, &account, NAMESPACE).await, set(&[&everywhere[..], &own].concat()));
 }
 
 async fn uninstalling_waits_for_open_moves(plane: &ControlPlane) {

@@ -67,6 +67,15 @@ fn request(service: &Value) -> Value {
     })
 }
 
+/// A folder with a request to create the Service `web`, in `r.json`.
+fn folder_with_request(namespace: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = service("web", json!({}));
+    service["metadata"]["namespace"] = namespace.into();
+    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    folder
+}
+
 /// The row of `plan -o json` that corresponds to a response.
 fn row(service: &Value, response: &str) -> Value {
     let response: Value = serde_json::from_str(response).unwrap();
@@ -186,10 +195,7 @@ async fn missing_permission_is_recorded() {
     let namespace = plane.namespace("evaluate").await;
     plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
     let kubeconfig = plane.kubeconfig_of(&namespace, "without-permissions").await;
-    let folder = tempfile::tempdir().unwrap();
-    let mut service = service("web", json!({}));
-    service["metadata"]["namespace"] = "shop".into();
-    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    let folder = folder_with_request("shop");
     let live = eventually("an answer of the API server", async || {
         let args = ["evaluate", "--request", "r.json", "--cluster", "--record", "s.yml"];
         let ended = clusterip(folder.path(), &kubeconfig, &args).await;
@@ -218,10 +224,7 @@ async fn missing_permission_is_recorded() {
 #[tokio::test]
 async fn missing_kind_is_recorded() {
     let plane = ControlPlane::shared().await;
-    let folder = tempfile::tempdir().unwrap();
-    let mut service = service("web", json!({}));
-    service["metadata"]["namespace"] = "shop".into();
-    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    let folder = folder_with_request("shop");
     for (case, kind) in [("no such group", "gone.example.com/v1/Thing"), ("no such kind", "apps/v1/Gone")] {
         let settings = format!("services: {{serviceCIDRs: [172.21.0.0/16], evidence: {{kinds: [{kind}]}}}}");
         std::fs::write(folder.path().join("s.yaml"), settings).unwrap();
@@ -251,10 +254,7 @@ async fn evaluate_waits_for_a_slow_api_server() {
     let proxy = Proxy::start(&plane).await;
     let file = format!("{namespace}.kubeconfig");
     let kubeconfig = plane.write_kubeconfig(&file, proxy.url(), plane.admin_token());
-    let folder = tempfile::tempdir().unwrap();
-    let mut service = service("web", json!({}));
-    service["metadata"]["namespace"] = namespace.into();
-    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    let folder = folder_with_request(&namespace);
     std::fs::write(folder.path().join("s.yaml"), "services: {serviceCIDRs: [172.21.0.0/16]}").unwrap();
     let args = ["evaluate", "--request", "r.json", "--settings", "s.yaml"];
     let gate = proxy.on(|seen| seen.path == "/apis/apps/v1/deployments", Fault::PauseBefore);
