@@ -169,7 +169,9 @@ async fn broken_secret_is_reported_and_left_alone() {
     let leaf = one.issue(&["a".to_owned()], some_day()).unwrap();
     let (crt, key) = (&*one.certificate, &*one.key);
     let two = format!("{crt}{}", other.certificate);
-    let rows: [(&str, &[(&str, &str)], &str); 8] = [
+    /// A name, the keys and values of the Secret, and the reason.
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+    let rows: [Row<'_>; 8] = [
         ("empty", &[], "ca.crt: is missing"),
         ("no-key", &[("ca.crt", crt)], "ca.key: is missing"),
         ("no-certificate", &[("ca.key", key)], "ca.crt: is missing"),

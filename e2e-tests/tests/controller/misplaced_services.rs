@@ -11,7 +11,7 @@ use super::{MOVE, OS};
 use crate::support::cluster::{Cluster, Place, metrics};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
-use crate::support::move_helpers::{path, send};
+use crate::support::move_helpers::send;
 
 const MOVED: &str = "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
 const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
