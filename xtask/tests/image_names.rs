@@ -2,15 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use self::files::{files_below, read, read_yaml, workspace};
 
-use self::deploy_files::{document, read, workspace};
-
-#[path = "support/deploy_files.rs"]
-mod deploy_files;
+#[path = "support/files.rs"]
+mod files;
 
 const REGISTRY: &str = "ghcr.io/clusterip-policy/";
 
@@ -39,33 +35,9 @@ fn references(text: &str) -> BTreeSet<Reference> {
     text.split(REGISTRY).skip(1).map(reference).collect()
 }
 
-/// The files below a folder, by their paths from the root of the repository.
-fn files(folder: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![workspace().join(folder)];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let entry = entry.unwrap();
-            let kind = entry.file_type().unwrap();
-            // The chart has links to the folders of the kustomizations.
-            if kind.is_dir() {
-                folders.push(entry.path());
-            } else if !kind.is_symlink() {
-                found.push(entry.path());
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn text(file: &Path) -> String {
-    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
 /// The images that the release workflow pushes with buildah.
 fn pushed() -> BTreeSet<String> {
-    let workflow = document(&read(".github/workflows/release.yml").unwrap()).unwrap();
+    let workflow = read_yaml(".github/workflows/release.yml");
     let job = &workflow["jobs"]["images"];
     assert_eq!(job["env"]["IMAGE"], "ghcr.io/${{ github.repository_owner }}/${{ matrix.image }}");
     let names = job["strategy"]["matrix"]["image"].as_array().expect("jobs.images.strategy.matrix.image");
@@ -78,7 +50,7 @@ fn names(references: &BTreeSet<Reference>) -> BTreeSet<String> {
 
 #[test]
 fn release_pushes_every_image_of_the_dockerfile() {
-    let dockerfile = read("Dockerfile").unwrap();
+    let dockerfile = read("Dockerfile");
     let targets = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM scratch AS "));
     assert_eq!(targets.map(str::to_owned).collect::<BTreeSet<_>>(), pushed());
     assert_eq!(names(&references(&dockerfile)), pushed());
@@ -88,8 +60,8 @@ fn release_pushes_every_image_of_the_dockerfile() {
 #[test]
 fn deploy_names_the_images_of_the_release() {
     let mut found = BTreeMap::new();
-    for file in files("deploy") {
-        for reference in references(&text(&file)) {
+    for file in files_below(&workspace().join("deploy")) {
+        for reference in references(&read(&file)) {
             found.entry(reference).or_insert_with(|| file.clone());
         }
     }
@@ -106,8 +78,8 @@ fn deploy_names_the_images_of_the_release() {
 #[test]
 fn deploy_names_no_other_images() {
     let mut count = 0;
-    for file in files("deploy") {
-        for line in text(&file).lines() {
+    for file in files_below(&workspace().join("deploy")) {
+        for line in read(&file).lines() {
             let Some(image) = line.trim_start().trim_start_matches("- ").strip_prefix("image: ") else { continue };
             assert!(image.starts_with(REGISTRY), "{}: {image}", file.display());
             count += 1;
@@ -116,52 +88,19 @@ fn deploy_names_no_other_images() {
     assert_eq!(count, 2, "the Deployment and the DaemonSet have images, and the chart takes both from there");
 }
 
-#[test]
-fn default_values_of_the_chart_name_the_images_of_the_release() {
-    let values = document(&read("deploy/chart/values.yaml").unwrap()).unwrap();
-    let chart = document(&read("deploy/chart/Chart.yaml").unwrap()).unwrap();
-    let images = [("clusterip", &values["image"]), ("clusterip-agent", &values["agent"]["image"])];
-    for (name, image) in images {
-        assert_eq!(image["repository"], format!("{REGISTRY}{name}"));
-        // By default, the tag is `v` and the version of the application.
-        assert_eq!([&image["tag"], &image["digest"]], [&Value::from(""); 2], "{name}");
-    }
-    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(images.map(|(name, _)| name.to_owned()).into_iter().collect::<BTreeSet<_>>(), pushed());
-}
-
 /// Pages show upgrades, and therefore also other tags.
 #[test]
 fn documentation_names_only_images_of_a_release() {
     let expected: BTreeSet<String> = pushed().into_iter().chain([POLICY.to_owned()]).collect();
-    let pages = files("docs").into_iter().filter(|file| file.extension().is_some_and(|end| end == "md"));
+    let pages = files_below(&workspace().join("docs"))
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|end| end == "md"));
     let pages = pages.chain(["README.md", "artifacthub-pkg.yml"].map(|file| workspace().join(file)));
     let mut found = BTreeSet::new();
     for page in pages {
-        let named = names(&references(&text(&page)));
+        let named = names(&references(&read(&page)));
         assert!(named.is_subset(&expected), "{}: {named:?}", page.display());
         found.extend(named);
     }
     assert!(found.contains(POLICY) && found.contains("clusterip"), "{found:?}");
-}
-
-#[test]
-fn references_end_where_names_and_tags_end() {
-    struct Case {
-        text: &'static str,
-        name: &'static str,
-        tag: &'static str,
-    }
-    let cases = [
-        Case { text: "image: ghcr.io/clusterip-policy/clusterip:v0.1.0\n", name: "clusterip", tag: "v0.1.0" },
-        Case { text: "registry://ghcr.io/clusterip-policy/a-b:v1-rc.1`.", name: "a-b", tag: "v1-rc.1" },
-        Case { text: "repository: ghcr.io/clusterip-policy/clusterip-agent", name: "clusterip-agent", tag: "" },
-        Case { text: "pull ghcr.io/clusterip-policy/clusterip.", name: "clusterip", tag: "" },
-        Case { text: "pull ghcr.io/clusterip-policy/clusterip:v2.", name: "clusterip", tag: "v2" },
-        Case { text: "ghcr.io/clusterip-policy/clusterip@sha256:00", name: "clusterip", tag: "" },
-    ];
-    for Case { text, name, tag } in cases {
-        let expected = Reference { name: name.to_owned(), tag: tag.to_owned() };
-        assert_eq!(references(text), BTreeSet::from([expected]), "{text}");
-    }
 }

@@ -10,10 +10,10 @@ use std::{env, fs};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::deploy_files::workspace;
+use self::files::{read, workspace};
 
-#[path = "support/deploy_files.rs"]
-mod deploy_files;
+#[path = "support/files.rs"]
+mod files;
 
 /// What an image promises.
 struct Promise {
@@ -56,6 +56,11 @@ struct Image {
 }
 
 impl Image {
+    /// An image that `make test-images` has built.
+    fn built(name: &str) -> Self {
+        Self::read(&variable("CLUSTERIP_IMAGES").join(format!("{name}.tar")))
+    }
+
     fn read(archive: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         output(Command::new("tar").arg("--extract").arg("--file").arg(archive).arg("--directory").arg(folder.path()));
@@ -108,9 +113,7 @@ fn images_of_the_same_program_are_the_same() {
     let mut command = Command::new(workspace().join("scripts/images"));
     output(command.arg(variable("CLUSTERIP_PROGRAM")).arg(again.path()));
     for Promise { name, .. } in PROMISES {
-        let archive = format!("{name}.tar");
-        let (first, second) =
-            (Image::read(&variable("CLUSTERIP_IMAGES").join(&archive)), Image::read(&again.path().join(&archive)));
+        let (first, second) = (Image::built(name), Image::read(&again.path().join(format!("{name}.tar"))));
         assert_eq!(first.files(), second.files(), "{name}");
         assert_eq!(first.config, second.config, "{name}");
         assert_eq!(first.digest, second.digest, "{name}");
@@ -120,7 +123,7 @@ fn images_of_the_same_program_are_the_same() {
 #[test]
 fn images_run_the_program_as_an_unprivileged_user() {
     for Promise { name, path, .. } in PROMISES {
-        let image = Image::read(&variable("CLUSTERIP_IMAGES").join(format!("{name}.tar")));
+        let image = Image::built(name);
         let mut expected = json!({
             "User": "65532:65532",
             "Env": [format!("PATH={path}")],
@@ -138,7 +141,7 @@ fn images_run_the_program_as_an_unprivileged_user() {
 #[test]
 fn images_contain_no_shell_and_nothing_that_can_be_changed() {
     for Promise { name, programs, .. } in PROMISES {
-        let image = Image::read(&variable("CLUSTERIP_IMAGES").join(format!("{name}.tar")));
+        let image = Image::built(name);
         let mut found = Vec::new();
         for file in image.files() {
             let [mode, owner, _, date, time, path] = &file[..] else { panic!("{name}: {file:?}") };
@@ -161,9 +164,9 @@ fn images_contain_no_shell_and_nothing_that_can_be_changed() {
 /// The programs find all their libraries in the image.
 #[test]
 fn programs_of_the_images_run() {
-    let expected = deploy_files::read("crates/clusterip/tests/golden/shop.txt").unwrap();
+    let expected = read("crates/clusterip/tests/golden/shop.txt");
     for Promise { name, programs, .. } in PROMISES {
-        let image = Image::read(&variable("CLUSTERIP_IMAGES").join(format!("{name}.tar")));
+        let image = Image::built(name);
         let root = image.unpack();
         output(Command::new("cp").arg("--recursive").arg(workspace().join("examples")).arg(&root));
         let plan = ["plan", "examples/shop", "--settings", "examples/settings/k2s.yaml"];
@@ -180,7 +183,7 @@ fn programs_of_the_images_run() {
 #[test]
 fn contents_of_the_images_are_listed() {
     for Promise { name, package, .. } in PROMISES {
-        let image = Image::read(&variable("CLUSTERIP_IMAGES").join(format!("{name}.tar")));
+        let image = Image::built(name);
         let root = image.unpack();
         let purls = |file: PathBuf| -> Vec<String> {
             let list: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();

@@ -3,8 +3,8 @@
 //! tests compare what remains: which objects the values select, and the Deployment and the DaemonSet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../support/deploy_files.rs"]
-mod deploy_files;
+#[path = "../support/files.rs"]
+mod files;
 mod kustomizations;
 mod optional_parts;
 mod package;

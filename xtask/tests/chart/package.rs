@@ -1,14 +1,19 @@
 //! The chart as a package: its version, and what `helm lint` says.
 
-use crate::deploy_files::{document, read};
+use crate::files::{assert_fields, read_yaml};
+
+use serde_json::json;
 
 use super::support::{program, run};
 
 #[test]
 fn chart_has_the_released_version() {
-    let chart = read("deploy/chart/Chart.yaml").unwrap();
-    let chart = document(&chart).unwrap();
-    assert_eq!([&chart["version"], &chart["appVersion"]], [env!("CARGO_PKG_VERSION"); 2]);
+    let version = env!("CARGO_PKG_VERSION");
+    assert_fields(
+        "Chart.yaml",
+        &read_yaml("deploy/chart/Chart.yaml"),
+        &json!({"version": version, "appVersion": version}),
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::deploy_files::{document, documents, workspace};
+use crate::files::{document, documents, workspace};
 use serde_json::{Value, json};
 
 /// The namespace of the kustomizations.
@@ -39,14 +39,14 @@ pub fn run(mut command: Command) -> Result<String, String> {
 
 pub fn objects(text: &str) -> Objects {
     let mut all = Objects::new();
-    for mut object in documents(text).unwrap() {
+    for mut object in documents(text) {
         if object.is_null() {
             continue;
         }
         // Parse the documents inside of a document too, so that their order and comments do not matter.
         for (name, value) in object["data"].as_object_mut().into_iter().flatten() {
             if let (true, Some(text)) = (name.ends_with(".yaml") || name.ends_with(".json"), value.as_str()) {
-                *value = document(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+                *value = document(text);
             }
         }
         let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();

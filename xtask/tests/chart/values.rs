@@ -1,191 +1,83 @@
 //! The values of the chart: the fields that they set, and the values that are refused.
 
-use crate::deploy_files::document;
+use crate::files::{assert_fields, document};
 use serde_json::{Value, json};
 
-use super::support::{NAMESPACE, Objects, rendered};
-
-/// A field of an object that the chart renders, and its expected value.
-struct Case<'a> {
-    name: &'static str,
-    found: &'a Value,
-    expected: Value,
-}
-
-fn fields_of_the_server(objects: &Objects) -> Vec<Case<'_>> {
-    let deployment = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"];
-    let pod = &deployment["spec"];
-    let args = [
-        "serve",
-        "--listen",
-        "0.0.0.0:8443",
-        "--move-load-balancers",
-        "--seamless-moves",
-        "--agents-namespace",
-        "edge-agents",
-        "--client-ca",
-        "/etc/clusterip/client-ca/ca.crt",
-        "--move",
-        "never",
-    ];
-    let client_ca = json!([{ "name": "client-ca", "configMap": { "name": "api-server-ca" } }]);
-    let mounts = json!([{ "name": "client-ca", "mountPath": "/etc/clusterip/client-ca", "readOnly": true }]);
-    vec![
-        Case {
-            name: "image",
-            found: &pod["containers"][0]["image"],
-            expected: json!("registry.example.com/clusterip:v9"),
-        },
-        Case { name: "pull secrets", found: &pod["imagePullSecrets"], expected: json!([{ "name": "pull" }]) },
-        Case { name: "volume of the client CA", found: &pod["volumes"], expected: client_ca },
-        Case { name: "mount of the client CA", found: &pod["containers"][0]["volumeMounts"], expected: mounts },
-        Case { name: "arguments", found: &pod["containers"][0]["args"], expected: json!(args) },
-        Case {
-            name: "resources",
-            found: &pod["containers"][0]["resources"],
-            expected: json!({ "requests": { "cpu": "50m", "memory": "64Mi" }, "limits": { "memory": "1Gi" } }),
-        },
-        Case {
-            name: "nodes",
-            found: &pod["nodeSelector"],
-            expected: json!({ "kubernetes.io/os": "linux", "pool": "system" }),
-        },
-        Case { name: "tolerations", found: &pod["tolerations"], expected: json!([{ "operator": "Exists" }]) },
-        Case { name: "network", found: &pod["hostNetwork"], expected: json!(true) },
-        Case { name: "affinity", found: &pod["affinity"], expected: json!({ "nodeAffinity": {} }) },
-        Case { name: "priority", found: &pod["priorityClassName"], expected: Value::Null },
-        Case {
-            name: "annotations",
-            found: &deployment["metadata"]["annotations"],
-            expected: json!({ "example.com/team": "net" }),
-        },
-    ]
-}
-
-fn fields_of_the_webhooks(objects: &Objects) -> Vec<Case<'_>> {
-    let webhook = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][0];
-    let external = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][1];
-    vec![
-        Case {
-            name: "namespaces that the webhook skips",
-            found: &webhook["namespaceSelector"]["matchExpressions"][0]["values"],
-            expected: json!(["kube-system", "storage", NAMESPACE]),
-        },
-        // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
-        Case {
-            name: "namespaces that the webhook of external addresses skips",
-            found: &external["namespaceSelector"]["matchExpressions"][0]["values"],
-            expected: json!(["kube-system", NAMESPACE]),
-        },
-        Case {
-            name: "name of the webhook of external addresses",
-            found: &external["name"],
-            expected: json!("external.clusterip-policy.io"),
-        },
-        Case { name: "failure policy", found: &webhook["failurePolicy"], expected: json!("Fail") },
-        Case { name: "timeout", found: &webhook["timeoutSeconds"], expected: json!(9) },
-    ]
-}
-
-fn fields_of_the_agents(objects: &Objects) -> Vec<Case<'_>> {
-    let agent = &objects["DaemonSet edge-agents/clusterip-agent"]["spec"]["template"];
-    let (agents, holds) = (&agent["spec"], &agent["spec"]["containers"][0]);
-    let agent_args = ["agent", "--node", "$(NODE_NAME)", "--interface", "eth1"];
-    vec![
-        Case { name: "image of the agents", found: &holds["image"], expected: json!("registry.example.com/agent:v8") },
-        Case {
-            name: "pull policy of the image of the agents",
-            found: &holds["imagePullPolicy"],
-            expected: json!("Always"),
-        },
-        Case { name: "arguments of the agents", found: &holds["args"], expected: json!(agent_args) },
-        Case {
-            name: "resources of the agents",
-            found: &holds["resources"],
-            expected: json!({ "requests": { "cpu": "20m", "memory": "48Mi" }, "limits": { "memory": "1Gi" } }),
-        },
-        Case {
-            name: "nodes of the agents",
-            found: &agents["nodeSelector"],
-            expected: json!({ "kubernetes.io/os": "linux", "edge": "yes" }),
-        },
-        Case {
-            name: "tolerations of the agents",
-            found: &agents["tolerations"],
-            expected: json!([{ "key": "edge", "operator": "Exists" }]),
-        },
-        Case { name: "affinity of the agents", found: &agents["affinity"], expected: json!({ "nodeAffinity": {} }) },
-        Case { name: "priority of the agents", found: &agents["priorityClassName"], expected: Value::Null },
-        Case {
-            name: "pull secrets of the agents",
-            found: &agents["imagePullSecrets"],
-            expected: json!([{ "name": "pull" }]),
-        },
-        Case {
-            name: "annotations of the agents",
-            found: &agent["metadata"]["annotations"],
-            expected: json!({ "example.com/team": "edge" }),
-        },
-    ]
-}
-
-fn fields_of_other_objects(objects: &Objects) -> Vec<Case<'_>> {
-    let exempt = json!(["kube-system", "storage", NAMESPACE]);
-    let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
-    vec![
-        Case {
-            name: "pool of Services",
-            found: &objects["ServicePool /all"]["spec"],
-            expected: json!({ "priority": 5, "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000, "fence": "Warn" }),
-        },
-        Case {
-            name: "pool of external addresses",
-            found: &objects["ExternalPool /edge"]["spec"],
-            expected: json!({ "cidrs": ["192.0.2.0/28"] }),
-        },
-        Case {
-            name: "exempt namespaces",
-            found: &objects["ClusterIPPolicy /default"]["spec"]["exemptNamespaces"],
-            expected: exempt,
-        },
-        Case { name: "order", found: &objects["ClusterIPPolicy /default"]["spec"]["order"], expected: json!("Lowest") },
-        Case {
-            name: "port of the API server",
-            found: &egress[2],
-            expected: json!({ "protocol": "TCP", "port": 7443 }),
-        },
-        Case {
-            name: "labels of the rules",
-            found: &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"],
-            expected: json!({ "app.kubernetes.io/name": "clusterip", "release": "prometheus" }),
-        },
-    ]
-}
+use super::support::{NAMESPACE, rendered};
 
 #[test]
 fn values_reach_the_right_fields() {
-    let values = document(include_str!("values.yaml")).unwrap();
-    let objects = rendered(NAMESPACE, &values).unwrap();
-    let cases = [
-        fields_of_the_server(&objects),
-        fields_of_the_webhooks(&objects),
-        fields_of_the_agents(&objects),
-        fields_of_other_objects(&objects),
-    ];
-    for Case { name, found, expected } in cases.into_iter().flatten() {
-        assert_eq!(*found, expected, "{name}");
-    }
+    let objects = rendered(NAMESPACE, &document(include_str!("values.yaml"))).unwrap();
+    let server = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"];
+    let agent = &objects["DaemonSet edge-agents/clusterip-agent"]["spec"]["template"];
+    let container = json!({
+        "image": "registry.example.com/clusterip:v9",
+        "args": [
+            "serve", "--listen", "0.0.0.0:8443", "--move-load-balancers", "--seamless-moves", "--agents-namespace",
+            "edge-agents", "--client-ca", "/etc/clusterip/client-ca/ca.crt", "--move", "never",
+        ],
+        "volumeMounts": [{ "name": "client-ca", "mountPath": "/etc/clusterip/client-ca", "readOnly": true }],
+        "resources": { "requests": { "cpu": "50m", "memory": "64Mi" }, "limits": { "memory": "1Gi" } },
+    });
+    assert_fields("container of the server", &server["spec"]["containers"][0], &container);
+    let pod = json!({
+        "imagePullSecrets": [{ "name": "pull" }],
+        "volumes": [{ "name": "client-ca", "configMap": { "name": "api-server-ca" } }],
+        "nodeSelector": { "kubernetes.io/os": "linux", "pool": "system" },
+        "tolerations": [{ "operator": "Exists" }],
+        "hostNetwork": true,
+        "affinity": { "nodeAffinity": {} },
+        "priorityClassName": null,
+    });
+    assert_fields("Pod of the server", &server["spec"], &pod);
+    assert_eq!(server["metadata"]["annotations"], json!({ "example.com/team": "net" }));
+
+    let container = json!({
+        "image": "registry.example.com/agent:v8",
+        "imagePullPolicy": "Always",
+        "args": ["agent", "--node", "$(NODE_NAME)", "--interface", "eth1"],
+        "resources": { "requests": { "cpu": "20m", "memory": "48Mi" }, "limits": { "memory": "1Gi" } },
+    });
+    assert_fields("container of the agents", &agent["spec"]["containers"][0], &container);
+    let pod = json!({
+        "imagePullSecrets": [{ "name": "pull" }],
+        "nodeSelector": { "kubernetes.io/os": "linux", "edge": "yes" },
+        "tolerations": [{ "key": "edge", "operator": "Exists" }],
+        "affinity": { "nodeAffinity": {} },
+        "priorityClassName": null,
+    });
+    assert_fields("Pod of the agents", &agent["spec"], &pod);
+    assert_eq!(agent["metadata"]["annotations"], json!({ "example.com/team": "edge" }));
+
+    let webhooks = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"];
+    assert_fields("webhook", &webhooks[0], &json!({ "failurePolicy": "Fail", "timeoutSeconds": 9 }));
+    assert_eq!(webhooks[1]["name"], "external.clusterip-policy.io");
+    let skipped = |nth: usize| &webhooks[nth]["namespaceSelector"]["matchExpressions"][0]["values"];
+    let exempt = json!(["kube-system", "storage", NAMESPACE]);
+    assert_eq!(*skipped(0), exempt);
+    // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
+    assert_eq!(*skipped(1), json!(["kube-system", NAMESPACE]));
+
+    let pool = json!({ "priority": 5, "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000, "fence": "Warn" });
+    assert_eq!(objects["ServicePool /all"]["spec"], pool);
+    assert_eq!(objects["ExternalPool /edge"]["spec"], json!({ "cidrs": ["192.0.2.0/28"] }));
+    let policy = json!({ "exemptNamespaces": exempt, "order": "Lowest" });
+    assert_fields("ClusterIPPolicy", &objects["ClusterIPPolicy /default"]["spec"], &policy);
+    let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
+    assert_eq!(egress[2], json!({ "protocol": "TCP", "port": 7443 }));
+    let labels = &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"];
+    assert_eq!(*labels, json!({ "app.kubernetes.io/name": "clusterip", "release": "prometheus" }));
     let status = json!({ "apiGroups": [""], "resources": ["services/status"], "verbs": ["update"] });
     let rules = objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap();
     assert!(rules.contains(&status), "{rules:?}");
+}
 
-    // An image with a digest.
+#[test]
+fn digest_of_an_image_replaces_its_tag() {
     let digest = format!("sha256:{}", "0".repeat(64));
     let objects = rendered(NAMESPACE, &json!({ "image": { "tag": "v9", "digest": digest } })).unwrap();
-    assert_eq!(
-        objects["Deployment clusterip-policy/clusterip"]["spec"]["template"]["spec"]["containers"][0]["image"],
-        json!(format!("ghcr.io/clusterip-policy/clusterip@{digest}"))
-    );
+    let pod = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], format!("ghcr.io/clusterip-policy/clusterip@{digest}"));
 }
 
 #[test]
@@ -195,72 +87,49 @@ fn invalid_values_are_refused() {
         values: Value,
         expected: &'static str,
     }
+    let case = |name, values, expected| Case { name, values, expected };
     let cases = [
-        Case {
-            name: "replicas without claims",
-            values: json!({ "replicas": 2 }),
-            expected: "replicas: 2 need claims: lease",
-        },
-        Case {
-            name: "a pool without a name",
-            values: json!({ "pools": { "services": [{ "cidrs": ["10.96.0.0/12"] }] } }),
-            expected: "/pools/services/0",
-        },
-        Case { name: "a misspelt value", values: json!({ "replica": 2 }), expected: "'replica' not allowed" },
-        Case {
-            name: "a misspelt value inside",
-            values: json!({ "webhook": { "failPolicy": "Fail" } }),
-            expected: "'failPolicy' not allowed",
-        },
-        Case {
-            name: "an unknown failure policy",
-            values: json!({ "webhook": { "failurePolicy": "Retry" } }),
-            expected: "/webhook/failurePolicy",
-        },
-        Case { name: "unknown claims", values: json!({ "claims": "etcd" }), expected: "/claims" },
-        Case { name: "no replica", values: json!({ "replicas": 0 }), expected: "/replicas" },
-        Case {
-            name: "agents in the namespace of the server",
-            values: json!({
+        case("replicas without claims", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
+        case(
+            "a pool without a name",
+            json!({ "pools": { "services": [{ "cidrs": ["10.96.0.0/12"] }] } }),
+            "/pools/services/0",
+        ),
+        case("a misspelt value", json!({ "replica": 2 }), "'replica' not allowed"),
+        case("a misspelt value inside", json!({ "webhook": { "failPolicy": "Fail" } }), "'failPolicy' not allowed"),
+        case("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),
+        case("unknown claims", json!({ "claims": "etcd" }), "/claims"),
+        case("no replica", json!({ "replicas": 0 }), "/replicas"),
+        case(
+            "agents in the namespace of the server",
+            json!({
                 "pools": { "external": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] },
                 "agent": { "namespace": NAMESPACE },
             }),
-            expected: "the agents need a namespace of their own",
-        },
-        Case {
-            name: "two client CAs",
-            values: json!({ "webhook": { "clientCA": { "configMap": "a", "secret": "b" } } }),
-            expected: "a configMap or a secret, not both",
-        },
-        Case {
-            name: "a misspelt value of the agents",
-            values: json!({ "agent": { "interface": "eth1" } }),
-            expected: "'interface' not allowed",
-        },
-        Case {
-            name: "a settings document",
-            values: json!({ "settings": { "services": {} } }),
-            expected: "'settings' not allowed",
-        },
-        Case {
-            name: "an unknown kind of pools",
-            values: json!({ "pools": { "ips": [] } }),
-            expected: "'ips' not allowed",
-        },
-        Case {
-            name: "a policy of Kubewarden beside the webhook",
-            values: json!({ "kubewarden": { "policy": "clusterip-policy" } }),
-            expected: "webhook.enabled must be false",
-        },
-        Case {
-            name: "a policy of Kubewarden beside pools of external addresses",
-            values: json!({
+            "the agents need a namespace of their own",
+        ),
+        case(
+            "two client CAs",
+            json!({ "webhook": { "clientCA": { "configMap": "a", "secret": "b" } } }),
+            "a configMap or a secret, not both",
+        ),
+        case("a misspelt value of the agents", json!({ "agent": { "interface": "eth1" } }), "'interface' not allowed"),
+        case("a settings document", json!({ "settings": { "services": {} } }), "'settings' not allowed"),
+        case("an unknown kind of pools", json!({ "pools": { "ips": [] } }), "'ips' not allowed"),
+        case(
+            "a policy of Kubewarden beside the webhook",
+            json!({ "kubewarden": { "policy": "clusterip-policy" } }),
+            "webhook.enabled must be false",
+        ),
+        case(
+            "a policy of Kubewarden beside pools of external addresses",
+            json!({
                 "webhook": { "enabled": false },
                 "kubewarden": { "policy": "clusterip-policy" },
                 "pools": { "external": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] },
             }),
-            expected: "write the pools into that policy",
-        },
+            "write the pools into that policy",
+        ),
     ];
     for Case { name, values, expected } in cases {
         let refused = rendered(NAMESPACE, &values).map(|objects| objects.into_keys().collect::<Vec<_>>()).unwrap_err();

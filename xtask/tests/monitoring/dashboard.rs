@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::deploy_files::read;
+use crate::files::read_yaml;
 use promql_parser::parser;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::queries::{faults, metrics_of};
 
 /// The panels with a query, by title, each with its expression and its legend.
 fn targets() -> Vec<(String, String, String)> {
-    let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
+    let dashboard = read_yaml("deploy/monitoring/clusterip.json");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut targets = Vec::new();
     for panel in dashboard["panels"].as_array().unwrap() {
@@ -64,7 +64,7 @@ fn dashboard_queries_only_exposed_metrics() {
 
 #[test]
 fn dashboard_layout_and_variables_are_valid() {
-    let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
+    let dashboard = read_yaml("deploy/monitoring/clusterip.json");
     let exposed = exposed();
     let mut found = Vec::new();
     let mut ids = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::deploy_files::read;
+use crate::files::read;
 
 /// The labels that Prometheus adds to the metrics of each target.
 pub const OF_THE_TARGET: [&str; 1] = ["instance"];
@@ -16,7 +16,7 @@ pub struct Exposed {
 
 /// The series that Prometheus stores; a histogram consists of three.
 pub fn exposed() -> BTreeMap<String, Exposed> {
-    let page = read("docs/metrics.md").unwrap();
+    let page = read("docs/metrics.md");
     let rows = page.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with('|'));
     let mut all = BTreeMap::new();
     for row in rows {

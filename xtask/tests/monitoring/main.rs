@@ -6,7 +6,7 @@
 
 mod alerts;
 mod dashboard;
-#[path = "../support/deploy_files.rs"]
-mod deploy_files;
 mod exposed_metrics;
+#[path = "../support/files.rs"]
+mod files;
 mod queries;

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::support::{read, workspace};
+use crate::files::{read, workspace};
 
 const FOLDERS: [&str; 10] = [
     ".",
@@ -104,18 +104,6 @@ fn every_link_has_a_target() {
 }
 
 #[test]
-fn broken_links_are_found() {
-    let page = Page::read(
-        "# Of a pool\n\n## Of a pool\n\n[a](#of-a-pool-1) [b](#of-no-pool) [c](absent.md) [d](https://a.b)\n",
-    );
-    let file = Path::new("README.md");
-    let links = page.links.clone();
-    let pages = BTreeMap::from([(file.to_owned(), page)]);
-    let broken: Vec<String> = links.iter().filter_map(|link| broken(&pages, file, link)).collect();
-    assert_eq!(broken, ["README.md: #of-no-pool: no such heading", "README.md: absent.md: absent.md does not exist"]);
-}
-
-#[test]
 fn every_page_is_in_the_table_of_contents_once() {
     let pages = pages();
     let contents = Path::new("docs/SUMMARY.md");
@@ -131,7 +119,7 @@ fn every_page_is_in_the_table_of_contents_once() {
 fn the_table_of_contents_has_the_titles_of_the_pages() {
     for line in read("docs/SUMMARY.md").lines() {
         let Some((title, link)) = line.strip_prefix("- [").and_then(|entry| entry.split_once("](")) else { continue };
-        let page = read(&format!("docs/{}", link.trim_end_matches(')')));
+        let page = read(format!("docs/{}", link.trim_end_matches(')')));
         assert_eq!(page.lines().next(), Some(format!("# {title}").as_str()), "{link}");
     }
 }

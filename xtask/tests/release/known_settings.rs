@@ -1,9 +1,11 @@
 //! The settings that the policy knows, and the table of docs/settings.md.
 
+use std::collections::BTreeMap;
+
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
-use crate::support::read;
+use crate::files::read;
 
 /// The names that the policy itself lists when it finds an unknown one.
 pub fn known(settings: Value) -> Vec<String> {
@@ -33,15 +35,15 @@ pub fn settings(section: &str) -> Vec<String> {
     settings
 }
 
-/// The rows of a table of docs/settings.md: name, default in words, meaning.
-pub fn table(section: &str) -> Vec<(String, String, String)> {
+/// The rows of a table of docs/settings.md by name: the default in words, and the meaning.
+pub fn table(section: &str) -> BTreeMap<String, (String, String)> {
     let page = read("docs/settings.md");
     let (_, table) = page.split_once(&format!("| `{section}.` | default | |\n")).expect("no table of settings");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let mut cells = row.trim_matches('|').splitn(3, '|').map(|cell| cell.trim().to_owned());
         let name = cells.next().unwrap().trim_matches('`').to_owned();
-        (name, cells.next().unwrap(), cells.next().unwrap())
+        (name, (cells.next().unwrap(), cells.next().unwrap()))
     })
     .collect()
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod documents;
+#[path = "../support/files.rs"]
+mod files;
 mod image;
 mod known_settings;
 #[path = "../../../e2e-tests/src/missing.rs"]

@@ -3,27 +3,19 @@
 use std::ops::Range;
 use std::process::Command;
 
-use clusterip_cluster::yaml;
 use serde_json::Value;
 use wasmparser::{Parser, Payload};
-use xtask::metadata::{Metadata, PROTOCOL, SECTION, USAGE, annotate, of_module as metadata_of};
+use xtask::metadata::{Metadata, SECTION, annotate, of_module};
 
+use crate::files::{document, read, workspace};
 use crate::missing;
-use crate::support::{annotated, metadata, module, read, workspace};
+use crate::support::{annotated, metadata, module};
 
 /// The sections of a module: kind and bytes.
 fn sections(module: &[u8]) -> Vec<(u8, &[u8])> {
     let section =
         |payload: Payload<'_>| payload.as_section().map(|(id, Range { start, end })| (id, &module[start..end]));
     Parser::new(0).parse_all(module).filter_map(|payload| section(payload.unwrap())).collect()
-}
-
-#[test]
-fn section_contains_metadata_protocol_and_readme() {
-    let mut expected = metadata();
-    expected.protocol_version = Some(PROTOCOL.to_owned());
-    expected.annotations.insert(USAGE.to_owned(), read("README.md"));
-    assert_eq!(metadata_of(&annotated()).unwrap(), expected);
 }
 
 #[test]
@@ -55,18 +47,6 @@ fn annotation_keeps_every_other_byte_of_the_module() {
 }
 
 #[test]
-fn annotated_module_runs_the_same_code() {
-    // All sections but the custom ones, which have the kind 0.
-    let executed = |module: &[u8]| -> Vec<(u8, Vec<u8>)> {
-        let sections = sections(module).into_iter().filter(|(kind, _)| *kind != 0);
-        sections.map(|(kind, bytes)| (kind, bytes.to_vec())).collect()
-    };
-    let found = executed(&annotated());
-    assert!(found.iter().any(|(kind, bytes)| *kind == 10 && !bytes.is_empty()), "the module has no code");
-    assert_eq!(found, executed(&module()));
-}
-
-#[test]
 fn unsuitable_module_is_refused() {
     let twice = annotate(&annotated(), metadata(), "").unwrap_err();
     assert_eq!(
@@ -75,7 +55,7 @@ fn unsuitable_module_is_refused() {
     );
     let text = annotate(b"(module)", metadata(), "").unwrap_err().to_string();
     assert!(text.starts_with("not a WebAssembly module: "), "{text}");
-    let bare = metadata_of(&module()).unwrap_err().to_string();
+    let bare = of_module(&module()).unwrap_err().to_string();
     assert_eq!(bare, "the module has no section io.kubewarden.metadata: annotate it first");
 }
 
@@ -141,7 +121,7 @@ fn kwctl_reads_the_same_as_from_its_own_annotation() {
     run(&["annotate", "-m", "policy-metadata.yml", "-u", "README.md", "-o", output, bare]);
     let inspect = |module: &std::path::Path| -> Value {
         let printed = String::from_utf8(run(&["inspect", "-o", "yaml", module.to_str().unwrap()])).unwrap();
-        let mut inspected = yaml::single(&printed).unwrap();
+        let mut inspected = document(&printed);
         // The version of kwctl that annotated the module; our module has none.
         inspected["annotations"].as_object_mut().unwrap().remove("io.kubewarden.kwctl");
         inspected

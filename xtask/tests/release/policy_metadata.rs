@@ -7,89 +7,70 @@ use std::sync::{Arc, Mutex};
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
-use clusterip_cluster::yaml;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
 
-use crate::support::{Row, assert_rows, metadata, read, read_yaml};
+use crate::files::{assert_fields, document, read, read_yaml};
+use crate::support::metadata;
 
 const NAME: &str = "clusterip-policy";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
 #[test]
-fn names_versions_texts_and_urls_agree() {
-    let (policy, package, cargo) = (metadata(), read_yaml("artifacthub-pkg.yml"), read("Cargo.toml"));
-    let of = |key: &str| policy.annotations.get(key).map_or(Value::Null, |value| json!(value));
-    let quoted = |key: &str| {
-        let package = cargo.split("[package]\n").nth(1).unwrap();
-        let line = package.lines().find_map(|line| line.strip_prefix(&format!("{key} = \"")));
-        json!(line.map(|rest| rest.trim_end_matches('"')))
-    };
-    let image = format!("ghcr.io/{NAME}/{NAME}");
-    let (tagged, release) =
-        (format!("{image}:v{VERSION}"), format!("{REPOSITORY}/releases/download/v{VERSION}/policy.wasm"));
-    let author = format!(
-        "{} <{}>",
-        package["maintainers"][0]["name"].as_str().unwrap(),
-        package["maintainers"][0]["email"].as_str().unwrap()
-    );
-    let keywords: Vec<String> =
-        package["keywords"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect();
-    let links = json!([{"name": "policy", "url": release}, {"name": "source", "url": REPOSITORY}]);
-    let image_of_package = json!([{"name": "policy", "image": tagged, "whitelisted": true}]);
-    assert_rows(&[
-        Row { name: "Cargo.toml: name", found: quoted("name"), expected: json!(NAME) },
-        Row {
-            name: "README.md: title",
-            found: json!(read("README.md").lines().next()),
-            expected: json!(format!("# {NAME}")),
-        },
-        Row { name: "metadata: title", found: of("io.kubewarden.policy.title"), expected: json!(NAME) },
-        Row { name: "package: name", found: package["name"].clone(), expected: json!(NAME) },
-        Row {
-            name: "package: displayName",
-            found: package["displayName"].clone(),
-            expected: of("io.artifacthub.displayName"),
-        },
-        Row { name: "metadata: version", found: of("io.kubewarden.policy.version"), expected: json!(VERSION) },
-        Row { name: "package: version", found: package["version"].clone(), expected: json!(VERSION) },
-        Row { name: "metadata: ociUrl", found: of("io.kubewarden.policy.ociUrl"), expected: json!(image) },
-        Row {
-            name: "package: containersImages",
-            found: package["containersImages"].clone(),
-            expected: image_of_package,
-        },
-        Row { name: "package: links", found: package["links"].clone(), expected: links },
-        Row {
-            name: "metadata: description",
-            found: of("io.kubewarden.policy.description"),
-            expected: quoted("description"),
-        },
-        Row { name: "package: description", found: package["description"].clone(), expected: quoted("description") },
-        Row {
-            name: "metadata: license",
-            found: of("io.kubewarden.policy.license"),
-            expected: json!(env!("CARGO_PKG_LICENSE")),
-        },
-        Row { name: "package: license", found: package["license"].clone(), expected: json!(env!("CARGO_PKG_LICENSE")) },
-        Row { name: "metadata: url", found: of("io.kubewarden.policy.url"), expected: json!(REPOSITORY) },
-        Row { name: "metadata: source", found: of("io.kubewarden.policy.source"), expected: json!(REPOSITORY) },
-        Row { name: "package: homeURL", found: package["homeURL"].clone(), expected: json!(REPOSITORY) },
-        Row { name: "metadata: keywords", found: of("io.artifacthub.keywords"), expected: json!(keywords.join(", ")) },
-        Row { name: "metadata: author", found: of("io.kubewarden.policy.author"), expected: json!(author) },
-        Row {
-            name: "metadata: usage is added from the README",
-            found: of("io.kubewarden.policy.usage"),
-            expected: Value::Null,
-        },
-        Row { name: "package: digest is added at release", found: package["digest"].clone(), expected: json!("") },
+fn metadata_and_package_agree() {
+    let (package, cargo) = (read_yaml("artifacthub-pkg.yml"), read("Cargo.toml"));
+    let description = &package["description"];
+    assert!(cargo.contains(&format!("[package]\nname = \"{NAME}\"\ndescription = {description}\n")), "{description}");
+    assert_eq!(read("README.md").lines().next(), Some(format!("# {NAME}").as_str()));
+    let rules = json!([
+        {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"], "operations": ["CREATE", "UPDATE"]},
     ]);
+    let image = format!("ghcr.io/{NAME}/{NAME}");
+    let tagged = format!("{image}:v{VERSION}");
+    let module = format!("{REPOSITORY}/releases/download/v{VERSION}/policy.wasm");
+    let expected = json!({
+        "name": NAME, "version": VERSION, "license": env!("CARGO_PKG_LICENSE"), "homeURL": REPOSITORY,
+        // It is added at release.
+        "digest": "",
+        "containersImages": [{"name": "policy", "image": tagged, "whitelisted": true}],
+        "links": [{"name": "policy", "url": module}, {"name": "source", "url": REPOSITORY}],
+    });
+    assert_fields("artifacthub-pkg.yml", &package, &expected);
+    let annotations = json!({"kubewarden/mutation": "true", "kubewarden/resources": "Service, Node"});
+    assert_fields("artifacthub-pkg.yml", &package["annotations"], &annotations);
+    assert_eq!(document(package["annotations"]["kubewarden/rules"].as_str().unwrap()), rules);
+
+    let policy = serde_json::to_value(metadata()).unwrap();
+    let expected = json!({
+        "rules": rules, "mutating": true, "backgroundAudit": true, "executionMode": "kubewarden-wapc",
+        "policyType": "kubernetes",
+        // The first version that prunes objects by field masks.
+        "minimumKubewardenVersion": "1.33.0",
+    });
+    assert_fields("policy-metadata.yml", &policy, &expected);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let keywords: Vec<String> = package["keywords"].as_array().unwrap().iter().map(text).collect();
+    let [name, email] = ["name", "email"].map(|field| text(&package["maintainers"][0][field]));
+    let annotations = json!({
+        "io.kubewarden.policy.title": NAME, "io.kubewarden.policy.version": VERSION,
+        "io.kubewarden.policy.ociUrl": image, "io.kubewarden.policy.url": REPOSITORY,
+        "io.kubewarden.policy.source": REPOSITORY, "io.kubewarden.policy.license": env!("CARGO_PKG_LICENSE"),
+        "io.kubewarden.policy.description": description, "io.kubewarden.policy.author": format!("{name} <{email}>"),
+        "io.artifacthub.displayName": package["displayName"], "io.artifacthub.resources": "Service, Node",
+        "io.artifacthub.keywords": keywords.join(", "),
+    });
+    assert_fields("policy-metadata.yml", &policy["annotations"], &annotations);
+}
+
+#[test]
+fn package_says_how_to_install_this_version_and_what_changed() {
+    let package = read_yaml("artifacthub-pkg.yml");
     let install = package["install"].as_str().unwrap();
-    let pull = format!("kwctl pull registry://{tagged}\n");
-    let scaffold =
-        format!("kwctl scaffold manifest -t ClusterAdmissionPolicy --allow-context-aware registry://{tagged}\n");
-    assert!(install.contains(&pull) && install.contains(&scaffold), "{install}");
+    let registry = format!("registry://ghcr.io/{NAME}/{NAME}:v{VERSION}\n");
+    for command in ["pull", "scaffold manifest -t ClusterAdmissionPolicy --allow-context-aware"] {
+        assert!(install.contains(&format!("kwctl {command} {registry}")), "{command}: {install}");
+    }
     for (at, _) in install.match_indices("/v0.").chain(install.match_indices(":v0.")) {
         assert!(install[at + 2..].starts_with(VERSION), "another version: {}", &install[at..]);
     }
@@ -115,49 +96,6 @@ fn crates_of_the_workspace_have_the_version_of_the_release() {
         let file = format!("{}/Cargo.toml", member.trim().trim_matches(['"', ',']));
         assert!(read(&file).contains("\nversion.workspace = true\n"), "{file}: not the version of the workspace");
     }
-}
-
-#[test]
-fn rules_of_metadata_and_package_agree() {
-    let (policy, package) = (metadata(), read_yaml("artifacthub-pkg.yml"));
-    let annotation = |name: &str| package["annotations"][name].as_str().unwrap_or_default().to_owned();
-    let rules = json!([{
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": ["services"],
-        "operations": ["CREATE", "UPDATE"],
-    }]);
-    assert_rows(&[
-        Row { name: "metadata: rules", found: serde_json::to_value(&policy.rules).unwrap(), expected: rules.clone() },
-        Row { name: "package: rules", found: yaml::single(&annotation("kubewarden/rules")).unwrap(), expected: rules },
-        Row {
-            name: "metadata: resources",
-            found: json!(policy.annotations["io.artifacthub.resources"]),
-            expected: json!("Service, Node"),
-        },
-        Row {
-            name: "package: resources",
-            found: json!(annotation("kubewarden/resources")),
-            expected: json!("Service, Node"),
-        },
-        Row { name: "metadata: mutating", found: json!(policy.mutating), expected: json!(true) },
-        Row { name: "package: mutation", found: json!(annotation("kubewarden/mutation")), expected: json!("true") },
-        Row { name: "metadata: backgroundAudit", found: json!(policy.background_audit), expected: json!(true) },
-        Row {
-            name: "metadata: executionMode",
-            found: json!(policy.execution_mode),
-            expected: json!("kubewarden-wapc"),
-        },
-        Row { name: "metadata: policyType", found: json!(policy.policy_type), expected: json!("kubernetes") },
-        // The first version that prunes objects by field masks.
-        Row { name: "metadata: minimum", found: json!(policy.minimum_kubewarden_version), expected: json!("1.33.0") },
-    ]);
-    let says = |page: &str, phrase: &str| assert!(read(page).contains(phrase), "{page}: {phrase}");
-    says("README.md", "gives each new Kubernetes Service a ClusterIP");
-    says(
-        "docs/decision.md",
-        "An update that changes the type from `ExternalName`, or asks for a second family, is handled like a create.",
-    );
 }
 
 /// A cluster in which every look-up leads to another look-up: no workload names an operating system, a Deployment has a
@@ -230,7 +168,7 @@ fn metadata_requests_exactly_the_access_that_the_module_uses() {
     assert_eq!(policy.context_aware_resources, kinds, "policy-metadata.yml: contextAwareResources");
     assert_eq!(policy.host_capabilities, operations, "policy-metadata.yml: hostCapabilities");
     let listed = package["annotations"]["kubewarden/contextAwareResources"].as_str().unwrap();
-    let listed: Vec<Resource> = serde_json::from_value(yaml::single(listed).unwrap()).unwrap();
+    let listed: Vec<Resource> = serde_json::from_value(document(listed)).unwrap();
     assert_eq!(listed, kinds.into_iter().collect::<Vec<_>>(), "artifacthub-pkg.yml: contextAwareResources");
     let written = read_yaml("policy-metadata.yml");
     let written = written["contextAwareResources"].as_array().unwrap().len();

@@ -1,6 +1,6 @@
 //! The pages of `docs` list every setting and every kind of evidence, with their defaults.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use clusterip_cluster::live_settings::document_of_objects;
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
@@ -9,8 +9,8 @@ use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use serde_json::{Value, json};
 
+use crate::files::read;
 use crate::known_settings::{NONSENSE, known, settings, table};
-use crate::support::read;
 
 #[test]
 fn documentation_of_decisions_lists_the_kinds_of_evidence_in_their_order() {
@@ -24,58 +24,56 @@ fn documentation_of_decisions_lists_the_kinds_of_evidence_in_their_order() {
 #[test]
 fn documentation_of_settings_lists_every_setting() {
     for section in ["services", "nodes", "external"] {
-        let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
+        let named: BTreeSet<String> = table(section).into_keys().collect();
         assert_eq!(named, settings(section).into_iter().collect(), "{section}");
     }
 }
 
 #[test]
-fn documentation_of_settings_has_the_defaults_of_nodes() {
-    let rows: BTreeMap<String, (String, String)> =
-        table("nodes").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
-    let with = |key: &str, value: Value| {
-        let mut document = json!({"nodes": {"pools": [{"name": "a", "cidrs": ["10.0.0.0/16", "fd00::/48"]}]}});
-        let place = if key == "explicit" { "/nodes" } else { "/nodes/pools/0" };
-        document.pointer_mut(place).unwrap()[key] = value;
-        Settings::from_value(&document).map_err(|invalid| invalid.to_string())
-    };
-    for key in ["blockSize", "exclude", "explicit"] {
-        let name = if key == "explicit" { key.to_owned() } else { format!("pools[].{key}") };
-        let written = yaml::single(rows[&name].0.trim_matches('`')).unwrap();
-        assert_eq!(with(key, written), with(key, Value::Null), "{name}");
+fn documentation_of_settings_has_the_defaults() {
+    struct Case {
+        section: &'static str,
+        pool: Value,
+        names: [&'static str; 3],
     }
-    for key in known(json!({"nodes": {"pools": [{"match": {NONSENSE: 1}}]}})) {
-        assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
+    let cases = [
+        Case {
+            section: "nodes",
+            pool: json!({"name": "a", "cidrs": ["10.0.0.0/16", "fd00::/48"]}),
+            names: ["pools[].blockSize", "pools[].exclude", "explicit"],
+        },
+        Case {
+            section: "external",
+            pool: json!({"name": "a", "cidrs": ["10.0.9.10-10.0.9.40"]}),
+            names: ["pools[].exclude", "loadBalancerClass", "default"],
+        },
+    ];
+    for Case { section, pool, names } in cases {
+        let rows = table(section);
+        let with = |name: &str, value: Value| {
+            let mut document = json!({section: {"pools": [pool]}});
+            match name.strip_prefix("pools[].") {
+                Some(key) => document[section]["pools"][0][key] = value,
+                None => document[section][name] = value,
+            }
+            Settings::from_value(&document).map_err(|invalid| invalid.to_string())
+        };
+        for name in names {
+            let written = yaml::single(rows[name].0.trim_matches('`')).unwrap();
+            assert_eq!(with(name, written), with(name, Value::Null), "{section}: {name}");
+        }
+        for key in known(json!({section: {"pools": [{"match": {NONSENSE: 1}}]}})) {
+            assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "{section}: match.{key}");
+        }
     }
+    let (default, meaning) = &table("nodes")["explicit"];
     for value in known(json!({"nodes": {"explicit": NONSENSE}})) {
-        let (default, meaning) = &rows["explicit"];
         assert!([default, meaning].iter().any(|text| text.contains(&format!("`{value}`"))), "explicit: {value}");
     }
 }
 
 #[test]
-fn documentation_of_settings_has_the_defaults_of_external_addresses() {
-    let rows: BTreeMap<String, (String, String)> =
-        table("external").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
-    let with = |key: &str, value: Option<Value>| {
-        let mut document = json!({"external": {"pools": [{"name": "a", "cidrs": ["10.0.9.10-10.0.9.40"]}]}});
-        let (place, key) = match key.strip_prefix("pools[].") {
-            Some(key) => ("/external/pools/0", key),
-            None => ("/external", key),
-        };
-        if let Some(value) = value {
-            document.pointer_mut(place).unwrap()[key] = value;
-        }
-        Settings::from_value(&document).map_err(|invalid| invalid.to_string())
-    };
-    for key in ["pools[].exclude", "loadBalancerClass", "default"] {
-        let written = yaml::single(rows[key].0.trim_matches('`')).unwrap();
-        assert_eq!(with(key, Some(written)), with(key, None), "{key}");
-    }
-    for key in known(json!({"external": {"pools": [{"match": {NONSENSE: 1}}]}})) {
-        assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
-    }
-    // The page about external addresses has an example of every setting, as objects.
+fn page_about_external_addresses_has_an_example_of_every_setting() {
     let page = read("docs/external.md");
     let example =
         page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
