@@ -40,12 +40,15 @@ struct Test {
 }
 
 impl Test {
+    fn starting() -> Self {
+        Self { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 9 }
+    }
+
     /// A test with a term that began with a write sent at 0 s.
     fn running() -> Self {
-        let mut test =
-            Self { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 0 };
+        let mut test = Self { version: 0, ..Self::starting() };
         assert_eq!(test.next(0), NextAction::Read);
-        test.heartbeat_state.read(None, test.at(0));
+        test.read(None, 0);
         test.write(0, 0);
         assert_eq!(test.term(0), Some((identity(1), 17)));
         test
@@ -57,6 +60,14 @@ impl Test {
 
     fn next(&mut self, seconds: u32) -> NextAction {
         self.heartbeat_state.next(self.at(seconds), Timestamp::UNIX_EPOCH)
+    }
+
+    fn read(&mut self, lease: Option<Lease>, seconds: u32) {
+        self.heartbeat_state.read(lease, self.at(seconds));
+    }
+
+    fn read_kept_by(&mut self, holder: &str, seconds: u32) {
+        self.read(Some(kept_by(holder, 9)), seconds);
     }
 
     /// Sends the write that is due, with an answer at `answered`.
@@ -90,16 +101,8 @@ fn term_ends_by_time_by_others_or_when_given_back() {
     }
     let cases = [
         Case { name: "an answer that comes too late", at: 18, event: |test| test.write(16, 18) },
-        Case {
-            name: "another agent ended the heartbeat",
-            at: 5,
-            event: |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5)),
-        },
-        Case {
-            name: "another agent took the heartbeat",
-            at: 5,
-            event: |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5)),
-        },
+        Case { name: "another agent ended the heartbeat", at: 5, event: |test| test.read_kept_by("", 5) },
+        Case { name: "another agent took the heartbeat", at: 5, event: |test| test.read_kept_by("node-1_agent_2", 5) },
         Case { name: "the term is over", at: 17, event: |test| test.heartbeat_state.lapse_if_over(test.at(17)) },
         Case { name: "the agent gives the heartbeat back", at: 5, event: |test| test.heartbeat_state.lapse() },
     ];
@@ -113,7 +116,7 @@ fn term_ends_by_time_by_others_or_when_given_back() {
         assert_eq!(waits, name == "another agent took the heartbeat", "{name}");
         if !waits {
             if test.next(at) == NextAction::Read {
-                test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
+                test.read_kept_by(identity(1).as_str(), at);
             }
             test.write(at, at);
             let (next, until) = test.term(at).unwrap();
@@ -127,19 +130,17 @@ fn term_ends_by_time_by_others_or_when_given_back() {
 fn losing_the_lease_or_an_answer_does_not_end_a_term() {
     type Case = fn(&mut Test);
     let rows: [(&str, Case); 4] = [
-        ("it was put back by others", |test| {
-            test.heartbeat_state.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
-        }),
+        ("it was put back by others", |test| test.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), 5)),
         ("a write without an answer", |test| test.heartbeat_state.forget()),
-        ("it was deleted", |test| test.heartbeat_state.read(None, test.at(5))),
-        ("it was put back", |test| test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
+        ("it was deleted", |test| test.read(None, 5)),
+        ("it was put back", |test| test.read_kept_by(identity(1).as_str(), 5)),
     ];
     for (name, case) in rows {
         let mut test = Test::running();
         case(&mut test);
         assert_eq!(test.term(16), Some((identity(1), 17)), "{name}");
         if test.next(6) == NextAction::Read {
-            test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
+            test.read_kept_by(identity(1).as_str(), 6);
         }
         test.write(6, 6);
         assert_eq!(test.term(16), Some((identity(1), 23)), "{name}");
@@ -148,12 +149,11 @@ fn losing_the_lease_or_an_answer_does_not_end_a_term() {
 
 #[test]
 fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
-    let mut test =
-        Test { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 9 };
+    let mut test = Test::starting();
     for (seconds, expected) in [(0, true), (19, true), (20, false)] {
         test.heartbeat_state.forget();
         assert_eq!(test.next(seconds), NextAction::Read);
-        test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
+        test.read_kept_by("node-1_agent_2", seconds);
         assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
     }
     test.write(20, 20);
@@ -163,13 +163,12 @@ fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
 /// With the token of another agent, an attacker can end such a heartbeat and put it back every few seconds.
 #[test]
 fn starting_agent_does_not_wait_for_a_heartbeat_that_is_put_back_again_and_again() {
-    let mut test =
-        Test { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 9 };
+    let mut test = Test::starting();
     for (seconds, expected) in [(0, true), (10, true), (19, true), (20, false)] {
         test.heartbeat_state.forget();
         assert_eq!(test.next(seconds), NextAction::Read);
         let put_back = put_back("node-1", Timestamp::from_second(seconds.into()).unwrap());
-        test.heartbeat_state.read(Some(stored(put_back, 9 + u64::from(seconds))), test.at(seconds));
+        test.read(Some(stored(put_back, 9 + u64::from(seconds))), seconds);
         assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
     }
 }
@@ -180,9 +179,9 @@ fn only_an_own_heartbeat_is_given_back() {
     let given = test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(holder(&given), None);
     assert_eq!(given.metadata.resource_version.as_deref(), Some("1"));
-    test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
+    test.read_kept_by("node-1_agent_2", 1);
     assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
-    test.heartbeat_state.read(None, test.at(1));
+    test.read(None, 1);
     assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clusterip_core::annotations::LEASE_LABEL;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use crate::assignments::WEIGHED;
@@ -71,11 +70,8 @@ impl Test {
     /// Both agents renew their heartbeats.
     fn renew(&mut self, at: u64) {
         self.version += 1;
-        let until = self.at(at) + HEARTBEAT.deadline;
-        self.state.set_term(Some(Term { identity: identity(self.me), until }));
-        let lease =
-            stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
-        self.state.apply(&lease, self.at(at));
+        self.renew_own(at);
+        self.state.apply(&stored(heartbeat(self.other, 2), self.version), self.at(at));
     }
 
     fn apply_claim(&mut self, holder: Option<&str>, at: u64) {
@@ -118,6 +114,29 @@ impl Test {
         let addresses = addresses.iter().copied().collect();
         self.state.observed = ObservedState { number, addresses, ..ObservedState::default() };
     }
+
+    /// The network of this node can't hold the address.
+    fn network_failed(&mut self, number: u64) {
+        self.state.observed = ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() };
+    }
+
+    /// This agent claims the address, can't hold it, and gives it back.
+    fn claim_and_give_up(&mut self, at: u64) {
+        self.renew(at);
+        assert_eq!(self.carried_out(at), WriteKind::Claim);
+        let number = self.plan(at).desired.number;
+        self.network_failed(number);
+        let plan = self.plan(at);
+        assert_eq!((plan.given_up, plan.desired.held.len(), plan.writes), (vec![ADDRESS], 0, vec![]));
+        self.network_did(plan.desired.number, &[]);
+        assert_eq!(self.carried_out(at), WriteKind::GiveBack);
+    }
+
+    /// This agent alone renews its heartbeat.
+    fn renew_own(&mut self, at: u64) {
+        let until = self.at(at) + HEARTBEAT.deadline;
+        self.state.set_term(Some(Term { identity: identity(self.me), until }));
+    }
 }
 
 #[test]
@@ -129,98 +148,64 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
         /// When the agent claims the address, in milliseconds.
         claims_at: Option<u64>,
     }
-    let never = None;
+    /// The agent is the first choice, and never claims the address.
+    const NEVER: Case = Case { name: "", is_first_choice: true, setup: |_| {}, claims_at: None };
+    /// The agent is the first choice, and claims the address when the settling time is over.
+    const SETTLED: Case = Case { claims_at: Some(3000), ..NEVER };
+    const SECOND: Case = Case { is_first_choice: false, ..NEVER };
     let cases = [
-        Case {
-            name: "the first choice, when the settling time is over",
-            is_first_choice: true,
-            setup: |_| {},
-            claims_at: Some(3000),
-        },
-        Case {
-            name: "the second choice, one turn later",
-            is_first_choice: false,
-            setup: |_| {},
-            claims_at: Some(5000),
-        },
+        Case { name: "the first choice, when the settling time is over", ..SETTLED },
+        Case { name: "the second choice, one turn later", claims_at: Some(5000), ..SECOND },
         Case {
             name: "the second choice, one turn after the last claim of the first choice",
-            is_first_choice: false,
             setup: |test| test.apply_busy(4000),
             claims_at: Some(6000),
+            ..SECOND
         },
         Case {
             name: "the second choice, although the first choice claims other addresses all the time",
-            is_first_choice: false,
             setup: |test| test.apply_busy(60_000),
             claims_at: Some(15_000),
+            ..SECOND
         },
-        Case {
-            name: "a claim of another node",
-            is_first_choice: true,
-            setup: |test| test.apply_claim(Some(test.other), 0),
-            claims_at: never,
-        },
-        Case {
-            name: "a claim that was given back",
-            is_first_choice: true,
-            setup: |test| test.apply_claim(None, 0),
-            claims_at: Some(3000),
-        },
+        Case { name: "a claim of another node", setup: |test| test.apply_claim(Some(test.other), 0), ..NEVER },
+        Case { name: "a claim that was given back", setup: |test| test.apply_claim(None, 0), ..SETTLED },
         Case {
             name: "a claim of an earlier term of this node",
-            is_first_choice: true,
             setup: |test| {
                 test.apply_claim(Some(test.me), 0);
                 let until = test.at(0) + HEARTBEAT.deadline;
                 test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
             },
-            claims_at: Some(3000),
+            ..SETTLED
         },
         Case {
             name: "a claim of another program",
-            is_first_choice: true,
             setup: |test| {
                 let lease = holder_lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
                 test.state.apply(&stored(lease, 50), test.at(0));
             },
-            claims_at: Some(3000),
+            ..SETTLED
         },
         Case {
             name: "its own claim whose answer was lost",
-            is_first_choice: false,
             setup: |test| test.apply_claim(Some(test.me), 0),
             claims_at: Some(0),
+            ..SECOND
         },
         Case {
             name: "a claim that was deleted by hand",
-            is_first_choice: true,
             setup: |test| {
                 test.apply_claim(Some(test.other), 0);
-                let gone = stored(holder_lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
-                let gone = Lease { metadata: ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
+                let mut gone = stored(holder_lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
+                gone.metadata.uid = Some("uid".to_owned());
                 test.state.delete(&gone, test.at(0));
             },
-            claims_at: never,
+            ..NEVER
         },
-        Case {
-            name: "an address that this node may not hold",
-            is_first_choice: true,
-            setup: |test| test.assign(&[test.other]),
-            claims_at: never,
-        },
-        Case {
-            name: "an agent without a term",
-            is_first_choice: true,
-            setup: |test| test.state.set_term(None),
-            claims_at: never,
-        },
-        Case {
-            name: "an agent that stops",
-            is_first_choice: true,
-            setup: |test| test.state.stopping = true,
-            claims_at: never,
-        },
+        Case { name: "an address that this node may not hold", setup: |test| test.assign(&[test.other]), ..NEVER },
+        Case { name: "an agent without a term", setup: |test| test.state.set_term(None), ..NEVER },
+        Case { name: "an agent that stops", setup: |test| test.state.stopping = true, ..NEVER },
     ];
     for Case { name, is_first_choice, setup, claims_at } in cases {
         let mut test = Test::new(is_first_choice);
@@ -292,28 +277,14 @@ fn failing_address_is_left_to_other_nodes_for_longer_each_time() {
     let mut test = Test::new(true);
     let mut at = 3000;
     for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
-        test.renew(at);
-        assert_eq!(test.carried_out(at), WriteKind::Claim);
-        let number = test.plan(at).desired.number;
-        let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
-        test.state.observed = ObservedState { number, addresses, failing };
-        let plan = test.plan(at);
-        assert_eq!((plan.given_up, plan.desired.held.len(), plan.writes), (vec![ADDRESS], 0, vec![]));
-        test.network_did(plan.desired.number, &[]);
-        assert_eq!(test.carried_out(at), WriteKind::GiveBack);
+        test.claim_and_give_up(at);
         test.renew(at + away - 1);
         assert_eq!(test.planned(at + away - 1), (vec![], false), "{away}");
         at += away;
     }
     // A long time later, earlier failures no longer count.
     at += 600_000;
-    test.renew(at);
-    assert_eq!(test.carried_out(at), WriteKind::Claim);
-    let number = test.plan(at).desired.number;
-    test.state.observed = ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() };
-    let number = test.plan(at).desired.number;
-    test.network_did(number, &[]);
-    assert_eq!(test.carried_out(at), WriteKind::GiveBack);
+    test.claim_and_give_up(at);
     test.renew(at + 60_000);
     assert_eq!(test.carried_out(at + 60_000), WriteKind::Claim);
 }
@@ -329,22 +300,14 @@ fn failing_address_is_retried_if_no_other_node_can_hold_it() {
     let cases = [
         Case { name: "another node may hold it", setup: |_| {}, at: 3200, given_up: 1 },
         Case { name: "no other node may hold it", setup: |test| test.assign(&[test.me]), at: 3200, given_up: 0 },
-        Case {
-            name: "the other node is silent",
-            setup: |test| {
-                let until = test.at(30_000) + HEARTBEAT.deadline;
-                test.state.set_term(Some(Term { identity: identity(test.me), until }));
-            },
-            at: 30_000,
-            given_up: 0,
-        },
+        Case { name: "the other node is silent", setup: |test| test.renew_own(30_000), at: 30_000, given_up: 0 },
     ];
     for Case { name, setup, at, given_up } in cases {
         let mut test = Test::new(true);
         assert_eq!(test.carried_out(3000), WriteKind::Claim, "{name}");
         let number = test.plan(3100).desired.number;
         setup(&mut test);
-        test.state.observed = ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() };
+        test.network_failed(number);
         let plan = test.plan(at);
         assert_eq!((plan.given_up.len(), plan.desired.held.len()), (given_up, 1 - given_up), "{name}");
     }
@@ -382,28 +345,18 @@ fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
     let mut test = Test::new(true);
     test.apply_claim(Some(test.other), 0);
     for at in [5000, 10_000, 15_000] {
-        // Only this agent stays alive.
-        let until = test.at(at) + HEARTBEAT.deadline;
-        test.state.set_term(Some(Term { identity: identity(test.me), until }));
+        test.renew_own(at);
         assert_eq!(test.planned(at), (vec![], false), "{at}");
     }
     assert_eq!(test.planned(19_999), (vec![], false));
     let plan = test.plan(20_000);
-    let (write, at) = (plan.writes[0].clone(), test.at(20_000));
-    assert_eq!((write.kind, plan.writes.len()), (WriteKind::End, 1));
-    let mut renewed = Test::new(true);
-    std::mem::swap(&mut renewed.state, &mut test.state);
-    (renewed.begin, renewed.version) = (test.begin, 1000);
+    assert_eq!((plan.writes[0].kind, plan.writes.len()), (WriteKind::End, 1));
     // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-    renewed.state.written(&write, WriteOutcome::Changed, at);
-    assert_eq!(renewed.planned(20_500), (vec![], false));
-    let again = renewed.plan(21_000).writes.remove(0);
-    assert_eq!(again.kind, WriteKind::End);
-    // The heartbeat is ended now.
-    let ended = Box::new(stored((*again.lease).clone(), 500));
-    renewed.state.written(&again, WriteOutcome::Written(ended), renewed.at(21_100));
-    assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
-    assert!(renewed.planned(21_300).1);
+    test.state.written(&plan.writes[0], WriteOutcome::Changed, test.at(20_000));
+    assert_eq!(test.planned(20_500), (vec![], false));
+    assert_eq!(test.carried_out(21_000), WriteKind::End);
+    assert_eq!(test.carried_out(21_200), WriteKind::Claim);
+    assert!(test.planned(21_300).1);
 }
 
 #[test]

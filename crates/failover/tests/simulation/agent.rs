@@ -10,6 +10,7 @@ use clusterip_failover::state::{ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, MAX_FAILURES, RETRY_PAUSE};
 
 use super::api_server::{Answer, Request};
+use super::faults::Fault;
 use super::{Event, Happening, NODES, World, clock, millis};
 
 impl World {
@@ -26,7 +27,7 @@ impl World {
                     Answer::Written(lease) => {
                         it.heartbeat_state.wrote(*lease, sent, now);
                         if it.heartbeat_state.until().is_some() {
-                            let jitter = self.chance.below(millis(JITTER));
+                            let jitter = self.chance.u64(..millis(JITTER));
                             return self.renew_after(agent, millis(HEARTBEAT.retry) - jitter);
                         }
                     }
@@ -82,7 +83,7 @@ impl World {
         let (now, base) = (self.clock(agent), self.base);
         let assignments = Arc::clone(&self.assignments);
         let it = &mut self.agents[agent];
-        if !it.alive || it.paused > 0 {
+        if !it.alive || it.has(Fault::Pause) {
             return;
         }
         it.state.assignments = assignments;
@@ -93,7 +94,7 @@ impl World {
         it.desired = plan.desired;
         let who = self.who(agent, 0);
         if other {
-            let delay = self.chance.below(50);
+            let delay = self.chance.u64(..50);
             self.at(self.now + delay, Happening::To(who, Box::new(Event::Reconcile)));
         }
         if let Some(at) = plan.replan_at {
@@ -120,12 +121,12 @@ impl World {
         let going: Vec<IpAddr> = self.kernels[agent].keys().filter(|address| !lasts(address)).copied().collect();
         if !going.is_empty() {
             self.agents[agent].reconciling = true;
-            let (who, delay) = (self.who(agent, 0), self.chance.below(300));
+            let (who, delay) = (self.who(agent, 0), self.chance.u64(..300));
             return self.at(self.now + delay, Happening::Off(who, going));
         }
         self.agents[agent].failures.retain(|address, _| lasts(address));
         for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
-            if self.agents[agent].broken > 0 || self.unholdable.contains(address) {
+            if self.agents[agent].has(Fault::Broken) || self.unholdable.contains(address) {
                 self.fail(agent, *address);
                 continue;
             }

@@ -10,6 +10,14 @@ use proptest::prelude::*;
 use super::faults::{Fault, any_fault};
 use super::{Happening, NODES, World, address};
 
+/// A world in which no request is lost or slow by chance. All addresses are held at this time.
+fn calm_world(seed: u64, at: u64) -> Result<World, TestCaseError> {
+    let mut world = World::new(seed, true);
+    world.run(at);
+    prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+    Ok(world)
+}
+
 proptest! {
     // The seed and the faults of a failure are in its message, so no regression file is kept beside the sources.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 128, ..ProptestConfig::default() })]
@@ -21,7 +29,7 @@ proptest! {
     ) {
         let mut world = World::new(seed, false);
         for (begin, agent, fault, lasting) in faults {
-            world.at(begin, Happening::Begin(agent, fault.clone()));
+            world.at(begin, Happening::Begin(agent, fault));
             world.at(begin + lasting, Happening::End(agent, fault));
         }
         world.run(135_000);
@@ -39,9 +47,7 @@ proptest! {
         dead in 0..3_usize,
         at in 20_000..40_000_u64,
     ) {
-        let mut world = World::new(seed, true);
-        world.run(at);
-        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+        let mut world = calm_world(seed, at)?;
         world.happen(Happening::Begin(dead, Fault::Kill));
         world.run(at + 25_000);
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
@@ -55,9 +61,7 @@ proptest! {
     /// Every agent loses the API server twice, each time for less than the time until its second try.
     #[test]
     fn short_outages_of_the_api_server_move_no_address(seed in any::<u64>(), at in 20_000..40_000_u64) {
-        let mut world = World::new(seed, true);
-        world.run(at);
-        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+        let mut world = calm_world(seed, at)?;
         let held = |world: &World| -> Vec<BTreeSet<IpAddr>> {
             world.kernels.iter().map(|kernel| kernel.keys().copied().collect()).collect()
         };
@@ -94,9 +98,7 @@ proptest! {
         broken in 0..3_usize,
         at in 20_000..40_000_u64,
     ) {
-        let mut world = World::new(seed, true);
-        world.run(at);
-        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+        let mut world = calm_world(seed, at)?;
         let before = world.written();
         world.happen(Happening::Begin(broken, Fault::Broken));
         // Long enough for the next renewal, for the failure to be noticed, and for another agent to take the

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::api_server::Request;
 use super::{Event, Happening, NODES, World};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// No request reaches the API server, and no answer comes back.
     Cut,
@@ -33,16 +33,14 @@ pub(super) enum Fault {
 }
 
 impl World {
-    pub(super) fn begin(&mut self, agent: usize, fault: &Fault) {
+    pub(super) fn begin(&mut self, agent: usize, fault: Fault) {
         let it = &mut self.agents[agent];
+        it.faults.push(fault);
         match fault {
-            Fault::Cut => it.cut += 1,
-            Fault::Pause => it.paused += 1,
-            Fault::Deaf => it.deaf += 1,
-            Fault::Slow => it.slow += 1,
+            Fault::Cut | Fault::Pause | Fault::Deaf | Fault::Slow | Fault::Broken => {}
             Fault::Kill => it.alive = false,
             Fault::Stop => {
-                if !it.alive || it.paused > 0 {
+                if !it.alive || it.has(Fault::Pause) {
                     return;
                 }
                 it.alive = false;
@@ -51,7 +49,7 @@ impl World {
                 // If the API server can't be reached, or the heartbeat is not known, the heartbeat is not given
                 // back.
                 let it = &self.agents[agent];
-                if it.cut == 0
+                if !it.has(Fault::Cut)
                     && let Some(lease) = it.heartbeat_state.give_back(Timestamp::UNIX_EPOCH)
                 {
                     self.store.carry_out(Request::Write(Box::new(lease)));
@@ -62,23 +60,20 @@ impl World {
                 self.store.delete(&heartbeat_state::name(NODES[agent]));
                 (0..NODES.len()).for_each(|agent| self.deliver(agent));
             }
-            Fault::Forbidden => {
-                it.forbidden += 1;
-                self.assign();
-            }
-            Fault::Broken => it.broken += 1,
+            Fault::Forbidden => self.assign(),
         }
     }
 
-    pub(super) fn end(&mut self, agent: usize, fault: &Fault) {
+    pub(super) fn end(&mut self, agent: usize, fault: Fault) {
         let it = &mut self.agents[agent];
+        // The same fault may have begun twice.
+        if let Some(at) = it.faults.iter().position(|other| *other == fault) {
+            it.faults.swap_remove(at);
+        }
         match fault {
-            Fault::Cut => it.cut -= 1,
-            Fault::Deaf => it.deaf -= 1,
-            Fault::Slow => it.slow -= 1,
+            Fault::Cut | Fault::Deaf | Fault::Slow | Fault::Broken | Fault::DeleteHeartbeat => {}
             Fault::Pause => {
-                it.paused -= 1;
-                if it.alive && it.paused == 0 {
+                if it.alive && !it.has(Fault::Pause) {
                     // A resumed process handles at once everything that arrived meanwhile.
                     for event in std::mem::take(&mut it.waiting) {
                         self.take(agent, event);
@@ -91,18 +86,13 @@ impl World {
                     self.start(agent);
                 }
             }
-            Fault::DeleteHeartbeat => {}
-            Fault::Forbidden => {
-                it.forbidden -= 1;
-                self.assign();
-            }
-            Fault::Broken => it.broken -= 1,
+            Fault::Forbidden => self.assign(),
         }
         self.deliver(agent);
     }
 
     fn assign(&mut self) {
-        let allowed = NODES.iter().zip(&self.agents).filter(|(_, agent)| agent.forbidden == 0);
+        let allowed = NODES.iter().zip(&self.agents).filter(|(_, agent)| !agent.has(Fault::Forbidden));
         let nodes: Arc<BTreeSet<String>> = Arc::new(allowed.map(|(node, _)| (*node).to_owned()).collect());
         for assignment in Arc::make_mut(&mut self.assignments).values_mut() {
             assignment.nodes.clone_from(&nodes);
@@ -116,15 +106,6 @@ impl World {
 }
 
 pub(super) fn any_fault() -> impl Strategy<Value = Fault> {
-    prop_oneof![
-        Just(Fault::Cut),
-        Just(Fault::Pause),
-        Just(Fault::Kill),
-        Just(Fault::Stop),
-        Just(Fault::Deaf),
-        Just(Fault::DeleteHeartbeat),
-        Just(Fault::Slow),
-        Just(Fault::Forbidden),
-        Just(Fault::Broken),
-    ]
+    use Fault::{Broken, Cut, Deaf, DeleteHeartbeat, Forbidden, Kill, Pause, Slow, Stop};
+    prop::sample::select(vec![Cut, Pause, Kill, Stop, Deaf, DeleteHeartbeat, Slow, Forbidden, Broken])
 }

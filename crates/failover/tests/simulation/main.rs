@@ -6,8 +6,7 @@
 //! that release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
 //! check for violations looks at the kernels alone.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +16,18 @@ use clusterip_failover::claims::HolderClaim;
 use clusterip_failover::heartbeat_state::HeartbeatState;
 use clusterip_failover::leases::{Identity, Role};
 use clusterip_failover::state::{AgentState, DesiredState, LeaseWrite, ObservedState};
+use fastrand::Rng;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 mod agent;
 mod api_server;
-mod chance;
 mod checks;
 mod faults;
 mod network;
 
 use self::api_server::{Answer, Request, Store};
-use self::chance::Chance;
 use self::faults::Fault;
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -73,12 +71,8 @@ enum Event {
 struct Agent {
     process: u64,
     alive: bool,
-    cut: u32,
-    paused: u32,
-    deaf: u32,
-    slow: u32,
-    forbidden: u32,
-    broken: u32,
+    /// The faults that last now.
+    faults: Vec<Fault>,
     /// How often each address could not be held, and when that is tried again.
     failures: BTreeMap<IpAddr, (u32, u64)>,
     heartbeat_state: HeartbeatState,
@@ -99,13 +93,41 @@ struct Agent {
     drift: i64,
 }
 
+impl Agent {
+    /// A process that has not started yet.
+    fn new(node: &'static str, process: u64, now: Instant, drift: i64) -> Self {
+        Self {
+            process,
+            alive: false,
+            faults: Vec::new(),
+            failures: BTreeMap::new(),
+            heartbeat_state: HeartbeatState::new(node, identities(node, process)),
+            state: AgentState::new(node, now),
+            delivered: 0,
+            listed: false,
+            requests: 0,
+            renewal: None,
+            writing: BTreeSet::new(),
+            waiting: Vec::new(),
+            desired: DesiredState::default(),
+            observed: ObservedState::default(),
+            reconciling: false,
+            drift,
+        }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+}
+
 struct World {
     base: Instant,
     now: u64,
+    /// What happens next, by its time, and in the order in which it was scheduled.
+    queue: BTreeMap<(u64, u64), Happening>,
     number: u64,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    happenings: BTreeMap<u64, Happening>,
-    chance: Chance,
+    chance: Rng,
     store: Store,
     agents: Vec<Agent>,
     /// What the network of each node holds, and until when, in true time.
@@ -138,10 +160,9 @@ impl World {
         let mut world = Self {
             base,
             now: 0,
+            queue: BTreeMap::new(),
             number: 0,
-            queue: BinaryHeap::new(),
-            happenings: BTreeMap::new(),
-            chance: Chance(seed),
+            chance: Rng::with_seed(seed),
             store: Store::default(),
             agents: Vec::new(),
             kernels: vec![BTreeMap::new(); NODES.len()],
@@ -151,30 +172,8 @@ impl World {
             calm,
         };
         for node in NODES {
-            let drift = i64::try_from(world.chance.below(41)).unwrap_or_default() - 20;
-            world.agents.push(Agent {
-                process: 0,
-                alive: false,
-                cut: 0,
-                paused: 0,
-                deaf: 0,
-                slow: 0,
-                forbidden: 0,
-                broken: 0,
-                failures: BTreeMap::new(),
-                heartbeat_state: HeartbeatState::new(node, identities(node, 0)),
-                state: AgentState::new(node, base),
-                delivered: 0,
-                listed: false,
-                requests: 0,
-                renewal: None,
-                writing: BTreeSet::new(),
-                waiting: Vec::new(),
-                desired: DesiredState::default(),
-                observed: ObservedState::default(),
-                reconciling: false,
-                drift,
-            });
+            let drift = world.chance.i64(-20..=20);
+            world.agents.push(Agent::new(node, 0, base, drift));
         }
         for agent in 0..NODES.len() {
             world.start(agent);
@@ -197,8 +196,7 @@ impl World {
 
     fn at(&mut self, at: u64, happening: Happening) {
         self.number += 1;
-        self.happenings.insert(self.number, happening);
-        self.queue.push(Reverse((at.max(self.now), self.number)));
+        self.queue.insert((at.max(self.now), self.number), happening);
     }
 
     fn who(&self, agent: usize, request: u64) -> Who {
@@ -208,17 +206,10 @@ impl World {
     fn start(&mut self, agent: usize) {
         let now = self.clock(agent);
         let delivered = self.store.log.len();
-        let it = &mut self.agents[agent];
-        it.process += 1;
-        it.alive = true;
-        it.heartbeat_state = HeartbeatState::new(NODES[agent], identities(NODES[agent], it.process));
-        it.state = AgentState::new(NODES[agent], now);
-        (it.delivered, it.listed) = (delivered, false);
-        (it.renewal, it.reconciling) = (None, false);
-        it.writing.clear();
-        it.waiting.clear();
-        it.failures.clear();
-        (it.desired, it.observed) = (DesiredState::default(), ObservedState::default());
+        let before = &mut self.agents[agent];
+        let (faults, drift) = (std::mem::take(&mut before.faults), before.drift);
+        let fresh = Agent::new(NODES[agent], before.process + 1, now, drift);
+        *before = Agent { alive: true, faults, delivered, ..fresh };
         // An agent that starts removes the addresses that an earlier process has left.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
@@ -227,23 +218,18 @@ impl World {
     }
 
     fn run(&mut self, until: u64) {
-        while let Some(Reverse((at, number))) = self.queue.peek().copied() {
-            if at > until {
-                break;
-            }
-            self.queue.pop();
+        while let Some(next) = self.queue.first_entry().filter(|next| next.key().0 <= until) {
+            let ((at, _), happening) = next.remove_entry();
             self.now = at;
-            if let Some(happening) = self.happenings.remove(&number) {
-                self.happen(happening);
-            }
+            self.happen(happening);
         }
         self.now = until;
     }
 
     fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::Begin(agent, fault) => self.begin(agent, &fault),
-            Happening::End(agent, fault) => self.end(agent, &fault),
+            Happening::Begin(agent, fault) => self.begin(agent, fault),
+            Happening::End(agent, fault) => self.end(agent, fault),
             Happening::Arrives(who, what) => {
                 let (write, request) = *what;
                 let before = self.store.log.len();
@@ -262,7 +248,7 @@ impl World {
                 let log = self.store.log.len();
                 let now = self.clock(agent);
                 let it = &mut self.agents[agent];
-                if !it.alive || it.cut > 0 || it.deaf > 0 || it.paused > 0 {
+                if !it.alive || [Fault::Cut, Fault::Deaf, Fault::Pause].into_iter().any(|fault| it.has(fault)) {
                     return;
                 }
                 if it.listed {
@@ -290,7 +276,7 @@ impl World {
                 {
                     return;
                 }
-                if it.paused > 0 {
+                if it.has(Fault::Pause) {
                     it.waiting.push(*event);
                 } else {
                     self.take(who.agent, *event);
@@ -302,7 +288,7 @@ impl World {
                 if it.process != who.process || !it.alive {
                     return;
                 }
-                if it.paused > 0 {
+                if it.has(Fault::Pause) {
                     return self.at(self.now + 100, Happening::Off(who, addresses));
                 }
                 for address in &addresses {
@@ -317,13 +303,11 @@ impl World {
 
     /// The number of times that each claim was written.
     fn written(&self) -> BTreeMap<String, usize> {
-        self.store.log.iter().filter_map(|(lease, _)| HolderClaim::of(lease)).fold(
-            BTreeMap::new(),
-            |mut written, claim| {
-                *written.entry(claim.address.to_string()).or_default() += 1;
-                written
-            },
-        )
+        let mut written = BTreeMap::new();
+        for claim in self.store.log.iter().filter_map(|(lease, _)| HolderClaim::of(lease)) {
+            *written.entry(claim.address.to_string()).or_default() += 1;
+        }
+        written
     }
 
     /// The addresses that no node holds.

@@ -4,20 +4,21 @@ use clusterip_failover::state::LeaseWrite;
 use clusterip_failover::timing::REQUEST_TIMEOUT;
 
 use super::api_server::Request;
+use super::faults::Fault;
 use super::{Event, Happening, World, millis};
 
 impl World {
     pub(super) fn delay(&mut self, agent: usize) -> u64 {
-        if self.agents[agent].slow > 0 && !self.calm {
-            if self.chance.in_hundred(20) { self.chance.below(8000) } else { self.chance.below(1500) }
+        if self.agents[agent].has(Fault::Slow) && !self.calm {
+            if self.chance.u64(..100) < 20 { self.chance.u64(..8000) } else { self.chance.u64(..1500) }
         } else {
-            1 + self.chance.below(60)
+            self.chance.u64(1..=60)
         }
     }
 
     pub(super) fn is_lost(&mut self, agent: usize) -> bool {
-        let percent = if self.agents[agent].slow > 0 { 30 } else { 1 };
-        self.agents[agent].cut > 0 || !self.calm && self.chance.in_hundred(percent)
+        let percent = if self.agents[agent].has(Fault::Slow) { 30 } else { 1 };
+        self.agents[agent].has(Fault::Cut) || !self.calm && self.chance.u64(..100) < percent
     }
 
     pub(super) fn send(&mut self, agent: usize, write: Option<LeaseWrite>, request: Request) -> u64 {

@@ -38,6 +38,28 @@ fn only_services_with_the_labels_and_a_fitting_name_look_temporary() {
     }
 }
 
+/// The Service `web`, which moves from 10.0.0.7 to 10.0.1.7, and the journal of its move with a grace period of 40 s.
+fn moving() -> (Journal, [IpAddr; 1]) {
+    let web = json!({
+        "metadata": {"uid": "1", "namespace": "shop", "name": "web"},
+        "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.7"},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+    });
+    let to = ["10.0.1.7".parse().unwrap()];
+    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
+    (Journal { seamless: Some(plan), ..step::beginning(&web, &to, "why") }, to)
+}
+
+fn at(address: &str, kind: &str, name: &str) -> Value {
+    json!({"type": kind, "clusterIP": address, "clusterIPs": [address], "externalName": name})
+}
+
+fn temporary(role: &str, spec: Value) -> Value {
+    let labels = json!({"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": "clusterip"});
+    let annotations = json!({"clusterip-policy/swapped-at": "5"});
+    json!({"metadata": {"labels": labels, "annotations": annotations, "ownerReferences": [{"uid": "1"}]}, "spec": spec})
+}
+
 #[test]
 fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
     struct Case {
@@ -45,9 +67,7 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
         written: Value,
         expected: i64,
     }
-    let mut journal = step::beginning(&json!({"metadata": {"uid": "1"}}), &[], "why");
-    journal.recorded_at = 1000;
-    journal.seamless = Some(Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40));
+    let journal = Journal { recorded_at: 1000, ..moving().0 };
     let cases = [
         Case { name: "as written", written: json!("1010"), expected: 1050 },
         Case { name: "before the move", written: json!("999"), expected: 1040 },
@@ -63,18 +83,10 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
 
 #[test]
 fn old_addresses_are_taken_once() {
-    let web = json!({"metadata": {"uid": "1", "namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.0.0.7"}});
-    let to: [IpAddr; 1] = ["10.0.1.7".parse().unwrap()];
-    let mut journal = step::beginning(&web, &to, "why");
-    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
-    journal.seamless = Some(plan.clone());
-    let temporary = |role: &str, spec: Value| {
-        json!({"metadata": {"labels": {"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": "clusterip"},
-            "ownerReferences": [{"uid": "1"}]}, "spec": spec})
-    };
+    let (journal, to) = moving();
     let seen = Observed {
-        service: Some(json!({"spec": {"type": "ExternalName", "externalName": plan.external_name}})),
-        new: Some(temporary("new", json!({"type": "ClusterIP", "clusterIP": "10.0.1.7", "clusterIPs": ["10.0.1.7"]}))),
+        service: Some(json!({"spec": {"type": "ExternalName", "externalName": journal.external_name()}})),
+        new: Some(temporary("new", at("10.0.1.7", "ClusterIP", ""))),
         old: Some(temporary("old", json!({"type": "ExternalName", "externalName": MOVING_NAME}))),
         trigger: None,
     };
@@ -97,85 +109,37 @@ fn author_whose_service_can_not_be_written_keeps_no_temporary_service() {
     struct Case {
         name: &'static str,
         spec: Value,
-        status: Value,
-        now: i64,
-        expected: SeamlessStep,
+        /// The next step until the latest end of the grace period, after which `old` is deleted.
+        step: SeamlessStep,
     }
-    let load_balancer = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
-    let web = json!({"metadata": {"uid": "1", "namespace": "shop", "name": "web"},
-        "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.7"}, "status": load_balancer});
-    let to: [IpAddr; 1] = ["10.0.1.7".parse().unwrap()];
-    let mut journal = step::beginning(&web, &to, "why");
-    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
-    journal.seamless = Some(plan.clone());
-    let at = |address: &str, kind: &str, name: &str| json!({"type": kind, "clusterIP": address, "clusterIPs": [address], "externalName": name});
-    let temporary = |role: &str, address: &str| {
-        json!({"metadata": {"labels": {"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": "clusterip"},
-            "annotations": {"clusterip-policy/swapped-at": "5"}, "ownerReferences": [{"uid": "1"}]},
-            "spec": at(address, "ClusterIP", "")})
-    };
-    let moved = || at("10.0.1.7", "ClusterIP", MOVING_NAME);
-    let shown = || at("10.0.1.7", "LoadBalancer", MOVING_NAME);
-    let before = || at("10.0.0.7", "ClusterIP", "");
-    let released = || json!({"type": "ExternalName", "externalName": MOVING_NAME});
+    let (journal, to) = moving();
     let original = SeamlessStep::Original;
+    let released = json!({"type": "ExternalName", "externalName": MOVING_NAME});
     let cases = [
-        Case { name: "cleanup", spec: moved(), status: json!({}), now: 639, expected: original(Step::Cleanup) },
-        Case {
-            name: "no cleanup",
-            spec: moved(),
-            status: json!({}),
-            now: 640,
-            expected: SeamlessStep::Delete(Role::Old),
-        },
-        Case { name: "status", spec: shown(), status: json!({}), now: 639, expected: original(Step::RestoreStatus) },
-        Case {
-            name: "no status",
-            spec: shown(),
-            status: json!({}),
-            now: 640,
-            expected: SeamlessStep::Delete(Role::Old),
-        },
-        Case { name: "assign", spec: released(), status: json!({}), now: 639, expected: original(Step::Assign) },
-        Case {
-            name: "no assign",
-            spec: released(),
-            status: json!({}),
-            now: 640,
-            expected: SeamlessStep::Delete(Role::Old),
-        },
-        Case {
-            name: "no release",
-            spec: before(),
-            status: json!({}),
-            now: 639,
-            expected: SeamlessStep::PreventRelease,
-        },
-        Case {
-            name: "a release that can't be prevented",
-            spec: before(),
-            status: json!({}),
-            now: 640,
-            expected: SeamlessStep::Delete(Role::Old),
-        },
+        Case { name: "cleanup", spec: at("10.0.1.7", "ClusterIP", MOVING_NAME), step: original(Step::Cleanup) },
+        Case { name: "status", spec: at("10.0.1.7", "LoadBalancer", MOVING_NAME), step: original(Step::RestoreStatus) },
+        Case { name: "assign", spec: released, step: original(Step::Assign) },
+        Case { name: "no release", spec: at("10.0.0.7", "ClusterIP", ""), step: SeamlessStep::PreventRelease },
     ];
-    for Case { name, spec, status, now, expected } in cases {
-        let service = json!({"metadata": {"uid": "1", "resourceVersion": ""}, "spec": spec, "status": status});
-        let old = Some(temporary("old", "10.0.0.7"));
-        let mut seen = Observed { service: Some(service), old, ..Observed::default() };
-        let moment = Moment { now, requests_ended: true, ..Moment::default() };
-        let step = |seen: &Observed| next(seen, &journal, &Progress::default(), &moment, &to);
-        assert_eq!(step(&seen), expected, "{name}");
-        if let SeamlessStep::Original(_) = expected {
-            seen.trigger = Some(temporary("trigger", "10.0.2.9"));
-            assert_eq!(step(&seen), SeamlessStep::Delete(Role::Trigger), "{name}");
-            seen.old = Some(temporary("old", "10.0.2.8"));
-            assert_eq!(step(&seen), SeamlessStep::Delete(Role::Old), "{name}");
-        }
-        if expected == SeamlessStep::Delete(Role::Old) {
-            seen.old = None;
-            seen.new = Some(temporary("new", "10.0.1.9"));
-            assert_eq!(step(&seen), SeamlessStep::Delete(Role::New), "{name}, by an author who chose another address");
+    for Case { name, spec, step } in cases {
+        let service = json!({"metadata": {"uid": "1", "resourceVersion": ""}, "spec": spec, "status": {}});
+        let old = |address: &str| Some(temporary("old", at(address, "ClusterIP", "")));
+        let mut seen = Observed { service: Some(service), old: old("10.0.0.7"), ..Observed::default() };
+        let next_at = |now: i64, seen: &Observed| {
+            let moment = Moment { now, requests_ended: true, ..Moment::default() };
+            next(seen, &journal, &Progress::default(), &moment, &to)
+        };
+        assert_eq!(next_at(639, &seen), step, "{name}");
+        assert_eq!(next_at(640, &seen), SeamlessStep::Delete(Role::Old), "{name}, too late");
+        let chosen = Some(temporary("new", at("10.0.1.9", "ClusterIP", "")));
+        let without_old = Observed { old: None, new: chosen, ..seen.clone() };
+        let expected = SeamlessStep::Delete(Role::New);
+        assert_eq!(next_at(640, &without_old), expected, "{name}, by an author who chose another address");
+        if let SeamlessStep::Original(_) = step {
+            seen.trigger = Some(temporary("trigger", at("10.0.2.9", "ClusterIP", "")));
+            assert_eq!(next_at(639, &seen), SeamlessStep::Delete(Role::Trigger), "{name}");
+            seen.old = old("10.0.2.8");
+            assert_eq!(next_at(639, &seen), SeamlessStep::Delete(Role::Old), "{name}");
         }
     }
 }

@@ -215,159 +215,112 @@ fn everything_is_restored_and_no_trace_is_left() {
     }
 }
 
-mod spec_merge {
-    use serde_json::json;
-
-    use super::super::*;
-
-    #[test]
-    fn fields_changed_by_others_stay_and_the_rest_is_owners() {
-        struct Case {
-            name: &'static str,
-            change: Value,
-            expected: Value,
-        }
-        let original = json!({
-            "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
-            "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],
-        });
-        let released = json!({
-            "type": "ExternalName", "externalName": "moving.invalid", "selector": {"app": "web"},
-            "ports": [{"protocol": "TCP", "port": 80}, {"protocol": "UDP", "port": 80}],
-        });
-        let with = |base: &Value, changes: Value| {
-            let mut base = base.clone();
-            json_patch::merge(&mut base, &changes);
-            base
-        };
-        let cases = [
-            Case { name: "nothing changed", change: json!({}), expected: json!({}) },
-            Case {
-                name: "a selector",
-                change: json!({"selector": {"app": "shop", "tier": "x"}}),
-                expected: json!({"selector": {"app": "shop", "tier": "x"}}),
-            },
-            Case { name: "no selector", change: json!({"selector": null}), expected: json!({"selector": null}) },
-            Case {
-                name: "a new field",
-                change: json!({"sessionAffinity": "ClientIP"}),
-                expected: json!({"sessionAffinity": "ClientIP"}),
-            },
-            Case {
-                name: "a field that the release had removed",
-                change: json!({"externalTrafficPolicy": "Cluster"}),
-                expected: json!({"externalTrafficPolicy": "Cluster"}),
-            },
-            Case {
-                name: "a port renamed, one removed, one added",
-                change: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns"}, {"protocol": "TCP", "port": 443}]}),
-                expected: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns", "nodePort": 30081}, {"protocol": "TCP", "port": 443}]}),
-            },
-        ];
-        for Case { name, change, expected } in cases {
-            let now = with(&released, change);
-            let merged =
-                merged_spec(original.as_object().unwrap(), released.as_object().unwrap(), now.as_object().unwrap());
-            assert_eq!(Value::from(merged), with(&original, expected), "{name}");
-        }
+#[test]
+fn fields_changed_by_others_stay_and_the_rest_is_owners() {
+    let original = json!({
+        "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
+        "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],
+    });
+    let released = json!({
+        "type": "ExternalName", "externalName": "moving.invalid", "selector": {"app": "web"},
+        "ports": [{"protocol": "TCP", "port": 80}, {"protocol": "UDP", "port": 80}],
+    });
+    let ports = |dns: Value| json!({"ports": [dns, {"protocol": "TCP", "port": 443}]});
+    // A port is renamed, one is removed, and one is added. The renamed one keeps its node port.
+    let dns = json!({"protocol": "UDP", "port": 80, "name": "dns"});
+    let renamed = (ports(dns.clone()), ports(with(dns, json!({"nodePort": 30081}))));
+    let stay = [
+        json!({}),
+        json!({"selector": {"app": "shop", "tier": "x"}}),
+        json!({"selector": null}),
+        json!({"sessionAffinity": "ClientIP"}),
+        // The release had removed this field.
+        json!({"externalTrafficPolicy": "Cluster"}),
+    ];
+    for (change, expected) in stay.into_iter().map(|change| (change.clone(), change)).chain([renamed]) {
+        let now = with(released.clone(), change.clone());
+        let merged =
+            merged_spec(original.as_object().unwrap(), released.as_object().unwrap(), now.as_object().unwrap());
+        assert_eq!(Value::from(merged), with(original.clone(), expected), "{change}");
     }
 }
 
-mod field_ownership {
-    use super::super::*;
+fn entries(value: Value) -> Vec<Fields> {
+    serde_json::from_value(value).unwrap()
+}
 
-    fn entries(value: Value) -> Vec<Fields> {
-        serde_json::from_value(value).unwrap()
+fn entry(manager: &str, time: &str, fields: Value) -> Value {
+    json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
+           "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+/// The entry of an owner of these fields of the spec.
+fn of_spec(manager: &str, time: &str, fields: &[&str]) -> Value {
+    let owned: Fields = fields.iter().map(|field| (format!("f:{field}"), json!({}))).collect();
+    entry(manager, time, json!({"f:spec": owned}))
+}
+
+#[test]
+fn fields_go_back_to_their_previous_owners() {
+    struct Case {
+        name: &'static str,
+        original: Value,
+        now: Value,
+        expected: Value,
     }
-
-    fn entry(manager: &str, time: &str, fields: Value) -> Value {
-        json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
-       "fieldsType": "FieldsV1", "fieldsV1": fields})
-    }
-
-    #[test]
-    fn fields_go_back_to_their_previous_owners() {
-        struct Case {
-            name: &'static str,
-            original: Value,
-            now: Value,
-            expected: Value,
-        }
-        let spec = |fields: Value| json!({"f:spec": fields});
-        let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
-        let cases = [
-            Case {
-                name: "without another writer, the owner gets its fields back",
-                original: json!([owner]),
-                now: json!([
-                    entry("owner", "1", spec(json!({"f:selector": {}}))),
-                    entry(MANAGER, "2", spec(json!({"f:type": {}, "f:clusterIP": {}}))),
-                ]),
-                expected: json!([owner]),
-            },
-            Case {
-                name: "an owner without fields gets them back",
-                original: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
-                now: json!([entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
-                expected: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
-            },
-            Case {
-                name: "an owner that took the selector during the move keeps it",
-                original: json!([owner]),
-                now: json!([
-                    entry(MANAGER, "2", spec(json!({"f:type": {}}))),
-                    entry("editor", "3", spec(json!({"f:selector": {}}))),
-                ]),
-                expected: json!([
-                    entry("owner", "1", spec(json!({"f:type": {}}))),
-                    entry("editor", "3", spec(json!({"f:selector": {}}))),
-                ]),
-            },
-            Case {
-                name: "fields that the owner wrote during the move stay with the owner",
-                original: json!([owner]),
-                now: json!([
-                    entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}}))),
-                    entry(MANAGER, "2", spec(json!({"f:type": {}}))),
-                ]),
-                expected: json!([entry(
-                    "owner",
-                    "3",
-                    spec(json!({"f:selector": {}, "f:sessionAffinity": {}, "f:type": {}}))
-                )]),
-            },
-            Case {
-                name: "parts of a list, and a list itself",
-                original: json!([entry(
-                    "owner",
-                    "1",
-                    json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
-                )]),
-                now: json!([
-                    entry("owner", "1", json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}}}})),
-                    entry(MANAGER, "2", json!({"f:ports": {"k:80": {"f:nodePort": {}}}})),
-                ]),
-                expected: json!([entry(
-                    "owner",
-                    "1",
-                    json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
-                )]),
-            },
-            Case {
-                name: "without known owners, only the entry of the move is removed",
-                original: json!([]),
-                now: json!([owner, entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
-                expected: json!([owner]),
-            },
-            Case {
-                name: "a field set that is not a tree owns nothing",
-                original: json!([{"manager": "owner", "fieldsV1": 5}]),
-                now: json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
-                expected: json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),
-            },
-        ];
-        for Case { name, original, now, expected } in cases {
-            assert_eq!(restored_owners(&entries(original), entries(now).iter()), entries(expected), "{name}");
-        }
+    let owner = of_spec("owner", "1", &["type", "selector"]);
+    let (owner_of_type, ours) = (of_spec("owner", "1", &["type"]), of_spec(MANAGER, "2", &["type"]));
+    let editor = of_spec("editor", "3", &["selector"]);
+    let of_list = |port: Value| entry("owner", "1", json!({"f:ports": {".": {}, "k:80": port}}));
+    let of_port = of_list(json!({".": {}, "f:port": {}, "f:nodePort": {}}));
+    let cases = [
+        Case {
+            name: "without another writer, the owner gets its fields back",
+            original: json!([owner]),
+            now: json!([of_spec("owner", "1", &["selector"]), of_spec(MANAGER, "2", &["type", "clusterIP"])]),
+            expected: json!([owner]),
+        },
+        Case {
+            name: "an owner without fields gets them back",
+            original: json!([owner_of_type]),
+            now: json!([ours]),
+            expected: json!([owner_of_type]),
+        },
+        Case {
+            name: "an owner that took the selector during the move keeps it",
+            original: json!([owner]),
+            now: json!([ours, editor]),
+            expected: json!([owner_of_type, editor]),
+        },
+        Case {
+            name: "fields that the owner wrote during the move stay with the owner",
+            original: json!([owner]),
+            now: json!([of_spec("owner", "3", &["selector", "sessionAffinity"]), ours]),
+            expected: json!([of_spec("owner", "3", &["selector", "sessionAffinity", "type"])]),
+        },
+        Case {
+            name: "parts of a list, and a list itself",
+            original: json!([of_port]),
+            now: json!([
+                of_list(json!({".": {}, "f:port": {}})),
+                entry(MANAGER, "2", json!({"f:ports": {"k:80": {"f:nodePort": {}}}})),
+            ]),
+            expected: json!([of_port]),
+        },
+        Case {
+            name: "without known owners, only the entry of the move is removed",
+            original: json!([]),
+            now: json!([owner, ours]),
+            expected: json!([owner]),
+        },
+        Case {
+            name: "a field set that is not a tree owns nothing",
+            original: json!([{"manager": "owner", "fieldsV1": 5}]),
+            now: json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
+            expected: json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),
+        },
+    ];
+    for Case { name, original, now, expected } in cases {
+        assert_eq!(restored_owners(&entries(original), entries(now).iter()), entries(expected), "{name}");
     }
 }

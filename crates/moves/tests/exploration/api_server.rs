@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use clusterip_core::service::addresses;
 use clusterip_moves::outcome::Refusal;
 use clusterip_moves::seamless::{Request, Verb};
+use clusterip_moves::temporary::Role;
 use serde_json::{Value, json};
 
-use super::world::{Object, World};
+use super::world::{Hashed, World};
 
 /// The promise about the status.
 pub const SHOWN_BY_ONE: &str = "the status has an IP of another Service";
@@ -18,7 +19,15 @@ pub const NEW: usize = 1;
 pub const OLD: usize = 2;
 pub const TRIGGER: usize = 3;
 
-pub fn place(name: &str) -> usize {
+pub fn place_of(role: Role) -> usize {
+    match role {
+        Role::New => NEW,
+        Role::Old => OLD,
+        Role::Trigger => TRIGGER,
+    }
+}
+
+fn place(name: &str) -> usize {
     match name {
         "web" => SERVICE,
         name if name.starts_with("clusterip-new-") => NEW,
@@ -133,7 +142,7 @@ impl World {
             object["metadata"]["uid"] = json!(format!("uid-{at}-{version}"));
         }
         object["metadata"]["resourceVersion"] = json!(version);
-        self.objects[at] = Some(Object::new(object));
+        self.objects[at] = Some(Hashed::new(&object.to_string(), object));
         self.notice(at, &before, is_new);
     }
 }

@@ -49,62 +49,41 @@ pub enum Fault {
     OldNotTaken,
 }
 
-impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 17] = [
-        Self::NewDeletedEarly,
-        Self::NoPreconditions,
-        Self::NoTrigger,
-        Self::NoSecondTrigger,
-        Self::EndpointsNotAwaited,
-        Self::KubeProxyNotAwaited,
-        Self::AssignedLate,
-        Self::NoGracePeriod,
-        Self::ReleaseNotPrevented,
-        Self::RecordDeletedEarly,
-        Self::LaterRunCreates,
-        Self::ForeignDeleted,
-        Self::OldInTheWay,
-        Self::NoCleanup,
-        Self::LeftBehind,
-        Self::StatusNotCompared,
-        Self::OldNotTaken,
-    ];
-
+/// How the exploration finds a fault.
+pub struct Finding {
+    pub fault: Fault,
     /// The promise that the fault breaks.
-    pub fn broken(self) -> &'static str {
-        match self {
-            Self::NewDeletedEarly => "the Service points at a name without an address",
-            Self::NoTrigger | Self::EndpointsNotAwaited | Self::NoGracePeriod | Self::OldNotTaken => OLD_ANSWERS,
-            Self::NoSecondTrigger | Self::KubeProxyNotAwaited => NEW_ANSWERS,
-            Self::AssignedLate => NAME_RESOLVES,
-            Self::NoPreconditions => "a change of another client was lost",
-            Self::ForeignDeleted => "an object of another client was deleted",
-            Self::ReleaseNotPrevented => "the temporary Service old remains",
-            Self::RecordDeletedEarly | Self::LeftBehind => "the temporary Service new remains",
-            Self::LaterRunCreates => "the temporary Service new remains",
-            Self::StatusNotCompared => SHOWN_BY_ONE,
-            Self::OldInTheWay => "the move does not end",
-            Self::NoCleanup => "the marker remains",
-        }
-    }
+    pub broken: &'static str,
+    /// How many acts of other writers it takes.
+    pub other_writers: u8,
+    /// How many leaders have to take over while the first run goes on.
+    pub leaders: u8,
+}
 
-    /// How many acts of other writers it takes to find the fault.
-    pub fn other_writers(self) -> u8 {
-        match self {
-            Self::StatusNotCompared
-            | Self::NoPreconditions
-            | Self::ForeignDeleted
-            | Self::OldInTheWay
-            | Self::LeftBehind => 1,
-            _ => 0,
-        }
-    }
+/// All faults.
+pub const FINDINGS: [Finding; 17] = [
+    alone(Fault::NewDeletedEarly, "the Service points at a name without an address"),
+    alone(Fault::NoTrigger, OLD_ANSWERS),
+    alone(Fault::NoSecondTrigger, NEW_ANSWERS),
+    alone(Fault::EndpointsNotAwaited, OLD_ANSWERS),
+    alone(Fault::KubeProxyNotAwaited, NEW_ANSWERS),
+    alone(Fault::AssignedLate, NAME_RESOLVES),
+    alone(Fault::NoGracePeriod, OLD_ANSWERS),
+    alone(Fault::OldNotTaken, OLD_ANSWERS),
+    alone(Fault::RecordDeletedEarly, "the temporary Service new remains"),
+    alone(Fault::NoCleanup, "the marker remains"),
+    Finding { leaders: 1, ..alone(Fault::ReleaseNotPrevented, "the temporary Service old remains") },
+    Finding { leaders: 1, ..alone(Fault::LaterRunCreates, "the temporary Service new remains") },
+    Finding { other_writers: 1, ..alone(Fault::NoPreconditions, "a change of another client was lost") },
+    Finding { other_writers: 1, ..alone(Fault::ForeignDeleted, "an object of another client was deleted") },
+    Finding { other_writers: 1, ..alone(Fault::OldInTheWay, "the move does not end") },
+    Finding { other_writers: 1, ..alone(Fault::LeftBehind, "the temporary Service new remains") },
+    Finding { other_writers: 1, ..alone(Fault::StatusNotCompared, SHOWN_BY_ONE) },
+];
 
-    /// How many leaders take over while the first run goes on.
-    pub fn leaders(self) -> u8 {
-        u8::from(matches!(self, Self::ReleaseNotPrevented | Self::LaterRunCreates))
-    }
+/// A fault that is found without other writers and other leaders.
+const fn alone(fault: Fault, broken: &'static str) -> Finding {
+    Finding { fault, broken, other_writers: 0, leaders: 0 }
 }
 
 /// The next step, with a fault.

@@ -1,10 +1,10 @@
 //! The acts of other writers: of users of the namespace, and of Services elsewhere that take a free address.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
 use super::search::Model;
-use super::world::{FROM, Object, SHOWN, TO, World};
+use super::world::{FROM, Hashed, SHOWN, TO, World};
 
 /// Collects what may happen next: its name, and what it changes.
 type Collector<'c> = dyn FnMut(String, &dyn Fn(&mut World)) + 'c;
@@ -54,7 +54,7 @@ impl Model {
                 });
             }
         }
-        let shows = |service: &Object| !service["status"]["loadBalancer"]["ingress"].is_null();
+        let shows = |service: &Hashed<Value>| !service["status"]["loadBalancer"]["ingress"].is_null();
         if !world.shown_is_given && !world.objects[SERVICE].as_ref().is_some_and(shows) {
             add(format!("another Service is given {SHOWN}"), &|world| {
                 world.others -= 1;

@@ -1,7 +1,6 @@
 //! Searches all states breadth first, and follows each to its end.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use clusterip_moves::step::{self, Step, Without};
 use clusterip_moves::temporary::Role;
 use serde_json::Value;
 
-use super::api_server::{NEW, OLD, SERVICE, TRIGGER};
+use super::api_server::{OLD, SERVICE, place_of};
 use super::faults::{Fault, decide};
 use super::kube_proxy::{LONG, NAME_RESOLVES};
-use super::world::{Late, Runner, World, journal};
+use super::world::{Hashed, Runner, World, hash_of, journal};
 
 /// How often something may go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +165,7 @@ impl Model {
                 if step == SeamlessStep::Release {
                     world.interrupt();
                 }
-                world.late = Some(Late::new(sent));
+                world.late = Some(Hashed::new(&format!("{sent:?}"), sent));
                 Err(Refusal::Trouble("no answer".to_owned()))
             }
             _ => world.carry_out(&sent, self.fault != Some(Fault::NoPreconditions)),
@@ -282,7 +281,7 @@ impl Model {
         if let Some(late) = world.late.take() {
             world.touched.late = true;
             world.interrupt();
-            let _ = world.carry_out(late.request(), self.fault != Some(Fault::NoPreconditions));
+            let _ = world.carry_out(&late, self.fault != Some(Fault::NoPreconditions));
         }
     }
 
@@ -315,11 +314,7 @@ fn resolves(step: &SeamlessStep) -> bool {
 /// The place of the object that a step writes.
 fn written(step: &SeamlessStep) -> usize {
     match step {
-        SeamlessStep::Create(role) | SeamlessStep::Delete(role) => match role {
-            Role::New => NEW,
-            Role::Old => OLD,
-            Role::Trigger => TRIGGER,
-        },
+        SeamlessStep::Create(role) | SeamlessStep::Delete(role) => place_of(*role),
         SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
         _ => SERVICE,
     }
@@ -334,13 +329,8 @@ const MAX_STEPS: usize = 200;
 /// The first violation, with the way to it.
 pub fn explore(fault: Option<Fault>, budgets: Budgets) -> Result<usize, String> {
     let model = Model::new(fault);
-    let hash = |world: &World| {
-        let mut hasher = DefaultHasher::new();
-        world.hash(&mut hasher);
-        hasher.finish()
-    };
     let start = World::start(budgets.failures, budgets.others, budgets.leaders);
-    let (mut known, mut ending) = (HashSet::from([hash(&start)]), HashSet::new());
+    let (mut known, mut ending) = (HashSet::from([hash_of(&start)]), HashSet::new());
     // The way to each state: the index of the state before, and what happened.
     let mut ways: Vec<(usize, String)> = vec![(0, "the move is recorded".to_owned())];
     let mut queue = VecDeque::from([(0, start)]);
@@ -351,7 +341,7 @@ pub fn explore(fault: Option<Fault>, budgets: Budgets) -> Result<usize, String> 
         }
         let (mut end, mut passed, mut passed_states) = (world.clone(), Vec::new(), HashSet::new());
         loop {
-            let state = hash(&end);
+            let state = hash_of(&end);
             let is_known = !ending.insert(state);
             if !passed_states.insert(state) || passed.len() > MAX_STEPS {
                 return fail(format!("the move does not end: {passed:?}"));
@@ -373,7 +363,7 @@ pub fn explore(fault: Option<Fault>, budgets: Budgets) -> Result<usize, String> 
             }
         }
         for (what, next) in model.following(&world) {
-            if known.insert(hash(&next)) {
+            if known.insert(hash_of(&next)) {
                 ways.push((at, what));
                 queue.push_back((ways.len() - 1, next));
             }
@@ -393,8 +383,8 @@ fn way(ways: &[(usize, String)], mut at: usize) -> String {
 }
 
 /// The writes of a move that nothing disturbs.
-pub fn undisturbed(fault: Option<Fault>) -> Vec<&'static str> {
-    let model = Model::new(fault);
+pub fn undisturbed() -> Vec<&'static str> {
+    let model = Model::new(None);
     let mut world = World::start(0, 0, 0);
     let mut writes = Vec::new();
     for _ in 0..MAX_STEPS {

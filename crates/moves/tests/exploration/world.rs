@@ -1,7 +1,7 @@
 //! The state of the exploration: the stored objects, the runs, and what may still happen.
 
 use std::collections::BTreeSet;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use clusterip_moves::step;
 use clusterip_moves::temporary::{Role, Temporary};
 use serde_json::{Value, json};
 
-use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
+use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias, place_of};
 use super::kube_proxy::{LONG, Programmed};
 
 /// The old and the new address.
@@ -26,42 +26,46 @@ pub const SHOWN: &str = "192.0.2.7";
 /// The promise about a Service that is too large to read.
 const UNREADABLE_ENDS: &str = "a Service that can't be read keeps temporary Services";
 
-/// A stored object with the hash of its content.
-#[derive(Clone)]
-pub struct Object(Rc<(Value, u64)>);
+pub fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
 
-impl Object {
-    pub fn new(value: Value) -> Self {
-        let mut hasher = std::hash::DefaultHasher::new();
-        value.to_string().hash(&mut hasher);
-        Self(Rc::new((value, hasher.finish())))
+/// A value with the hash of its content: cheap to clone, to hash and to compare.
+#[derive(Clone)]
+pub struct Hashed<T>(Rc<(T, u64)>);
+
+impl<T> Hashed<T> {
+    pub fn new(content: &str, value: T) -> Self {
+        Self(Rc::new((value, hash_of(&content))))
     }
 }
 
-impl Deref for Object {
-    type Target = Value;
+impl<T> Deref for Hashed<T> {
+    type Target = T;
 
-    fn deref(&self) -> &Value {
+    fn deref(&self) -> &T {
         &self.0.0
     }
 }
 
-impl Hash for Object {
+impl<T> Hash for Hashed<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.1.hash(state);
     }
 }
 
-impl PartialEq for Object {
+impl<T> PartialEq for Hashed<T> {
     fn eq(&self, other: &Self) -> bool {
         self.0.1 == other.0.1
     }
 }
 
-pub type Objects = [Option<Object>; 4];
+pub type Objects = [Option<Hashed<Value>>; 4];
 
 /// A run of the move in one process.
-#[derive(Clone, Hash)]
+#[derive(Clone, Default, Hash)]
 pub struct Runner {
     pub progress: Progress,
     pub seen: Objects,
@@ -78,14 +82,7 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(progress: Progress) -> Self {
-        Self {
-            progress,
-            seen: Objects::default(),
-            is_stale: true,
-            saw_requests_ended: false,
-            has_waited: false,
-            target: 0,
-        }
+        Self { progress, is_stale: true, ..Self::default() }
     }
 
     pub fn observed(&self, journal: &Journal) -> Observed {
@@ -111,7 +108,7 @@ pub struct Touched {
 }
 
 /// The state of everything.
-#[derive(Clone, Hash)]
+#[derive(Clone, Default, Hash)]
 pub struct World {
     pub objects: Objects,
     pub versions: [u32; 4],
@@ -123,7 +120,7 @@ pub struct World {
     pub is_unreadable: bool,
     pub is_recorded: bool,
     /// A request whose client has given up, and that may still be carried out.
-    pub late: Option<Late>,
+    pub late: Option<Hashed<Request>>,
     pub runs: [Option<Runner>; 2],
     /// What kube-proxy has programmed.
     pub programmed: Programmed,
@@ -135,28 +132,6 @@ pub struct World {
     pub failures: u8,
     pub others: u8,
     pub leaders: u8,
-}
-
-/// A late request with the hash of its content.
-#[derive(Clone)]
-pub struct Late(Rc<(Request, u64)>);
-
-impl Late {
-    pub fn new(request: Request) -> Self {
-        let mut hasher = std::hash::DefaultHasher::new();
-        format!("{request:?}").hash(&mut hasher);
-        Self(Rc::new((request, hasher.finish())))
-    }
-
-    pub fn request(&self) -> &Request {
-        &self.0.0
-    }
-}
-
-impl Hash for Late {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.1.hash(state);
-    }
 }
 
 /// The Service before the move.
@@ -187,23 +162,8 @@ fn new_journal() -> (Journal, Plan) {
 impl World {
     /// The move has just been recorded, and the first run begins.
     pub fn start(failures: u8, others: u8, leaders: u8) -> Self {
-        let mut world = Self {
-            objects: Objects::default(),
-            versions: [0; 4],
-            taken_by_others: BTreeSet::new(),
-            shown_is_given: false,
-            is_unreadable: false,
-            is_recorded: true,
-            late: None,
-            runs: [Some(Runner::new(Progress::of_first_run())), None],
-            programmed: Programmed::default(),
-            clock: 0,
-            touched: Touched::default(),
-            violation: None,
-            failures,
-            others,
-            leaders,
-        };
+        let runs = [Some(Runner::new(Progress::of_first_run())), None];
+        let mut world = Self { is_recorded: true, runs, failures, others, leaders, ..Self::default() };
         world.store(SERVICE, service(), false);
         world.pass(LONG);
         world
@@ -229,9 +189,7 @@ impl World {
     }
 
     pub fn temporary(&self, role: Role, journal: &Journal) -> Temporary<'_> {
-        let at = [(Role::New, NEW), (Role::Old, OLD), (Role::Trigger, TRIGGER)];
-        let at = at.into_iter().find(|(other, _)| *other == role).map_or(NEW, |(_, at)| at);
-        Temporary::of(self.objects[at].as_deref(), role, journal)
+        Temporary::of(self.objects[place_of(role)].as_deref(), role, journal)
     }
 
     pub fn breaks(&mut self, promise: &'static str) {
