@@ -64,6 +64,16 @@ fn desired(number: u64, port: u16, until: Instant) -> DesiredState {
     DesiredState { number, held: [(ADDRESS, hold)].into() }
 }
 
+/// A reconciler of this network, with the sender of its plans and the receiver of what it observes.
+fn reconciler<'n>(
+    network: &'n FakeNetwork,
+    metrics: &'n AgentMetrics,
+) -> (watch::Sender<DesiredState>, watch::Receiver<ObservedState>, NetworkReconciler<'n, FakeNetwork>) {
+    let (sender, receiver) = watch::channel(DesiredState::default());
+    let (observed, seen) = watch::channel(ObservedState::default());
+    (sender, seen, NetworkReconciler::new(network, receiver, observed, metrics))
+}
+
 /// A desired state, which is replaced by the next one after `call` was made `times` times.
 struct PlanStep<'a> {
     desired: DesiredState,
@@ -75,10 +85,8 @@ struct PlanStep<'a> {
 /// next plan is sent when the reconciler has begun to apply the current one and its calls were made.
 async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Duration]) -> (Vec<String>, String) {
     let network = FakeNetwork { failures: Mutex::new(failures.iter().copied().collect()), ..FakeNetwork::default() };
-    let (sender, receiver) = watch::channel(DesiredState::default());
-    let (observed, mut seen) = watch::channel(ObservedState::default());
     let metrics = AgentMetrics::default();
-    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+    let (sender, mut seen, mut reconciler) = reconciler(&network, &metrics);
     reconciler.pauses = pauses;
     let work = async {
         for PlanStep { desired, call, times } in plans {
@@ -110,124 +118,106 @@ async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Du
 
 #[tokio::test(start_paused = true)]
 async fn addresses_are_held_announced_retried_and_released() {
-    let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
-    let nothing =
-        |number| PlanStep { desired: DesiredState { number, ..DesiredState::default() }, call: "release", times: 1 };
-    let once = || vec![PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 }, nothing(2)];
-    let times = |count| vec![PlanStep { desired: desired(1, 80, long), call: "announce", times: count }, nothing(2)];
-    let failed = |step: &str| format!("network_failures_total{{step=\"{step}\"}} 1");
     struct Case<'a> {
         name: &'a str,
         plans: Vec<PlanStep<'a>>,
         failing_calls: &'a [&'static str],
         /// The pauses between announcements.
         pauses: &'a [Duration],
-        expected_calls: &'a [&'a str],
-        expected_announcements: usize,
-        /// The failures in the metrics.
-        expected_failures: Option<String>,
+        calls: &'a str,
+        announcements: usize,
+        /// The step that fails once in the metrics.
+        failure: Option<&'a str>,
     }
+    let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
+    let step = |desired, call, times| PlanStep { desired, call, times };
+    let nothing = |number| step(DesiredState { number, ..DesiredState::default() }, "release", 1);
+    let announced = |times| vec![step(desired(1, 80, long), "announce", times), nothing(2)];
+    // The address is announced once, and nothing fails.
+    let case = |name, plans, calls| Case {
+        name,
+        plans,
+        failing_calls: &[],
+        pauses: &[],
+        calls,
+        announcements: 1,
+        failure: None,
+    };
     let cases = [
         Case {
-            name: "an address is held and released",
-            plans: once(),
-            failing_calls: &[],
             pauses: &[LATER],
-            expected_calls: &["hold [80]", "announce", "release"],
-            expected_announcements: 1,
-            expected_failures: None,
+            ..case("an address is held and released", announced(1), "hold [80], announce, release")
         },
         Case {
-            name: "announcements are repeated",
-            plans: times(3),
-            failing_calls: &[],
             pauses: &[SHORTLY, SHORTLY],
-            expected_calls: &["hold [80]", "announce", "announce", "announce", "release"],
-            expected_announcements: 3,
-            expected_failures: None,
+            announcements: 3,
+            ..case("announcements are repeated", announced(3), "hold [80], announce, announce, announce, release")
         },
-        Case {
-            name: "a hold is renewed, and its ports change",
-            plans: vec![
-                PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
-                PlanStep { desired: desired(2, 80, longer), call: "hold [80]", times: 2 },
-                PlanStep { desired: desired(3, 81, longer), call: "hold [81]", times: 1 },
+        case(
+            "a hold is renewed, and its ports change",
+            vec![
+                step(desired(1, 80, long), "announce", 1),
+                step(desired(2, 80, longer), "hold [80]", 2),
+                step(desired(3, 81, longer), "hold [81]", 1),
                 nothing(4),
             ],
-            failing_calls: &[],
-            pauses: &[],
-            expected_calls: &["hold [80]", "announce", "hold [80]", "hold [81]", "release"],
-            expected_announcements: 1,
-            expected_failures: None,
-        },
+            "hold [80], announce, hold [80], hold [81], release",
+        ),
         Case {
-            name: "an address that another program removed is announced again",
-            plans: vec![
-                PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
-                PlanStep { desired: desired(2, 80, longer), call: "announce", times: 2 },
-                nothing(3),
-            ],
             // The first `hold` adds the address anyway.
             failing_calls: &["lost", "lost"],
-            pauses: &[],
-            expected_calls: &["hold [80]", "announce", "hold [80]", "announce", "release"],
-            expected_announcements: 2,
-            expected_failures: None,
+            announcements: 2,
+            ..case(
+                "an address that another program removed is announced again",
+                vec![
+                    step(desired(1, 80, long), "announce", 1),
+                    step(desired(2, 80, longer), "announce", 2),
+                    nothing(3),
+                ],
+                "hold [80], announce, hold [80], announce, release",
+            )
         },
         Case {
-            name: "a failed hold is retried",
-            plans: once(),
             failing_calls: &["hold"],
-            pauses: &[],
-            expected_calls: &["hold [80]", "hold [80]", "announce", "release"],
-            expected_announcements: 1,
-            expected_failures: Some(failed("hold")),
+            failure: Some("hold"),
+            ..case("a failed hold is retried", announced(1), "hold [80], hold [80], announce, release")
         },
         Case {
-            name: "a failed announcement is retried",
-            plans: times(2),
             failing_calls: &["announce"],
             pauses: &[LATER],
-            expected_calls: &["hold [80]", "announce", "hold [80]", "announce", "release"],
-            expected_announcements: 1,
-            expected_failures: Some(failed("announce")),
+            failure: Some("announce"),
+            ..case(
+                "a failed announcement is retried",
+                announced(2),
+                "hold [80], announce, hold [80], announce, release",
+            )
         },
         Case {
-            name: "a failed release is retried",
-            plans: once(),
             failing_calls: &["release"],
-            pauses: &[],
-            expected_calls: &["hold [80]", "announce", "release", "release"],
-            expected_announcements: 1,
-            expected_failures: Some(failed("release")),
+            failure: Some("release"),
+            ..case("a failed release is retried", announced(1), "hold [80], announce, release, release")
         },
         Case {
-            name: "a failed hold is released if it is no longer desired",
-            plans: vec![PlanStep { desired: desired(1, 80, long), call: "hold", times: 1 }, nothing(2)],
             failing_calls: &["hold"],
-            pauses: &[],
-            expected_calls: &["hold [80]", "release"],
-            expected_announcements: 0,
-            expected_failures: Some(failed("hold")),
+            announcements: 0,
+            failure: Some("hold"),
+            ..case(
+                "a failed hold is released if it is no longer desired",
+                vec![step(desired(1, 80, long), "hold", 1), nothing(2)],
+                "hold [80], release",
+            )
         },
         Case {
-            name: "an expired hold is never added",
-            plans: vec![PlanStep { desired: desired(1, 80, Instant::now()), call: "", times: 0 }],
-            failing_calls: &[],
-            pauses: &[],
-            expected_calls: &[],
-            expected_announcements: 0,
-            expected_failures: None,
+            announcements: 0,
+            ..case("an expired hold is never added", vec![step(desired(1, 80, Instant::now()), "", 0)], "")
         },
     ];
-    for case in cases {
-        let Case { name, plans, failing_calls, pauses, expected_calls, expected_announcements, expected_failures } =
-            case;
+    for Case { name, plans, failing_calls, pauses, calls, announcements, failure } in cases {
         let found = timeout(Duration::from_secs(60), asked(plans, failing_calls, pauses)).await;
-        let measured = [format!("announcements_total {expected_announcements}")].into_iter().chain(expected_failures);
-        let measured = measured.collect::<Vec<_>>().join(", ");
-        let expected = expected_calls.iter().map(|asked| (*asked).to_owned()).collect();
-        assert_eq!(found.ok(), Some((expected, measured)), "{name}");
+        let failure = failure.map(|step| format!(", network_failures_total{{step=\"{step}\"}} 1")).unwrap_or_default();
+        let measured = format!("announcements_total {announcements}{failure}");
+        let found = found.map(|(asked, measured)| (asked.join(", "), measured));
+        assert_eq!(found.ok(), Some((calls.to_owned(), measured)), "{name}");
     }
 }
 
@@ -244,10 +234,8 @@ async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced(
 #[tokio::test(start_paused = true)]
 async fn a_failing_address_is_reported_until_it_is_held() {
     let network = FakeNetwork { failures: Mutex::new(vec!["hold"; 6].into()), ..FakeNetwork::default() };
-    let (sender, receiver) = watch::channel(DesiredState::default());
-    let (observed, mut seen) = watch::channel(ObservedState::default());
     let metrics = AgentMetrics::default();
-    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+    let (sender, mut seen, mut reconciler) = reconciler(&network, &metrics);
     sender.send_replace(desired(1, 80, Instant::now() + Duration::from_secs(600)));
     let work = async {
         let failing = seen.wait_for(|observed| !observed.failing.is_empty()).await.unwrap().clone();
@@ -267,10 +255,8 @@ async fn a_failing_address_is_reported_until_it_is_held() {
 #[tokio::test(start_paused = true)]
 async fn renewals_come_before_new_addresses_and_these_before_changed_ports() {
     let network = FakeNetwork::default();
-    let (_sender, receiver) = watch::channel(DesiredState::default());
-    let (observed, _seen) = watch::channel(ObservedState::default());
     let metrics = AgentMetrics::default();
-    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+    let (_sender, _seen, mut reconciler) = reconciler(&network, &metrics);
     let until = Instant::now() + Duration::from_secs(600);
     let state = |number: u64, ports: &[(u8, u16)]| {
         let hold =
@@ -289,10 +275,8 @@ async fn renewals_come_before_new_addresses_and_these_before_changed_ports() {
 #[tokio::test(start_paused = true)]
 async fn many_slow_releases_delay_no_renewal() {
     let network = FakeNetwork { release: Duration::from_millis(400), ..FakeNetwork::default() };
-    let (_sender, receiver) = watch::channel(DesiredState::default());
-    let (observed, seen) = watch::channel(ObservedState::default());
     let metrics = AgentMetrics::default();
-    let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+    let (_sender, seen, mut reconciler) = reconciler(&network, &metrics);
     let begin = Instant::now();
     let hold = |until: Duration| Hold { ports: [(Protocol::Tcp, 80)].into(), until: begin + until };
     let address = |nth: u16| IpAddr::from([10, 0, nth.to_be_bytes()[0], nth.to_be_bytes()[1]]);

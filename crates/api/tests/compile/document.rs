@@ -1,9 +1,9 @@
 //! Each row has all objects, and the whole result.
 
-use clusterip_api::{LabelledRanges, Objects, compile, in_use_before};
+use clusterip_api::{compile, in_use_before};
 use serde_json::{Value, json};
 
-use crate::support::{edited, object, pool, ready, states};
+use crate::support::{edited, in_cluster, object, pool, ready, states};
 
 struct Case {
     name: &'static str,
@@ -58,37 +58,6 @@ fn objects_become_a_document() {
                 "ServicePool a: InUse: the pool is in use",
                 "ServicePool b: InUse: the pool is in use",
                 "ServicePool z: InUse: the pool is in use",
-            ],
-            ..Case::default()
-        },
-        Case {
-            name: "settings that belong to no pool, and pools of all kinds",
-            objects: vec![
-                object(
-                    "ClusterIPPolicy",
-                    "default",
-                    json!({
-                        "order": "Lowest", "explicit": "Deny", "whenFull": "Unmanaged", "unmatched": "Outside", "assumeOS": "linux",
-                        "nodes": {"explicit": "Allow"}, "external": {"default": true},
-                    }),
-                ),
-                pool("all", json!({"cidrs": ["10.96.1.0/24"]})),
-                object("NodeBlockPool", "nodes", json!({"cidrs": ["10.244.0.0/16"]})),
-                object("ExternalPool", "edge", json!({"cidrs": ["10.0.9.10-10.0.9.40"], "fence": "Warn"})),
-            ],
-            document: json!({
-                "services": {
-                    "order": "lowest", "explicit": "deny", "whenFull": "unmanaged", "unmatched": "outside", "assumeOS": "linux",
-                    "pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}],
-                },
-                "nodes": {"explicit": "allow", "pools": [{"name": "nodes", "cidrs": ["10.244.0.0/16"]}]},
-                "external": {"default": true, "pools": [{"name": "edge", "cidrs": ["10.0.9.10-10.0.9.40"]}]},
-            }),
-            states: &[
-                "ServicePool all: InUse: the pool is in use",
-                "ExternalPool edge: InUse: the pool is in use",
-                "NodeBlockPool nodes: InUse: the pool is in use",
-                "ClusterIPPolicy default: InUse: the settings are in use",
             ],
             ..Case::default()
         },
@@ -245,15 +214,7 @@ fn objects_become_a_document() {
         },
     ];
     for case in cases {
-        let ranges = |(team, cidr): &(&str, &str)| LabelledRanges {
-            labels: [("team".to_owned(), (*team).to_owned())].into(),
-            cidrs: vec![(*cidr).to_owned()],
-        };
-        let objects = Objects {
-            objects: case.objects,
-            service_cidrs: case.service_cidrs.iter().map(ranges).collect(),
-            cluster_ranges: case.cluster_ranges.iter().map(|&range| range.to_owned()).collect(),
-        };
+        let objects = in_cluster(case.objects, &case.service_cidrs, case.cluster_ranges);
         let compilation = compile(&objects, &in_use_before(&objects));
         assert_eq!(compilation.document, case.document, "{}", case.name);
         assert_eq!(states(&compilation), case.states, "{}", case.name);

@@ -1,6 +1,6 @@
 //! Objects, and the states of compiled objects.
 
-use clusterip_api::{Compilation, ObjectKey};
+use clusterip_api::{Compilation, LabelledRanges, ObjectKey, Objects};
 use serde_json::{Value, json};
 
 pub fn object(kind: &str, name: &str, spec: Value) -> Value {
@@ -12,6 +12,19 @@ pub fn object(kind: &str, name: &str, spec: Value) -> Value {
 
 pub fn pool(name: &str, spec: Value) -> Value {
     object("ServicePool", name, spec)
+}
+
+/// Objects in a cluster with these ranges, and with ServiceCIDR objects that have these values of the label `team`.
+pub fn in_cluster(objects: Vec<Value>, service_cidrs: &[(&str, &str)], cluster_ranges: &[&str]) -> Objects {
+    let labelled = |(team, cidr): &(&str, &str)| LabelledRanges {
+        labels: [("team".to_owned(), (*team).to_owned())].into(),
+        cidrs: vec![(*cidr).to_owned()],
+    };
+    Objects {
+        objects,
+        service_cidrs: service_cidrs.iter().map(labelled).collect(),
+        cluster_ranges: cluster_ranges.iter().map(|&range| range.to_owned()).collect(),
+    }
 }
 
 /// An object whose version in use is another one.

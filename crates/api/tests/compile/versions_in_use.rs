@@ -1,9 +1,9 @@
 //! Versions of objects that stay in use after a change.
 
-use clusterip_api::{Compilation, InUse, LabelledRanges, ObjectKey, Objects, compile, in_use_before};
+use clusterip_api::{Compilation, InUse, ObjectKey, Objects, compile, in_use_before};
 use serde_json::{Value, json};
 
-use crate::support::{pool, ready, states};
+use crate::support::{in_cluster, pool, ready, states};
 
 #[test]
 fn version_in_use_is_kept_in_memory_until_the_status_has_it() {
@@ -86,67 +86,34 @@ fn edited_priority_does_not_drop_an_unchanged_pool() {
 fn pool_keeps_its_ranges_if_service_cidrs_lose_their_labels() {
     struct Case {
         name: &'static str,
-        /// The pool now.
-        team: Value,
-        /// A pool that was not there before.
-        other: Option<Value>,
+        objects: Vec<Value>,
         cluster_ranges: &'static [&'static str],
         is_in_use: bool,
-        /// The states of the other pool and of the pool.
         states: Vec<String>,
     }
     const NO_RANGES: &str = "ServicePool team: NoRanges: spec.serviceCIDRSelector: no ServiceCIDR object has these \
                              labels: label one with kubectl label servicecidr, or list cidrs";
+    const BOTH: &[&str] = &["10.96.0.0/16", "10.97.0.0/24"];
     let kept = || format!("{NO_RANGES}; the previous version stays in use, with its ranges");
     let labels = |team: &str| json!({"matchLabels": {"team": team}});
     let team = || {
         pool("team", json!({"priority": 3, "serviceCIDRSelector": labels("a"), "match": {"namespaces": ["team-a"]}}))
     };
-    let with = |objects: Vec<Value>, service_cidrs: Vec<LabelledRanges>, cluster_ranges: &[&str]| Objects {
-        objects,
-        service_cidrs,
-        cluster_ranges: cluster_ranges.iter().map(|&range| range.to_owned()).collect(),
-    };
-    let labelled = |team: &str| LabelledRanges {
-        labels: [("team".to_owned(), team.to_owned())].into(),
-        cidrs: vec!["10.97.0.0/24".to_owned()],
-    };
-    const BOTH: &[&str] = &["10.96.0.0/16", "10.97.0.0/24"];
-    let first = with(vec![team()], vec![labelled("a")], BOTH);
+    let first = in_cluster(vec![team()], &[("a", "10.97.0.0/24")], BOTH);
     let before = compile(&first, &InUse::new());
     assert_eq!(states(&before), ["ServicePool team: InUse: the pool is in use"]);
+    let is_kept =
+        |name, pool| Case { name, objects: vec![pool], cluster_ranges: BOTH, is_in_use: true, states: vec![kept()] };
+    let edited = pool("team", json!({"priority": 9, "serviceCIDRSelector": labels("c")}));
+    let other =
+        pool("other", json!({"priority": 9, "serviceCIDRSelector": labels("b"), "match": {"namespaces": ["team-b"]}}));
     let cases = [
-        Case {
-            name: "the ServiceCIDR is still there",
-            team: team(),
-            other: None,
-            cluster_ranges: BOTH,
-            is_in_use: true,
-            states: vec![kept()],
-        },
-        Case {
-            name: "the range is a part of another ServiceCIDR",
-            team: team(),
-            other: None,
-            cluster_ranges: &["10.96.0.0/12"],
-            is_in_use: true,
-            states: vec![kept()],
-        },
-        Case {
-            name: "the pool was edited too",
-            team: pool("team", json!({"priority": 9, "serviceCIDRSelector": labels("c")})),
-            other: None,
-            cluster_ranges: BOTH,
-            is_in_use: true,
-            states: vec![kept()],
-        },
+        is_kept("the ServiceCIDR is still there", team()),
+        Case { cluster_ranges: &["10.96.0.0/12"], ..is_kept("the range is a part of another ServiceCIDR", team()) },
+        is_kept("the pool was edited too", edited),
         Case {
             name: "the ServiceCIDR has the label of another pool now",
-            team: team(),
-            other: Some(pool(
-                "other",
-                json!({"priority": 9, "serviceCIDRSelector": labels("b"), "match": {"namespaces": ["team-b"]}}),
-            )),
+            objects: vec![team(), other],
             cluster_ranges: BOTH,
             is_in_use: true,
             states: vec![
@@ -158,16 +125,14 @@ fn pool_keeps_its_ranges_if_service_cidrs_lose_their_labels() {
         },
         Case {
             name: "the ServiceCIDR was deleted",
-            team: team(),
-            other: None,
+            objects: vec![team()],
             cluster_ranges: &["10.96.0.0/16"],
             is_in_use: false,
             states: vec![NO_RANGES.to_owned()],
         },
     ];
-    for Case { name, team, other, cluster_ranges, is_in_use, states: expected } in cases {
-        let objects = [vec![team], other.into_iter().collect()].concat();
-        let now = with(objects, vec![labelled("b")], cluster_ranges);
+    for Case { name, objects, cluster_ranges, is_in_use, states: expected } in cases {
+        let now = in_cluster(objects, &[("b", "10.97.0.0/24")], cluster_ranges);
         let after = compile(&now, &before.in_use);
         let document = if is_in_use { before.document.clone() } else { json!({"services": {"pools": []}}) };
         assert_eq!((&after.document, states(&after)), (&document, expected), "{name}");
