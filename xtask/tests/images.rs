@@ -115,7 +115,6 @@ fn images_of_the_same_program_are_the_same() {
     for Promise { name, .. } in PROMISES {
         let (first, second) = (Image::built(name), Image::read(&again.path().join(format!("{name}.tar"))));
         assert_eq!(first.files(), second.files(), "{name}");
-        assert_eq!(first.config, second.config, "{name}");
         assert_eq!(first.digest, second.digest, "{name}");
     }
 }

@@ -2,15 +2,13 @@
 //! module.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
+use clusterip_cluster::policy::host_calls::HostCall;
+use clusterip_cluster::policy::recorded_session;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
 
-use crate::files::{assert_fields, document, read, read_yaml};
+use crate::files::{assert_fields, document, files_below, read, read_yaml, workspace};
 use crate::support::metadata;
 
 const NAME: &str = "clusterip-policy";
@@ -98,73 +96,29 @@ fn crates_of_the_workspace_have_the_version_of_the_release() {
     }
 }
 
-/// A cluster in which every look-up leads to another look-up: no workload names an operating system, a Deployment has a
-/// RuntimeClass and a Pod a Node, and every address is taken.
-#[derive(Default)]
-struct ClusterWithEveryLookup {
-    asked: Mutex<BTreeSet<(String, Resource)>>,
-}
-
-impl HostCalls for ClusterWithEveryLookup {
-    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let (operation, api_version, kind) = match call {
-            HostCall::ListAll { api_version, kind, .. } => ("kubernetes/list_resources_all", api_version, kind),
-            HostCall::ListNamespace { api_version, kind, .. } => {
-                ("kubernetes/list_resources_by_namespace", api_version, kind)
-            }
-            HostCall::Get { api_version, kind, .. } => ("kubernetes/get_resource", api_version, kind),
+/// The operations and kinds of all look-ups in the recorded sessions, which are replayed with the module.
+fn looked_up() -> (BTreeSet<String>, BTreeSet<Resource>) {
+    let sessions = files_below(&workspace().join("e2e-tests/sessions"));
+    let sessions = sessions.iter().filter(|file| file.ends_with("session.yml"));
+    let calls = sessions.flat_map(|file| recorded_session::read(&read(file)).unwrap()).map(|exchange| exchange.call);
+    let looked_up = |call: HostCall| {
+        let operation = match call {
+            HostCall::ListAll { .. } => "kubernetes/list_resources_all",
+            HostCall::ListNamespace { .. } => "kubernetes/list_resources_by_namespace",
+            HostCall::Get { .. } => "kubernetes/get_resource",
         };
-        let resource = Resource { api_version: api_version.clone(), kind: kind.clone() };
-        self.asked.lock().unwrap().insert((operation.to_owned(), resource));
-        let item = |spec: Value| {
-            let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
-            json!({"items": [{"metadata": metadata, "spec": spec}]})
-        };
-        let answer = match (call, kind.as_str()) {
-            (HostCall::Get { .. }, "IPAddress") => json!({"metadata": {"name": "taken"}}),
-            (HostCall::Get { name, .. }, _) => {
-                return Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"));
-            }
-            (_, "Deployment") => item(json!({"template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {"runtimeClassName": "sandbox"},
-            }})),
-            (_, "Pod") => item(json!({"nodeName": "worker"})),
-            _ => json!({"items": []}),
-        };
-        Ok(serde_json::to_vec(&answer).unwrap())
-    }
-}
-
-/// The operations and kinds that the module looks up with the default kinds of evidence.
-fn looked_up() -> BTreeSet<(String, Resource)> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy.wasm");
-    let module =
-        WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let cluster = Arc::new(ClusterWithEveryLookup::default());
-    let service = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
-    });
-    let request = json!({
-        "uid": "00000000-0000-4000-8000-000000000001", "operation": "CREATE", "namespace": "shop", "name": "web",
-        "kind": {"group": "", "version": "v1", "kind": "Service"}, "userInfo": {"username": "alice"}, "object": service,
-    });
-    for lookups in ["cluster", "namespace"] {
-        let settings = json!({"services": {"evidence": {"lookups": lookups}}});
-        module.validate(&request, &settings, cluster.clone()).unwrap();
-    }
-    let asked = cluster.asked.lock().unwrap();
-    asked.clone()
+        let (api_version, kind) = call.resource();
+        (operation.to_owned(), Resource { api_version: api_version.to_owned(), kind: kind.to_owned() })
+    };
+    let (operations, mut kinds): (BTreeSet<String>, BTreeSet<Resource>) = calls.map(looked_up).unzip();
+    // The settings of one session name this kind as evidence.
+    kinds.retain(|resource| resource.api_version != "argoproj.io/v1alpha1");
+    (operations, kinds)
 }
 
 #[test]
 fn metadata_requests_exactly_the_access_that_the_module_uses() {
-    let (policy, package, looked_up) = (metadata(), read_yaml("artifacthub-pkg.yml"), looked_up());
-    let kinds: BTreeSet<Resource> = looked_up.iter().map(|(_, resource)| resource.clone()).collect();
-    let operations: BTreeSet<String> = looked_up.into_iter().map(|(operation, _)| operation).collect();
+    let (policy, package, (operations, kinds)) = (metadata(), read_yaml("artifacthub-pkg.yml"), looked_up());
     assert_eq!(policy.context_aware_resources, kinds, "policy-metadata.yml: contextAwareResources");
     assert_eq!(policy.host_capabilities, operations, "policy-metadata.yml: hostCapabilities");
     let listed = package["annotations"]["kubewarden/contextAwareResources"].as_str().unwrap();

@@ -84,14 +84,18 @@ fn jobs_have_the_permissions_that_they_need() {
     assert_eq!(permissions("release.yml"), release);
 }
 
+/// The programs that a release builds.
+fn builds() -> Vec<Value> {
+    let workflow = read_yaml(".github/workflows/release.yml");
+    workflow["jobs"]["programs"]["strategy"]["matrix"]["include"].as_array().unwrap().clone()
+}
+
 /// krew downloads the archive that the workflow packs, and finds the program in it by the name that kubectl looks for.
 #[test]
 fn krew_manifest_names_the_archives_of_the_release() {
-    let workflow = read_yaml(".github/workflows/release.yml");
-    let builds = workflow["jobs"]["programs"]["strategy"]["matrix"]["include"].as_array().unwrap();
     let manifest = read_yaml("deploy/krew/clusterip.yaml");
     let project = manifest["spec"]["homepage"].as_str().unwrap();
-    let expected: Vec<Value> = builds
+    let expected: Vec<Value> = builds()
         .iter()
         .map(|build| {
             let platform = build["platform"].as_str().unwrap();
@@ -113,8 +117,7 @@ fn krew_manifest_names_the_archives_of_the_release() {
 /// What users download, with the target that each program is compiled for.
 #[test]
 fn release_has_programs_for_linux_macos_and_windows() {
-    let workflow = read_yaml(".github/workflows/release.yml");
-    let builds = workflow["jobs"]["programs"]["strategy"]["matrix"]["include"].as_array().unwrap();
+    let builds = builds();
     let targets: Vec<[&str; 2]> =
         builds.iter().map(|build| ["platform", "target"].map(|key| build[key].as_str().unwrap())).collect();
     let expected = [

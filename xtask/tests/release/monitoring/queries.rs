@@ -104,7 +104,7 @@ impl ExprVisitor for Faults<'_> {
 }
 
 /// The metrics in an expression, with repetition.
-pub fn metrics_of(expression: &Expr) -> Vec<String> {
+fn metrics_of(expression: &Expr) -> Vec<String> {
     let text = expression.to_string();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("clusterip_")).map(str::to_owned).collect()

@@ -1,12 +1,8 @@
 //! A release pushes exactly the images that `deploy`, the chart and the documentation name.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::files::{files_below, read, read_yaml, workspace};
-
-#[path = "support/files.rs"]
-mod files;
+use crate::files::{files_below, read, read_yaml, workspace};
 
 const REGISTRY: &str = "ghcr.io/clusterip-policy/";
 

@@ -2,11 +2,8 @@
 //! a misspelt metric or label is not an error: the alert just never fires.
 //!
 //! The exposed metrics are those in docs/metrics.md. A test of the host compares that page with the program.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod alerts;
 mod dashboard;
 mod exposed_metrics;
-#[path = "../support/files.rs"]
-mod files;
 mod queries;
