@@ -36,7 +36,7 @@ PROXY ?= nftables
 # Archives of images for the nodes of `make cluster`, with commas between them.
 IMAGES ?=
 # How many tests on a control plane run at once. They spend most of their time waiting.
-E2E_THREADS ?= 6
+E2E_THREADS ?= 8
 # Which of the tests on a control plane run: those whose names contain one of these words. All if it is empty.
 TESTS ?=
 
@@ -206,7 +206,7 @@ test-map: | toolchain ## Test the map in a headless chromium, if it is installed
 e2e-tests: policy.wasm program control-plane ## Test on a real control plane; TESTS (all) selects tests
 	go -C e2e-tests/control-plane test -v ./load
 	@failed=; \
-	for tests in $(if $(TESTS),'$(E2E_THREADS) $(TESTS)','$(E2E_THREADS) $(HEAVY_TESTS:%=--skip %)' '2 $(HEAVY_TESTS)'); do \
+	for tests in $(if $(TESTS),'$(E2E_THREADS) $(TESTS)','$(E2E_THREADS) $(HEAVY_TESTS:%=--skip %)' '3 $(HEAVY_TESTS)'); do \
 		$(ON_CONTROL_PLANE) scripts/test-again cargo test $(ALL) --test e2e -- $(HELM_TESTS:%=--skip %) --test-threads $$tests || \
 			failed=yes; \
 	done; test -z "$$failed"
