@@ -1,9 +1,10 @@
 //! Requests that the API server refuses, but only after its webhooks have answered: they reserve only addresses that
-//! their Services may have.
+//! their Services may have. Dry runs reserve none.
 
+use clusterip::webhook::admission::Reviewer as _;
 use serde_json::{Value, json};
 
-use crate::reviews::Webhook;
+use crate::reviews::{Webhook, created};
 
 /// The code and the message of a refusal, and the reservations after the review.
 fn reviewed(explicit: &str, metadata: Value, spec: Value) -> (Option<(u16, String)>, Vec<String>) {
@@ -41,6 +42,18 @@ async fn only_addresses_that_a_service_may_have_are_reserved() {
         let found = reviewed(explicit, json!({"name": "web", "namespace": "shop"}), spec);
         let expected = (refused, reserved.iter().map(|text| (*text).to_owned()).collect());
         assert_eq!((found.0.map(|(code, _)| code), found.1), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn dry_run_reserves_no_address() {
+    let balancer = json!({"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"});
+    for spec in [json!({}), json!({"clusterIP": "10.0.1.9"}), balancer] {
+        let webhook = Webhook::new("deny");
+        let mut request = created("shop", json!({"name": "web", "namespace": "shop"}), spec);
+        request["dryRun"] = true.into();
+        assert_eq!(webhook.admission.review(&request).status, None, "{request}");
+        assert!(webhook.reserved().is_empty(), "{request}");
     }
 }
 
