@@ -174,6 +174,7 @@ async fn failures_end_no_completeness_and_required_kinds_do_not_become_unknown()
     for Case { name, kind, before, failing_for, complete, is_known } in cases {
         let Some(since) = Instant::now().checked_sub(failing_for) else { return };
         let stores = stores(client(|_, _| (500, String::new())), |_| ());
+        let is_required = kind == required;
         let kind = (kind.0.to_owned(), kind.1.to_owned());
         match &before {
             State::Absent => stores.0.set_absent(&kind),
@@ -191,6 +192,11 @@ async fn failures_end_no_completeness_and_required_kinds_do_not_become_unknown()
         }
         assert_eq!(stores.complete(), complete, "{name}");
         assert_eq!(stores.read_snapshot().missing(&kind.0, &kind.1).is_none(), is_known, "{name}");
+        // A server is not ready as long as a required kind fails, or before all kinds were listed.
+        let (seconds, unready) = (failing_for.as_secs(), !complete || is_required);
+        let lagging = unready.then(|| format!("{}/{} could not be watched for {seconds} s: no answer", kind.0, kind.1));
+        let found = (stores.lagging(), stores.stale_since().is_some());
+        assert_eq!(found, (Vec::from_iter(lagging), is_required), "{name}");
     }
 }
 
