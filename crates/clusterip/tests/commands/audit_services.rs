@@ -127,8 +127,12 @@ fn each_problem_of_a_service_is_a_finding() {
     assert_eq!(notes(&audit(&folder, items, &["-o", "json"]).json()), notes(&told) + 1);
     check_fail_on(|args| audit(&folder, whole.clone(), args));
 
-    let explained = audit(&folder, whole, &["--service", "shop/deleted", "-o", "json"]).json();
-    assert_eq!(explained["move"], "does not move it: it is being deleted");
+    for (name, moves) in
+        [("shop/deleted", "does not move it: it is being deleted"), ("shop/torn", "finishes the move that has begun")]
+    {
+        let explained = audit(&folder, whole.clone(), &["--service", name, "-o", "json"]).json();
+        assert_eq!(explained["move"], moves, "{name}");
+    }
 }
 
 /// The setting assumeOS decides where these Services belong.
