@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::http::Method;
@@ -23,10 +23,6 @@ use crate::support::program;
 use crate::support::service_webhook_rules::services;
 use crate::support::shared::Shared;
 use crate::support::webhook_cluster::within;
-
-/// The range of the only pool of a command. The API server picks addresses outside of it, because it is in the static
-/// band of its range.
-const RANGE: &str = "172.21.0.128/25";
 
 /// The end of the grace period comes soon, and the command waits for it.
 pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-period", "2"];
@@ -62,7 +58,10 @@ pub struct Stage {
     pub namespace: String,
     /// The namespace of the Lease, the records and the temporary Service `trigger`.
     pub server: String,
-    /// The range of the pool for the Services, if it is not [`RANGE`].
+    /// The range of the only pool of a command. Each stage has one, because a command that waits before it takes an address
+    /// does not know those of other commands. The API server picks addresses outside of it: it is in the static band.
+    own_range: String,
+    /// The range of [`Self::has_a_pool_for`].
     range: OnceLock<String>,
     folder: tempfile::TempDir,
 }
@@ -75,12 +74,17 @@ impl Stage {
 
     /// A stage on this control plane, which has a controller manager.
     pub async fn on(plane: &Arc<ControlPlane>, prefix: &str) -> Self {
+        /// Many more ranges than tests that run at once need.
+        const RANGES: usize = 30;
+        static STAGES: AtomicUsize = AtomicUsize::new(0);
+        let own_range = format!("172.21.0.{}/29", 16 + STAGES.fetch_add(1, Ordering::Relaxed) % RANGES * 8);
         let folder = tempfile::tempdir().unwrap();
-        let settings = format!("services: {{pools: [{{name: all, cidrs: [{RANGE}]}}]}}\n");
+        let settings = format!("services: {{pools: [{{name: all, cidrs: [{own_range}]}}]}}\n");
         std::fs::write(folder.path().join("settings.yaml"), settings).unwrap();
         let namespace = plane.namespace(prefix).await;
         let server = plane.namespace(&format!("{prefix}-server")).await;
-        Self { plane: Arc::clone(plane), client: plane.client(), namespace, server, range: OnceLock::new(), folder }
+        let (plane, client) = (Arc::clone(plane), plane.client());
+        Self { plane, client, namespace, server, own_range, range: OnceLock::new(), folder }
     }
 
     /// Gives this stage a pool for the Services of these stages alone, which no other server has.
@@ -103,7 +107,7 @@ impl Stage {
     }
 
     fn range(&self) -> &str {
-        self.range.get().map_or(RANGE, String::as_str)
+        self.range.get().unwrap_or(&self.own_range)
     }
 
     /// The settings with the pool.
