@@ -76,7 +76,7 @@ pub async fn send(port: u16, trusted: &str, count: usize, stays: Duration) -> Ve
             tokio::task::spawn_blocking(ask).await.unwrap()
         }
     };
-    stream::iter((0..count).map(one)).buffer_unordered(AT_ONCE).filter_map(async |taken| taken).collect().await
+    stream::iter((0..count).map(one)).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
 /// Reads the beginning of the answer. The server may close the connection at any time.
