@@ -9,15 +9,19 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::process::{Run, program};
-use crate::table::Table;
+use crate::table::{Table, time};
 
 const SERVICES: u32 = 100_000;
 const NAMESPACES: u32 = 1_000;
 /// One Service in so many has a Deployment. The others have no workload.
 const SERVICES_PER_DEPLOYMENT: u32 = 5;
 const PODS: u32 = 50_000;
-const SECONDS: f64 = 10.0;
-const MEGABYTES: f64 = 700.0;
+/// The goals: the processor time compared with that of reading the same file into JSON values, and the memory.
+const READINGS: f64 = 1.5;
+const PLAN_MEGABYTES: f64 = 300.0;
+const AUDIT_MEGABYTES: f64 = 250.0;
+/// The goal: what a denied Service costs compared with one that gets an address.
+const DENIED: f64 = 2.0;
 
 const SETTINGS: &str = "services:
   pools:
@@ -27,44 +31,81 @@ const SETTINGS: &str = "services:
 
 pub fn figures(table: &mut Table) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let [settings, manifests, snapshot] =
-        ["settings.yaml", "manifests.yaml", "snapshot.json"].map(|file| folder.path().join(file));
+    let [settings, documents, list, snapshot] =
+        ["settings.yaml", "documents.yaml", "list.json", "snapshot.json"].map(|file| folder.path().join(file));
     fs::write(&settings, SETTINGS)?;
-    write_manifests(&manifests)?;
-    write_snapshot(&snapshot)?;
-    let plan = |output: &str| Run::of(program().args(["plan", "-o", output, "-s"]).args([&settings, &manifests]));
-    let audit = |output: &str| {
-        Run::of(program().args(["audit", "-o", output, "-s"]).arg(&settings).arg("--snapshot").arg(&snapshot))
+    write_documents(&documents)?;
+    write_list(&list, |number| number.is_multiple_of(2))?;
+    write_list(&snapshot, |_| true)?;
+    let plan = |file: &Path| Run::of(program().args(["plan", "-o", "json", "-s"]).arg(&settings).arg(file));
+    let audit = || {
+        let mut audit = program();
+        audit.args(["audit", "-o", "json", "-s"]).arg(&settings).arg("--snapshot").arg(&snapshot);
+        Run::of(&mut audit)
     };
     let rows = [
-        ("clusterip plan", plan("table")?, None),
-        ("clusterip plan -o json", plan("json")?, None),
-        ("clusterip audit -o json", audit("json")?, Some(MEGABYTES)),
-        ("clusterip audit -o html", audit("html")?, Some(MEGABYTES)),
+        ("clusterip plan, documents", plan(&documents)?, &documents, PLAN_MEGABYTES),
+        ("clusterip plan, one JSON list", plan(&list)?, &list, PLAN_MEGABYTES),
+        ("clusterip audit", audit()?, &snapshot, AUDIT_MEGABYTES),
     ];
-    for (what, run, megabytes_bound) in rows {
-        table.row(what, run.seconds, "s", Some(SECONDS));
+    for (what, run, file, megabytes) in rows {
+        let reading = processor_seconds_of_reading(file)?;
+        table.row(what, run.seconds, "s", None);
         table.row("  processor time", run.processor_seconds, "s", None);
-        table.row("  memory", run.megabytes, "MB", megabytes_bound);
+        table.row("  compared with reading the file", run.processor_seconds / reading, "", Some(READINGS));
+        table.row("  memory", run.megabytes, "MB", Some(megabytes));
         table.row("  output", run.printed_megabytes, "MB", None);
     }
+    full_pool(table, folder.path())?;
     Ok(())
 }
 
-/// The manifests that are planned: YAML documents of one line each.
-fn write_manifests(file: &Path) -> Result<()> {
+/// How long it takes to read the objects of a file into JSON values, on one processor.
+fn processor_seconds_of_reading(file: &Path) -> std::result::Result<f64, Box<dyn std::error::Error>> {
+    let text = fs::read_to_string(file)?;
+    let (time, values) = time(|| match text.strip_prefix("---\n") {
+        Some(documents) => documents.split("\n---\n").map(serde_json::from_str).collect(),
+        None => serde_json::from_str(&text).map(|list: Value| vec![list]),
+    });
+    values?;
+    Ok(time.as_secs_f64())
+}
+
+/// Services into a pool that has an address for each, and more of them into the same pool.
+fn full_pool(table: &mut Table, folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    const FITTING: u32 = 16_000;
+    const ADDRESSES: u32 = 16_382;
+    const TOO_MANY: u32 = 32_000;
+    let settings = folder.join("full.yaml");
+    fs::write(&settings, "services: {pools: [{name: full, cidrs: [10.100.0.0/18]}]}\n")?;
+    let plan = |services: u32| {
+        let file = folder.join(format!("{services}.yaml"));
+        let documents: String = (0..services).map(|number| format!("---\n{}\n", service(number, None))).collect();
+        fs::write(&file, documents)?;
+        Run::of(program().args(["plan", "-s"]).arg(&settings).arg(file))
+    };
+    let (fitting, too_many) = (plan(FITTING)?.processor_seconds, plan(TOO_MANY)?.processor_seconds);
+    let allocated = fitting / f64::from(FITTING);
+    let denied = (too_many - allocated * f64::from(ADDRESSES)) / f64::from(TOO_MANY - ADDRESSES);
+    table.row("32,000 Services into a /18, processor time", too_many, "s", None);
+    table.row("  a denied Service compared with one that gets an address", denied / allocated, "", Some(DENIED));
+    Ok(())
+}
+
+/// The manifests that are planned: documents of one line each. Every other Service has an address.
+fn write_documents(file: &Path) -> Result<()> {
     let mut file = BufWriter::new(File::create(file)?);
-    for object in objects(None) {
+    for object in objects(|number| number.is_multiple_of(2)) {
         writeln!(file, "---\n{object}")?;
     }
     file.flush()
 }
 
-/// The snapshot that is audited.
-fn write_snapshot(file: &Path) -> Result<()> {
+/// The same objects as one list in JSON.
+fn write_list(file: &Path, has_address: impl Fn(u32) -> bool) -> Result<()> {
     let mut file = BufWriter::new(File::create(file)?);
     let mut before = r#"{"apiVersion": "v1", "kind": "List", "items": ["#;
-    for object in objects(Some(Ipv4Addr::new(10, 96, 0, 64))) {
+    for object in objects(has_address) {
         write!(file, "{before}\n{object}")?;
         before = ",";
     }
@@ -72,10 +113,11 @@ fn write_snapshot(file: &Path) -> Result<()> {
     file.flush()
 }
 
-/// The objects of the cluster. With `first`, the Services have the addresses from this one on.
-fn objects(first: Option<Ipv4Addr>) -> impl Iterator<Item = Value> {
+/// The objects of the cluster.
+fn objects(has_address: impl Fn(u32) -> bool) -> impl Iterator<Item = Value> {
+    let first = Ipv4Addr::new(10, 96, 0, 64).to_bits();
     let services = (0..SERVICES).map(move |number| {
-        let address = first.map(|first| Ipv4Addr::from_bits(first.to_bits() + number));
+        let address = has_address(number).then(|| Ipv4Addr::from_bits(first + number));
         service(number, address)
     });
     let with_workload = (0..SERVICES).step_by(SERVICES_PER_DEPLOYMENT as usize);
