@@ -2,7 +2,7 @@
 //! tested in `audit.rs`.
 
 use crate::command::external_snapshot::{A1, SETTINGS, audit, claim, has, heartbeat, node, plain, service, shows};
-use crate::command::{Folder, check_fail_on};
+use crate::command::{Folder, check_fail_on, merged};
 use serde_json::{Value, json};
 
 #[test]
@@ -70,34 +70,30 @@ fn each_problem_of_external_addresses_is_a_finding() {
 ";
     let ips = |address: &str| json!({"spec": {"externalIPs": [address]}});
     let metallb = |address: &str| json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": address}}});
-    let with = |mut service: Value, more: Value| {
-        json_patch::merge(&mut service, &more);
-        service
-    };
     let services = [
         has("web", "10.0.9.10"),
         plain("old", ips("10.0.9.10")),
         // It claims and shows its own address.
         shows(
-            with(
-                with(has("both", "10.0.9.11"), json!({"spec": {"loadBalancerIP": "10.0.9.11"}})),
+            merged(
+                merged(has("both", "10.0.9.11"), json!({"spec": {"loadBalancerIP": "10.0.9.11"}})),
                 metallb("10.0.9.11"),
             ),
             "10.0.9.11",
         ),
         has("outside", "10.7.7.7"),
         has("family", "fd00::7"),
-        with(has("class", "10.0.9.12"), json!({"spec": {"loadBalancerClass": "metallb"}})),
+        merged(has("class", "10.0.9.12"), json!({"spec": {"loadBalancerClass": "metallb"}})),
         plain("claiming", ips("10.0.10.1")),
         plain("far", ips("192.0.2.1")),
-        with(
+        merged(
             plain("metal", metallb("10.0.9.13")),
             json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "metallb"}}),
         ),
         shows(plain("shown", json!({})), "10.0.9.14"),
         shows(has("wrong", "10.0.9.16"), "10.0.9.17"),
         service("going", json!({"metadata": {"deletionTimestamp": "2026-03-01T10:00:00Z"}})),
-        with(has("full", "10.0.12.1"), json!({"metadata": {"namespace": "tiny"}})),
+        merged(has("full", "10.0.12.1"), json!({"metadata": {"namespace": "tiny"}})),
         has("lone", "10.0.11.1"),
         has("returned", "10.0.9.21"),
         has("silent", "10.0.9.22"),

@@ -1,20 +1,14 @@
 //! Runs `clusterip audit` as a user does: the findings about Services.
 
 use crate::command::service_snapshot::{audit, by_hand, cluster, on, service};
-use crate::command::{Folder, check_fail_on, service_cidr};
+use crate::command::{Folder, check_fail_on, merged, service_cidr};
 use serde_json::{Value, json};
-
-/// `fields`, merged with `more`.
-fn with(mut fields: Value, more: Value) -> Value {
-    json_patch::merge(&mut fields, &more);
-    fields
-}
 
 /// The example has the other causes of these findings.
 #[test]
 fn each_problem_of_a_service_is_a_finding() {
     let folder = Folder::new("audit-services");
-    let windows = |more: Value| with(on("windows"), more);
+    let windows = |more: Value| merged(on("windows"), more);
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let dual = json!({"spec": {"clusterIPs": ["172.21.1.4", "fd00::5"], "ipFamilies": ["IPv4", "IPv6"],
                                "ipFamilyPolicy": "RequireDualStack"}});
@@ -43,7 +37,7 @@ fn each_problem_of_a_service_is_a_finding() {
         service(
             "deleted-denied",
             "172.21.0.78",
-            with(deleted, json!({"metadata": {"annotations": {"clusterip-policy/pool": "nope"}}})),
+            merged(deleted, json!({"metadata": {"annotations": {"clusterip-policy/pool": "nope"}}})),
         ),
         service("denied", "172.21.1.4", windows(dual)),
         service("left", "None", stub),
@@ -201,7 +195,7 @@ fn findings_of_a_namespace_and_of_services_with_certain_labels_are_selected() {
     }
     let folder = Folder::new("audit-selected");
     let labelled = |namespace: &str, labels: Value| {
-        with(on("windows"), json!({"metadata": {"namespace": namespace, "labels": labels}}))
+        merged(on("windows"), json!({"metadata": {"namespace": namespace, "labels": labels}}))
     };
     let items = || {
         vec![

@@ -1,28 +1,19 @@
 //! Runs `clusterip plan` with external addresses as a user does. `plan.rs` tests the whole output for the example, and
 //! `filled_manifests.rs` tests how addresses are written into manifests.
 
-use crate::command::{Done, Folder, documents, snapshot_of};
+use crate::command::external_snapshot::SETTINGS;
+use crate::command::{Done, Folder, documents, merged, snapshot_of};
 use serde_json::{Value, json};
-
-/// A pool for one namespace, a small pool for all namespaces, and no pool for Services.
-const SETTINGS: &str = "
-services: {serviceCIDRs: [172.21.0.0/16]}
-external:
-  pools:
-  - {name: bank, cidrs: [10.0.10.0/30], match: {namespaces: [bank]}}
-  - {name: lan, cidrs: [10.0.9.10-10.0.9.12]}
-";
 
 /// The Service `shop/NAME` of our class, merged with `more`. Each name has a ClusterIP of its own.
 fn service(name: &str, more: Value) -> Value {
     let last = 10 + name.bytes().map(u32::from).sum::<u32>() % 200;
     let cluster_ip = format!("172.21.0.{last}");
-    let mut service = json!({
+    let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop"},
         "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "clusterIP": cluster_ip},
     });
-    json_patch::merge(&mut service, &more);
-    service
+    merged(service, more)
 }
 
 fn noted(name: &str, key: &str, value: &str) -> Value {

@@ -3,30 +3,19 @@
 
 use serde_json::{Value, json};
 
-use crate::command::service_snapshot::{SETTINGS, cluster, list, on, service};
-use crate::command::{Done, Folder, service_manifest};
-
-/// The Deployment `shop/web` on nodes with Windows, whose Pods have the label `app=web`.
-fn deployment() -> Value {
-    let template =
-        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}});
-    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"},
-           "spec": {"template": template}})
-}
+use crate::command::service_snapshot::{SETTINGS, cluster, deployment, list, on, service};
+use crate::command::{Done, Folder, merged, service_manifest};
 
 /// The Service `shop/web` without an address, as a manifest of its author, merged with `more`.
 fn manifest(more: Value) -> Value {
-    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},
-                             "spec": {"ports": [{"port": 80}]}});
-    json_patch::merge(&mut service, &more);
-    service
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},
+                         "spec": {"ports": [{"port": 80}]}});
+    merged(service, more)
 }
 
 /// The annotation for Windows, merged with `more`.
 fn on_windows(more: Value) -> Value {
-    let mut windows = on("windows");
-    json_patch::merge(&mut windows, &more);
-    windows
+    merged(on("windows"), more)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Snapshots with external addresses and agents.
 
-use super::{Done, Folder};
+use super::{Done, Folder, merged};
 use serde_json::{Value, json};
 
 /// A pool for one namespace, a small pool for all namespaces that only some nodes may hold, and no pool for Services.
@@ -16,12 +16,11 @@ const CLASS: &str = "clusterip-policy/external";
 
 /// The Service `shop/NAME` of our class, merged with `more`.
 pub fn service(name: &str, more: Value) -> Value {
-    let mut service = json!({
+    let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop", "managedFields": [{"manager": "helm"}]},
         "spec": {"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "172.21.0.9", "ipFamilies": ["IPv4"]},
     });
-    json_patch::merge(&mut service, &more);
-    service
+    merged(service, more)
 }
 
 /// The same with recorded external addresses.
@@ -37,9 +36,7 @@ pub fn shows(mut service: Value, address: &str) -> Value {
 
 /// The Service `shop/NAME` of type ClusterIP, merged with `more`.
 pub fn plain(name: &str, more: Value) -> Value {
-    let mut service = service(name, json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
-    json_patch::merge(&mut service, &more);
-    service
+    merged(service(name, json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})), more)
 }
 
 /// A Node with this label: `edge` if it may hold addresses of the pool `lan`.

@@ -163,12 +163,17 @@ pub fn headless() -> Value {
            "spec": {"clusterIP": "None"}})
 }
 
-/// A ServiceCIDR with this range, merged with `more`.
-pub fn service_cidr(name: &str, cidr: &str, more: Value) -> Value {
-    let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
-                            "spec": {"cidrs": [cidr]}});
+/// `object`, merged with `more`.
+pub fn merged(mut object: Value, more: Value) -> Value {
     json_patch::merge(&mut object, &more);
     object
+}
+
+/// A ServiceCIDR with this range, merged with `more`.
+pub fn service_cidr(name: &str, cidr: &str, more: Value) -> Value {
+    let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name},
+                        "spec": {"cidrs": [cidr]}});
+    merged(object, more)
 }
 
 /// A kubeconfig whose context `a` names this API server.

@@ -1,6 +1,6 @@
 //! Snapshots with Services and Service ranges.
 
-use super::{Done, Folder, service_cidr};
+use super::{Done, Folder, merged, service_cidr};
 use serde_json::{Value, json};
 
 /// Two pools; the cluster's range is 172.21.0.0/16.
@@ -13,14 +13,13 @@ services:
 
 /// The Service `shop/NAME` with this address, merged with `more`.
 pub fn service(name: &str, address: &str, more: Value) -> Value {
-    let mut service = json!({
+    let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"namespace": "shop", "name": name, "managedFields": [{"manager": "helm"}]},
         "spec": {"clusterIP": address},
     });
-    json_patch::merge(&mut service, &more);
-    service
+    merged(service, more)
 }
 
 /// The annotation for an os, to merge into a Service.
@@ -32,6 +31,14 @@ pub fn on(os: &str) -> Value {
 pub fn by_hand(os: &str) -> Value {
     let fields = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
     json!({"metadata": {"annotations": {"clusterip-policy/os": os}, "managedFields": fields}})
+}
+
+/// The Deployment `shop/web` on nodes with Windows, whose Pods have the label `app=web`.
+pub fn deployment() -> Value {
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"},
+           "spec": {"template": template}})
 }
 
 /// The ServiceCIDR of the cluster.
