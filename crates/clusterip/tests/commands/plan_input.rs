@@ -44,15 +44,9 @@ fn formats() -> Vec<Format> {
     let empty = json!({"apiVersion": "v1", "kind": "List"});
     vec![
         two("a file each", ["in/a.yaml", "in/b.json"], block, deployment.to_string()),
-        two("JSON", ["in/a.json", "in/b.json"], &service.to_string(), format!("{deployment:#}")),
         one("several documents", "in/all.yml", format!("{block}---\n{deployment}\n---\n# nothing\n---\n")),
         one("JSON objects that follow each other", "in/all.json", format!("{service}\n{deployment:#}{empty}\n")),
         one("a List", "in/all.json", list(&[&service, &deployment])),
-        one(
-            "a List in YAML",
-            "in/all.yaml",
-            format!("apiVersion: v1\nkind: List\nitems:\n- {service}\n- {deployment}\n"),
-        ),
         two("typed lists, whose items have no type", ["in/a.json", "in/b.json"], &services, deployments),
         one("a list of lists", "in/all.json", list(&[&inner[0], &inner[1]])),
         two("folders in folders", ["in/x/y/a.yaml", "in/z/b.yaml"], block, deployment.to_string()),
@@ -92,23 +86,6 @@ default    web      windows     172.21.1.173  os=windows (Deployment default/web
             assert_eq!(folder.piped("plan -", text), expected, "{name}: standard input");
         }
     }
-}
-
-#[test]
-fn addresses_are_filled_into_json_objects_that_follow_each_other() {
-    let service = |name: &str| {
-        let metadata = json!({"annotations": {"town": "Zürich"}, "name": name});
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": []}}).to_string()
-    };
-    let folder = Folder::new("json-stream");
-    folder.write("in.json", format!("{} {}\n{}\n", service("a"), service("b"), service("c")));
-    let plan = folder.clusterip("plan in.json -o json").json();
-    let filled = |name: &str, index: usize| {
-        let address = plan["services"][index]["clusterIPs"][0].as_str().unwrap();
-        service(name).replace("\"spec\":{", &format!("\"spec\":{{\"clusterIP\": \"{address}\", "))
-    };
-    let expected = format!("{} {}\n{}\n", filled("a", 0), filled("b", 1), filled("c", 2));
-    assert_eq!(folder.clusterip("plan in.json -o yaml"), Done::ok(expected));
 }
 
 #[test]
@@ -251,26 +228,4 @@ default    worker-…  linux       172.21.0.94   os=linux (setting assumeOS)
 2 Services: 2 allocated, 0 unchanged, 0 denied; windows 0 of 205 used; linux 2 of 205 used
 ";
     assert_eq!(done, Done::ok(expected));
-}
-
-#[test]
-fn workload_of_a_removed_api_gives_a_warning_and_no_evidence() {
-    let deployment = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    \
-                      metadata: {labels: {app: web}}\n    spec: {nodeSelector: {kubernetes.io/os: windows}}\n";
-    let folder = Folder::new("retired");
-    folder.write("in.yaml", service_manifest("web", "{selector: {app: web}}") + "---\n" + deployment);
-    let expected = Done {
-        status: 0,
-        stdout: "\
-NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
-default    web      linux       172.21.0.173  os=linux (setting assumeOS)
-
-1 Service: 1 allocated, 0 unchanged, 0 denied; windows 0 of 205 used; linux 1 of 205 used
-"
-        .to_owned(),
-        stderr: "warning: in.yaml: document 2, line 7: Deployment default/web is not used as evidence: Kubernetes no \
-                 longer serves extensions/v1beta1, but apps/v1\n"
-            .to_owned(),
-    };
-    assert_eq!(folder.clusterip("plan in.yaml"), expected);
 }

@@ -35,6 +35,12 @@ fn names_that_are_almost_those_that_a_plan_reads_give_a_warning() {
             warning: "app/v1 Deployment default/web is not used as evidence: did you mean apps/v1 Deployment?",
         },
         Case {
+            kind: "extensions/v1beta1, kind: Deployment",
+            more: "}",
+            warning: "Deployment default/web is not used as evidence: Kubernetes no longer serves extensions/v1beta1, \
+                      but apps/v1",
+        },
+        Case {
             kind: "apps/v1, kind: Deployment",
             more: "}, spec: {template: {spec: {nodeselector: {kubernetes.io/os: windows}, hostIPC: true}}}",
             warning: "Deployment default/web: spec.template.spec.nodeselector is ignored: did you mean nodeSelector?",

@@ -54,6 +54,15 @@ fn addresses_are_filled_into_every_notation_of_objects_that_have_a_place_for_the
         for folder in entries(&group) {
             let (sources, expected) = read_case(&folder);
             assert_eq!(plan_with(settings.clone(), &sources).1, expected, "{}", folder.display());
+            if let ([text], Ok(filled)) = (&sources[..], &expected) {
+                let without_the_last = |text: &str| text.strip_suffix('\n').unwrap().to_owned();
+                let of_windows = |text: &str| text.replace('\n', "\r\n");
+                for line_ends in [&without_the_last as &dyn Fn(&str) -> String, &of_windows] {
+                    let changed = [source("in.yaml", &line_ends(&text.text))];
+                    let found = plan_with(settings.clone(), &changed).1;
+                    assert_eq!(found, Ok(line_ends(filled)), "{}: {:?}", folder.display(), changed[0].text);
+                }
+            }
             if file_name(&group) == "nodes" {
                 assert_eq!(plan(&sources).1.as_ref(), Ok(&sources[0].text), "{}: without pools", folder.display());
             }
@@ -61,116 +70,58 @@ fn addresses_are_filled_into_every_notation_of_objects_that_have_a_place_for_the
     }
 }
 
-/// A text whose line ends matter, so it stands here with its escapes.
-struct TextCase {
-    name: &'static str,
-    texts: &'static [&'static str],
-    expected: &'static str,
-}
-
-#[track_caller]
-fn check_texts(settings: &Value, rows: &[TextCase]) {
-    for TextCase { name, texts, expected } in rows {
-        let sources: Vec<ManifestText> = texts.iter().map(|text| source("in.yaml", text)).collect();
-        assert_eq!(plan_with(settings.clone(), &sources).1.as_deref(), Ok(*expected), "{name}");
+/// Texts of several files, and JSON on one line.
+#[test]
+fn line_ends_between_files_and_json_on_one_line_are_kept() {
+    struct Case {
+        name: &'static str,
+        settings: Value,
+        texts: &'static [&'static str],
+        expected: &'static str,
     }
-}
-
-#[test]
-fn line_ends_of_services_are_kept() {
-    check_texts(
-        &settings(),
-        &[
-            TextCase {
-                name: "a block without a line end at the end",
-                texts: &["apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: []"],
-                expected: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.0.0.2\n  ports: []",
-            },
-            TextCase {
-                name: "empty braces without a line end at the end",
-                texts: &["apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {}"],
-                expected: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {\"clusterIP\": \"10.0.0.2\"}",
-            },
-            TextCase {
-                name: "clusterIP without a value or a line end",
-                texts: &["apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP:"],
-                expected: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.0.0.2",
-            },
-            TextCase { name: "an empty text", texts: &[""], expected: "" },
-        ],
-    );
-}
-
-#[test]
-fn line_ends_of_several_files_are_kept() {
-    check_texts(
-        &settings(),
-        &[
-            TextCase {
-                name: "two files, the first without a line end",
-                texts: &[
-                    "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}",
-                    "kind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\n",
-                ],
-                expected: "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n---\nkind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\n",
-            },
-            TextCase {
-                name: "two files, the first empty",
-                texts: &["", "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n"],
-                expected: "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n",
-            },
-            TextCase {
-                name: "two files, the second in JSON",
-                texts: &[
-                    "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n",
-                    r#"{"kind": "A", "apiVersion": "v1", "metadata": {"name": "b"}}"#,
-                ],
-                expected: "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n---\n{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"b\"}}",
-            },
-        ],
-    );
-}
-
-#[test]
-fn line_ends_of_nodes_are_kept() {
     let rows = [
-        TextCase {
-            name: "no spec, in JSON on one line",
+        Case { name: "an empty text", settings: settings(), texts: &[""], expected: "" },
+        Case {
+            name: "two files, the first without a line end",
+            settings: settings(),
+            texts: &[
+                "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}",
+                "kind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\n",
+            ],
+            expected: "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n---\nkind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\n",
+        },
+        Case {
+            name: "two files, the first empty",
+            settings: settings(),
+            texts: &["", "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n"],
+            expected: "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n",
+        },
+        Case {
+            name: "two files, the second in JSON",
+            settings: settings(),
+            texts: &[
+                "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n",
+                r#"{"kind": "A", "apiVersion": "v1", "metadata": {"name": "b"}}"#,
+            ],
+            expected: "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n---\n{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"b\"}}",
+        },
+        Case {
+            name: "a Node without a spec",
+            settings: settings_with_nodes(),
             texts: &[r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}"#],
             expected: r#"{"apiVersion": "v1", "kind": "Node", "spec": {"podCIDR": "10.2.0.0/24", "podCIDRs": ["10.2.0.0/24"]}, "metadata": {"name": "n"}}"#,
         },
-        TextCase {
-            name: "no spec, Windows line ends",
-            texts: &["apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n}\r\n"],
-            expected: "apiVersion: v1\r\nkind: Node\r\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}\r\nmetadata: {name: n}\r\n",
+        Case {
+            name: "a Service that gets a record and a ClusterIP",
+            settings: settings_with_external(),
+            texts: &[
+                r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"type":"LoadBalancer","loadBalancerClass":"clusterip-policy/external"}}"#,
+            ],
+            expected: r#"{"apiVersion":"v1","kind":"Service","metadata":{"annotations": {"clusterip-policy/external-addresses": "10.9.0.1"}, "name":"web"},"spec":{"clusterIP": "10.0.0.2", "type":"LoadBalancer","loadBalancerClass":"clusterip-policy/external"}}"#,
         },
     ];
-    check_texts(&settings_with_nodes(), &rows);
-    for TextCase { name, texts, .. } in rows {
-        let sources = [source("in.yaml", texts[0])];
-        assert_eq!(plan(&sources).1.as_deref(), Ok(texts[0]), "{name}: without pools for Nodes");
+    for Case { name, settings, texts, expected } in rows {
+        let sources: Vec<ManifestText> = texts.iter().map(|text| source("in.yaml", text)).collect();
+        assert_eq!(plan_with(settings, &sources).1.as_deref(), Ok(expected), "{name}");
     }
-}
-
-#[test]
-fn line_ends_of_services_with_a_record_are_kept() {
-    check_texts(
-        &settings_with_external(),
-        &[
-            TextCase {
-                name: "Windows line ends",
-                texts: &[
-                    "apiVersion: v1\r\nkind: Service\r\nmetadata:\r\n  name: web\r\nspec: {type: LoadBalancer, loadBalancerClass: clusterip-policy/external, clusterIP: 10.0.0.9}\r\n",
-                ],
-                expected: "apiVersion: v1\r\nkind: Service\r\nmetadata:\r\n  annotations:\r\n    clusterip-policy/external-addresses: 10.9.0.1\r\n  name: web\r\nspec: {type: LoadBalancer, loadBalancerClass: clusterip-policy/external, clusterIP: 10.0.0.9}\r\n",
-            },
-            TextCase {
-                name: "JSON on one line, with a ClusterIP",
-                texts: &[
-                    r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"type":"LoadBalancer","loadBalancerClass":"clusterip-policy/external"}}"#,
-                ],
-                expected: r#"{"apiVersion":"v1","kind":"Service","metadata":{"annotations": {"clusterip-policy/external-addresses": "10.9.0.1"}, "name":"web"},"spec":{"clusterIP": "10.0.0.2", "type":"LoadBalancer","loadBalancerClass":"clusterip-policy/external"}}"#,
-            },
-        ],
-    );
 }
