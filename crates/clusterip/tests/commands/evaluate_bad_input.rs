@@ -83,6 +83,11 @@ fn unusable_files_are_named() {
             "snapshot: c.yaml: document 1, line 1: expected a Kubernetes object, found a list",
         ),
         ("--request request.json --session gone", "session: gone: No such file or directory (os error 2)"),
+        ("--request request.json --session s.yaml", "session: s.yaml: expected a list of exchanges"),
+        (
+            "--request request.json --session c.yaml",
+            "session: c.yaml: exchange 1: invalid type: integer `1`, expected struct Written",
+        ),
         ("--request request.json --record gone/s.yml", "record: gone/s.yml: No such file or directory (os error 2)"),
     ];
     for (args, message) in rows {

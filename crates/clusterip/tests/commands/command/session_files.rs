@@ -5,12 +5,9 @@ use std::fs;
 use super::Folder;
 use serde_json::json;
 
-/// The folder of all sessions, relative to the workspace.
-pub const SESSIONS: &str = "e2e-tests/sessions";
-
 /// The folder of a session, relative to the workspace.
 pub fn session(name: &str) -> String {
-    format!("{SESSIONS}/{name}")
+    format!("e2e-tests/sessions/{name}")
 }
 
 /// A test folder with the files of a session.
