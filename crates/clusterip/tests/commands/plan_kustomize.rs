@@ -82,24 +82,8 @@ fn kustomization_that_can_not_be_built_is_refused() {
             args: "-k overlay",
             message: "kustomization overlay: the output of kubectl kustomize is not UTF-8",
         },
-        Case {
-            name: "another namespace",
-            programs: &["kubectl"],
-            args: "-k overlay -q -n bank",
-            message: "kustomization overlay: document 1, line 1: Service web is in namespace shop, but --namespace \
-                      is bank: remove one of the two",
-        },
     ];
     for Case { name, programs, args, message } in cases {
         assert_eq!(plan(programs, args), Done::refused(message), "{name}");
-    }
-}
-
-#[test]
-fn kustomization_and_files_are_not_planned_together() {
-    for args in ["-k overlay web.yaml", "-k overlay -fweb.yaml"] {
-        let done = plan(&["kubectl"], args);
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args}");
-        assert!(done.stderr.contains("'--kustomize <DIR>'") && done.stderr.contains("cannot be used with"), "{done:?}");
     }
 }
