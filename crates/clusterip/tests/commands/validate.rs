@@ -1,7 +1,7 @@
 //! `clusterip validate` without a cluster, and the objects that settings are read from. `e2e-tests/tests/
 //! starter_settings.rs` tests it on a cluster.
 
-use crate::command::{Done, Folder, service_manifest};
+use crate::command::{Done, Folder};
 
 const POLICY: &str = "\
 apiVersion: policies.kubewarden.io/v1
@@ -110,16 +110,10 @@ prints settings that do
     assert_eq!(unread.stdout.lines().count(), 3, "{unread:?}");
 }
 
+/// `plan.rs` and `audit.rs` use those of the examples.
 #[test]
-fn settings_of_the_examples_and_deployments_are_valid() {
+fn settings_of_the_deployments_are_valid() {
     let files = [
-        "examples/settings/dual-stack.yaml",
-        "examples/settings/external.yaml",
-        "examples/settings/k2s.yaml",
-        "examples/settings/nodes.yaml",
-        "examples/settings/reservations.yaml",
-        "examples/settings/static-band.yaml",
-        "examples/settings/teams.yaml",
         "deploy/webhook/pools.yaml",
         "deploy/nodes/pools.yaml",
         "deploy/external/pools.yaml",
@@ -130,21 +124,4 @@ fn settings_of_the_examples_and_deployments_are_valid() {
     let done = Folder::workspace().clusterip(&format!("validate {}", files.join(" ")));
     assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
     assert_eq!(done.stdout.lines().filter(|line| line.ends_with(": valid")).count(), files.len(), "{done:?}");
-}
-
-/// Every command that reads a settings file takes the same objects.
-#[test]
-fn settings_in_a_policy_or_config_map_are_used_by_other_commands() {
-    let folder = Folder::new("settings-objects");
-    folder.write("in.yaml", service_manifest("web", "{}")).write("policy.yaml", POLICY);
-    folder.write("config-map.yaml", CONFIG_MAP).write("service.yaml", service_manifest("web", "{}"));
-    for settings in ["policy.yaml", "config-map.yaml"] {
-        let done = folder.clusterip(&format!("plan in.yaml --settings {settings}"));
-        assert!(done.status == 0 && done.stdout.contains("all         10.0.0.1 "), "{settings}: {done:?}");
-    }
-    let piped = folder.piped("plan in.yaml --settings -", POLICY);
-    assert_eq!(piped, folder.clusterip("plan in.yaml --settings policy.yaml"), "standard input");
-    let done = folder.clusterip("plan in.yaml --settings service.yaml");
-    assert_eq!(done.status, 2);
-    assert!(done.stderr.starts_with("error: settings: service.yaml: v1 Service has no settings: "), "{done:?}");
 }

@@ -195,18 +195,6 @@ async fn too_large_review_is_denied() {
     server.assert_serves().await;
 }
 
-#[tokio::test]
-async fn memory_for_bodies_is_limited() {
-    let server = Running::start(backend(|_| allowed()), Limits { bodies: 100_000, ..Limits::default() }).await;
-    let large = review("1") + &" ".repeat(200_000);
-    let found = server.post("/mutate", large).await;
-    let expected = "busy: waiting requests may take 100000 bytes, and those of this client take most of it\n";
-    assert_eq!(found, (StatusCode::SERVICE_UNAVAILABLE, expected.to_owned()));
-    // The memory was returned.
-    server.assert_serves().await;
-    server.assert_serves().await;
-}
-
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
