@@ -23,72 +23,18 @@ fn permissions_to_watch_only() {
     assert_eq!(rules(&[], &Duties { load_balancers: true, ..Duties::default() }), expected);
 }
 
-#[test]
-fn permissions_of_a_server_with_all_duties() {
-    let duties = Duties {
-        namespace: "clusterip-policy".into(),
-        moves: true,
-        previews_moves: false,
-        load_balancers: true,
-        seamless: false,
-        nodes: true,
-        external: true,
-        agents_namespace: None,
-        agent: false,
-        claims: false,
-        authority: Some("clusterip-authority".into()),
-        registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
-        pools: true,
-        kubewarden_policy: None,
-    };
-    let expected = r#"in a ClusterRole:
-- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update", "patch"]}
-- {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch", "get", "patch"]}
-- {apiGroups: ["node.k8s.io"], resources: ["runtimeclasses"], verbs: ["list", "watch"]}
-- {apiGroups: ["networking.k8s.io"], resources: ["ipaddresses"], verbs: ["list", "watch", "get"]}
-- {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list", "watch"]}
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}
-- {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["list", "watch"]}
-- {apiGroups: ["apps"], resources: ["daemonsets"], verbs: ["list", "watch"]}
-- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["replicationcontrollers"], verbs: ["list", "watch"]}
-- {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list", "watch"]}
-- {apiGroups: ["batch"], resources: ["cronjobs"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}
-- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["list", "watch", "create"]}
-- {apiGroups: ["admissionregistration.k8s.io"], resources: ["validatingwebhookconfigurations"], verbs: ["list", "watch"]}
-- {apiGroups: ["apiregistration.k8s.io"], resources: ["apiservices"], verbs: ["list", "watch"]}
-- {apiGroups: ["apiextensions.k8s.io"], resources: ["customresourcedefinitions"], verbs: ["list", "watch"]}
-- {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
-- {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create", "patch"]}
-- {apiGroups: [""], resources: ["services/status"], verbs: ["update", "patch"]}
-- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["servicepools"], verbs: ["list", "watch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["externalpools"], verbs: ["list", "watch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["nodeblockpools"], verbs: ["list", "watch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies"], verbs: ["list", "watch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["servicepools/status"], verbs: ["patch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["externalpools/status"], verbs: ["patch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["nodeblockpools/status"], verbs: ["patch"]}
-- {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies/status"], verbs: ["patch"]}
-in a Role of namespace clusterip-policy:
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "list", "watch"]}
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update", "delete"]}
-- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get", "list", "watch", "create", "delete"]}
-- {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
-- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}"#;
-    assert_eq!(rules(&known(), &duties), expected);
-}
-
+/// Those of the deployed servers are compared with what the deployments grant, in `tests/policy/deployed_permissions.rs`.
 #[test]
 fn permissions_of_a_server_or_command_that_moves_nothing() {
-    let previews = Duties { namespace: "own".into(), previews_moves: true, ..Duties::default() };
-    let registered = Duties {
-        namespace: "own".into(),
-        registration: Some(Registration { name: "clusterip-policy".into(), own: false }),
-        kubewarden_policy: Some("clusterip".into()),
-        ..Duties::default()
+    let own = || Duties { namespace: "own".into(), ..Duties::default() };
+    let registration = |own: bool| Some(Registration { name: "clusterip-policy".into(), own });
+    let previews = Duties { previews_moves: true, ..own() };
+    let registered = Duties { registration: registration(false), kubewarden_policy: Some("clusterip".into()), ..own() };
+    let registers = Duties {
+        registration: registration(true),
+        authority: Some("clusterip-authority".into()),
+        external: true,
+        ..own()
     };
     let of_previews = r#"- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["list", "watch"]}
 - {apiGroups: ["admissionregistration.k8s.io"], resources: ["validatingwebhookconfigurations"], verbs: ["list", "watch"]}
@@ -97,9 +43,17 @@ fn permissions_of_a_server_or_command_that_moves_nothing() {
 - {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
 in a Role of namespace own:
 - {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get"]}"#;
-    let of_registration = r#"- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update"]}
+    let of_registered = r#"- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update"]}
 - {apiGroups: ["policies.kubewarden.io"], resources: ["clusteradmissionpolicies"], resourceNames: ["clusterip"], verbs: ["get", "list", "watch"]}"#;
-    for (duties, expected) in [(&previews, of_previews), (&registered, of_registration)] {
+    let of_registers = r#"- {apiGroups: [""], resources: ["services/status"], verbs: ["patch"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["create"]}
+in a Role of namespace own:
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
+- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["delete"]}"#;
+    for (duties, expected) in [(&previews, of_previews), (&registered, of_registered), (&registers, of_registers)] {
         let all = rules(&[], duties);
         let (_, more) =
             all.split_once("servicecidrs\"], verbs: [\"list\", \"watch\"]}\n").expect("the last that all need");
@@ -110,13 +64,7 @@ in a Role of namespace own:
 }
 
 #[test]
-fn permissions_of_an_agent() {
-    struct Case {
-        name: &'static str,
-        duties: Duties,
-        expected: String,
-    }
-    let agent = || Duties { namespace: "own".into(), agent: true, ..Duties::default() };
+fn permissions_of_an_agent_are_not_those_of_a_server() {
     let watched = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
@@ -126,22 +74,11 @@ fn permissions_of_an_agent() {
     let own = r#"
 in a Role of namespace own:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get", "list", "watch", "create", "update", "delete"]}"#;
-    let cases = [
-        Case { name: "with a file", duties: agent(), expected: format!("{watched}{own}") },
-        Case {
-            name: "with a policy of Kubewarden",
-            duties: Duties { kubewarden_policy: Some("clusterip".into()), ..agent() },
-            expected: format!("{watched}{policy}{own}"),
-        },
-        Case {
-            name: "duties of a server add nothing",
-            duties: Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
-            expected: format!("{watched}{own}"),
-        },
-    ];
-    for Case { name, duties, expected } in cases {
-        assert_eq!(rules(&known(), &duties), expected, "{name}");
-    }
+    let agent = Duties { namespace: "own".into(), agent: true, ..Duties::default() };
+    let of_server = Duties { moves: true, nodes: true, external: true, claims: true, ..agent.clone() };
+    let with_policy = Duties { kubewarden_policy: Some("clusterip".into()), ..agent };
+    assert_eq!(rules(&known(), &of_server), format!("{watched}{own}"));
+    assert_eq!(rules(&known(), &with_policy), format!("{watched}{policy}{own}"));
 }
 
 #[test]
