@@ -211,23 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn work_that_is_pushed_first_comes_first_in_its_own_namespace() {
+    fn namespaces_take_turns_and_work_that_is_pushed_first_comes_first_in_its_own() {
         let mut queue = queue(&[("a", 2), ("b", 2)]);
         queue.places = Places { all: 9, of_peer: 9, of_namespace: 9 };
         let numbers: Vec<u64> = (7..10).map(|nth| queue.push_as(true, Requester::own("b"), nth)).collect();
         assert_eq!(queue.remove(&Requester::own("b"), numbers[1]), Some(8));
         assert_eq!(taken(&mut queue, Instant::now()), ["a-0", "b-7", "a-1", "b-9", "b-0", "b-1"]);
-    }
-
-    #[test]
-    fn namespaces_take_turns() {
-        let mut queue = FairQueue::new(Places { all: 9, of_peer: 9, ..PLACES });
-        for namespace in ["a", "b", "c"] {
-            (0..2).for_each(|nth| {
-                queue.push(Requester::own(namespace), nth);
-            });
-        }
-        assert_eq!(taken(&mut queue, Instant::now()), ["a-0", "b-0", "c-0", "a-1", "b-1", "c-1"]);
     }
 
     #[test]

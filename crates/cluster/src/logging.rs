@@ -179,7 +179,6 @@ mod tests {
         }
     }
 
-    /// Lines of a log; each line begins with its time.
     fn logged(log_format: LogFormat, log_level: LogLevel, log: impl FnOnce()) -> Vec<String> {
         let memory = Memory::default();
         let sink = memory.clone();
@@ -189,55 +188,43 @@ mod tests {
         text.split_terminator('\n').map(str::to_owned).collect()
     }
 
-    fn without_time(line: &str) -> &str {
-        line.split_once(' ').unwrap().1.trim_start()
+    /// The lines of a log as text, without their time.
+    fn text_lines(log_level: LogLevel, log: impl FnOnce()) -> Vec<String> {
+        let lines = logged(LogFormat::Text, log_level, log);
+        lines.iter().map(|line| line.split_once(' ').unwrap().1.trim_start().to_owned()).collect()
     }
 
     const NASTY: &str = "a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b";
 
     #[test]
-    fn text_lines_escape_control_characters() {
-        let lines = logged(LogFormat::Text, LogLevel::Info, || {
-            tracing::info!(pool = "linux", "allocated");
+    fn text_lines_escape_control_characters_and_quote_values_with_spaces() {
+        let lines = text_lines(LogLevel::Info, || {
+            let failed = io::Error::other("no answer");
             tracing::info!(service = NASTY, "named {NASTY}");
             tracing::info!(service = %NASTY, "shown");
+            tracing::info!(source = %"ClusterAdmissionPolicy a", %failed, "settings in use");
+            tracing::info!(address = %"10.0.0.1", free = 7, leads = true, empty = %"", a = %"b=c", pool = "p", "plain");
+            tracing::info!(error = &failed as &dyn std::error::Error, said = %"\"so\"", kind = ?Some("x"), "other");
         });
-        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
         let expected = [
-            r#"INFO allocated pool="linux""#,
             r#"INFO named a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
             r#"INFO shown service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
+            r#"INFO settings in use source="ClusterAdmissionPolicy a" failed="no answer""#,
+            r#"INFO plain address=10.0.0.1 free=7 leads=true empty="" a="b=c" pool="p""#,
+            r#"INFO other error="no answer" said="\"so\"" kind="Some(\"x\")""#,
         ];
         assert_eq!(lines, expected);
     }
 
     #[test]
     fn failed_requests_are_not_logged_twice() {
-        let lines = logged(LogFormat::Text, LogLevel::Info, || {
+        let lines = text_lines(LogLevel::Info, || {
             tracing::error!(target: "kube_client::client::builder", "failed with error");
             tracing::warn!(target: "kube_client::client", "Unsuccessful data error parse: 404 page not found");
             tracing::error!(target: "kube_client::client", "another error");
             tracing::warn!(target: "kube_client::config", "another warning");
         });
-        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
         assert_eq!(lines, ["ERROR another error", "WARN another warning"]);
-    }
-
-    #[test]
-    fn values_with_spaces_are_quoted() {
-        let lines = logged(LogFormat::Text, LogLevel::Info, || {
-            let failed = io::Error::other("no answer");
-            tracing::info!(source = %"ClusterAdmissionPolicy a", %failed, "settings in use");
-            tracing::info!(address = %"10.0.0.1", free = 7, leads = true, empty = %"", a = %"b=c", "plain");
-            tracing::info!(error = &failed as &dyn std::error::Error, said = %"\"so\"", kind = ?Some("x"), "other");
-        });
-        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
-        let expected = [
-            r#"INFO settings in use source="ClusterAdmissionPolicy a" failed="no answer""#,
-            r#"INFO plain address=10.0.0.1 free=7 leads=true empty="" a="b=c""#,
-            r#"INFO other error="no answer" said="\"so\"" kind="Some(\"x\")""#,
-        ];
-        assert_eq!(lines, expected);
     }
 
     #[test]
@@ -287,9 +274,7 @@ mod tests {
         for (at, level) in levels.into_iter().enumerate() {
             let is_shown = |(of, _): &&(LogLevel, &str)| levels[..=at].contains(of);
             let expected: Vec<_> = lines.iter().filter(is_shown).map(|(_, line)| *line).collect();
-            let lines = logged(LogFormat::Text, level, all);
-            let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
-            assert_eq!(lines, expected, "{level:?}");
+            assert_eq!(text_lines(level, all), expected, "{level:?}");
         }
     }
 }

@@ -155,40 +155,27 @@ async fn api_server_that_does_not_answer_or_refuses_is_named_with_a_remedy() {
     }
     const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     const NO_ANSWER: &str = "no answer within 300ms (--request-timeout)";
+    const HANGS: &str = "GET URL/version: no answer within 300ms (--request-timeout)";
+    const REFUSED: &str = "Connection refused (os error 111)";
+    let case = |name, response, failure, cause| Case { name, response, failure, cause };
     let cases = [
-        Case {
-            name: "refused",
-            response: None,
-            failure: "GET URL/version: Connection refused (os error 111)",
-            cause: Some("Connection refused (os error 111)"),
-        },
-        Case {
-            name: "hangs",
-            response: Some(("", false)),
-            failure: "GET URL/version: no answer within 300ms (--request-timeout)",
-            cause: Some(NO_ANSWER),
-        },
-        Case {
-            name: "stops in the middle",
-            response: Some((HALF, false)),
-            failure: "GET URL/version: no answer within 300ms (--request-timeout)",
-            cause: Some(NO_ANSWER),
-        },
-        Case {
-            name: "unauthorized",
-            response: Some(("HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", true)),
-            failure: "the API server URL (context a) refuses the request: Unauthorized; check the user of the context, \
-                      whose token or certificate may have expired, and that --kubeconfig and --context name the right \
-                      cluster",
-            cause: None,
-        },
-        Case {
-            name: "https",
-            response: Some(("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", true)),
-            failure: "the API server URL (context a) refuses the request: it expects HTTPS; write https:// instead of \
-                      http:// in the cluster's `server` in the kubeconfig",
-            cause: None,
-        },
+        case("refused", None, "GET URL/version: Connection refused (os error 111)", Some(REFUSED)),
+        case("hangs", Some(("", false)), HANGS, Some(NO_ANSWER)),
+        case("stops in the middle", Some((HALF, false)), HANGS, Some(NO_ANSWER)),
+        case(
+            "unauthorized",
+            Some(("HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", true)),
+            "the API server URL (context a) refuses the request: Unauthorized; check the user of the context, whose \
+             token or certificate may have expired, and that --kubeconfig and --context name the right cluster",
+            None,
+        ),
+        case(
+            "https",
+            Some(("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", true)),
+            "the API server URL (context a) refuses the request: it expects HTTPS; write https:// instead of http:// in \
+             the cluster's `server` in the kubeconfig",
+            None,
+        ),
     ];
     for Case { name, response, failure, cause } in cases {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -234,49 +234,32 @@ mod tests {
         let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}]}}});
         let deleted = json!({"metadata": {"deletionTimestamp": true}});
         let of = |name: &str| service(name, "10.0.9.10", json!({}));
+        let at = |address: &str| service("web", address, json!({}));
+        let case = |name, services, assigned, refused| Case { name, services, assigned, refused };
+        let of_web: &[&str] = &["10.0.9.10 shop/web a b"];
         let cases = [
-            Case {
-                name: "one Service",
-                services: vec![of("web")],
-                assigned: &["10.0.9.10 shop/web a b"],
-                refused: &[],
-            },
-            Case {
-                name: "an address that only nodes with a label may hold",
-                services: vec![service("web", "10.0.10.10", json!({}))],
-                assigned: &["10.0.10.10 shop/web a"],
-                refused: &[],
-            },
-            Case {
-                name: "an address in no pool",
-                services: vec![service("web", "10.0.8.10", json!({}))],
-                assigned: &[],
-                refused: &[],
-            },
-            Case {
-                name: "a Service that is being deleted",
-                services: vec![service("web", "10.0.9.10", deleted)],
-                assigned: &[],
-                refused: &[],
-            },
-            Case {
-                name: "a Service that the policy denies",
-                services: vec![of("bad"), of("web")],
-                assigned: &["10.0.9.10 shop/web a b"],
-                refused: &["10.0.9.10 shop/bad: not for you"],
-            },
-            Case {
-                name: "two Services: the first by name has the address",
-                services: vec![of("web"), of("api")],
-                assigned: &["10.0.9.10 shop/api a b"],
-                refused: &["10.0.9.10 shop/web: Service shop/api has recorded it, too"],
-            },
-            Case {
-                name: "two Services: the one whose status shows the address has it",
-                services: vec![service("web", "10.0.9.10", shown), of("api")],
-                assigned: &["10.0.9.10 shop/web a b"],
-                refused: &["10.0.9.10 shop/api: Service shop/web has recorded it, too"],
-            },
+            case("one Service", vec![of("web")], of_web, &[]),
+            case("only nodes with a label may hold it", vec![at("10.0.10.10")], &["10.0.10.10 shop/web a"], &[]),
+            case("an address in no pool", vec![at("10.0.8.10")], &[], &[]),
+            case("a Service that is being deleted", vec![service("web", "10.0.9.10", deleted)], &[], &[]),
+            case(
+                "a Service that the policy denies",
+                vec![of("bad"), of("web")],
+                of_web,
+                &["10.0.9.10 shop/bad: not for you"],
+            ),
+            case(
+                "two Services: the first by name has the address",
+                vec![of("web"), of("api")],
+                &["10.0.9.10 shop/api a b"],
+                &["10.0.9.10 shop/web: Service shop/api has recorded it, too"],
+            ),
+            case(
+                "two Services: the one whose status shows the address has it",
+                vec![service("web", "10.0.9.10", shown), of("api")],
+                of_web,
+                &["10.0.9.10 shop/api: Service shop/web has recorded it, too"],
+            ),
         ];
         for Case { name, services, assigned, refused } in cases {
             let services = services.iter().map(|service| Arc::new(StoredService::read(service)));

@@ -128,30 +128,14 @@ mod tests {
         };
         let running = tokio::spawn(run(server, status, pending()));
         let client = reqwest::Client::builder().build().unwrap();
-        struct Case {
-            method: &'static str,
-            path: &'static str,
-            code: u16,
-            body: &'static str,
-        }
-        let cases = [
-            Case { method: "GET", path: "/healthz", code: 200, body: "ok\n" },
-            Case { method: "GET", path: "/readyz", code: 503, body: "this\nand that\n" },
-            Case { method: "GET", path: "/metrics", code: 200, body: "measured\n" },
-            Case {
-                method: "GET",
-                path: "/mutate",
-                code: 404,
-                body: "not found: /mutate (try /healthz, /readyz or /metrics)\n",
-            },
-            Case {
-                method: "POST",
-                path: "/metrics",
-                code: 405,
-                body: "/metrics accepts only GET and HEAD, not POST\n",
-            },
-        ];
-        for Case { method, path, code, body } in cases {
+        const NOT_FOUND: &str = "not found: /mutate (try /healthz, /readyz or /metrics)\n";
+        for (method, path, code, body) in [
+            ("GET", "/healthz", 200, "ok\n"),
+            ("GET", "/readyz", 503, "this\nand that\n"),
+            ("GET", "/metrics", 200, "measured\n"),
+            ("GET", "/mutate", 404, NOT_FOUND),
+            ("POST", "/metrics", 405, "/metrics accepts only GET and HEAD, not POST\n"),
+        ] {
             let request = client.request(method.parse().unwrap(), format!("{url}{path}"));
             let answer = request.send().await.unwrap();
             let found = (answer.status().as_u16(), answer.text().await.unwrap());

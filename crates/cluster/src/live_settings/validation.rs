@@ -221,32 +221,18 @@ mod tests {
             warnings: usize,
         }
         const OWN: &str = "services: {serviceCIDRs: [10.0.0.0/16], pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
+        const TWO: &str = "services: {serviceCIDRs: [10.0.0.0/8], pools: [{name: a, cidrs: [10.0.0.0/24, 10.1.0.0/24], \
+                           match: {os: windows}}, {name: b, cidrs: [10.2.0.0/24], match: {os: linux}}]}";
+        const NODES: &str =
+            "{services: {serviceCIDRs: [10.0.0.0/16]}, nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}}";
+        let case = |name, yaml, ranges, refused, warnings| Case { name, yaml, ranges, refused, warnings };
         let cases = [
-            Case { name: "the ranges are not known", yaml: OWN, ranges: &[], refused: &[], warnings: 0 },
-            Case { name: "the same ranges", yaml: OWN, ranges: &["10.0.0.0/16"], refused: &[], warnings: 0 },
-            Case { name: "the pool lies inside", yaml: OWN, ranges: &["10.0.0.0/8"], refused: &[], warnings: 1 },
-            Case {
-                name: "the pool lies outside",
-                yaml: OWN,
-                ranges: &["172.21.0.0/16"],
-                refused: &["10.0.0.0/24"],
-                warnings: 0,
-            },
-            Case {
-                name: "some ranges lie outside",
-                yaml: "services: {serviceCIDRs: [10.0.0.0/8], pools: [{name: a, cidrs: [10.0.0.0/24, 10.1.0.0/24], \
-                       match: {os: windows}}, {name: b, cidrs: [10.2.0.0/24], match: {os: linux}}]}",
-                ranges: &["10.0.0.0/16"],
-                refused: &["10.1.0.0/24", "10.2.0.0/24"],
-                warnings: 0,
-            },
-            Case {
-                name: "no pools of Services",
-                yaml: "{services: {serviceCIDRs: [10.0.0.0/16]}, nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}}",
-                ranges: &["172.21.0.0/16"],
-                refused: &[],
-                warnings: 1,
-            },
+            case("the ranges are not known", OWN, &[], &[], 0),
+            case("the same ranges", OWN, &["10.0.0.0/16"], &[], 0),
+            case("the pool lies inside", OWN, &["10.0.0.0/8"], &[], 1),
+            case("the pool lies outside", OWN, &["172.21.0.0/16"], &["10.0.0.0/24"], 0),
+            case("some ranges lie outside", TWO, &["10.0.0.0/16"], &["10.1.0.0/24", "10.2.0.0/24"], 0),
+            case("no pools of Services", NODES, &["172.21.0.0/16"], &[], 1),
         ];
         for Case { name, yaml, ranges, refused, warnings } in cases {
             match checked(yaml, ranges) {
@@ -276,46 +262,19 @@ mod tests {
             mistakes: usize,
             names_init: bool,
         }
+        const KUBEADM: &[&str] = &["10.96.0.0/12"];
+        const K2S: &[&str] = &["172.21.0.0/16"];
+        let case = |name, yaml, ranges, mistakes, names_init| Case { name, yaml, ranges, mistakes, names_init };
         let cases = [
-            Case { name: "K2s", yaml: "", ranges: &["172.21.0.0/16"], mistakes: 0, names_init: false },
-            Case { name: "unknown ranges", yaml: "", ranges: &[], mistakes: 0, names_init: false },
-            Case { name: "kubeadm", yaml: "", ranges: &["10.96.0.0/12"], mistakes: 3, names_init: true },
-            Case {
-                name: "written ranges",
-                yaml: "services: {serviceCIDRs: [10.43.0.0/16]}",
-                ranges: &[],
-                mistakes: 3,
-                names_init: true,
-            },
-            Case { name: "one pool is outside", yaml: "", ranges: &["172.21.0.0/24"], mistakes: 2, names_init: true },
-            Case {
-                name: "beside another mistake",
-                yaml: "services: {order: fastest, pools: null}",
-                ranges: &["10.96.0.0/12"],
-                mistakes: 4,
-                names_init: true,
-            },
-            Case {
-                name: "another mistake alone",
-                yaml: "services: {order: fastest}",
-                ranges: &["172.21.0.0/16"],
-                mistakes: 1,
-                names_init: false,
-            },
-            Case {
-                name: "own pools",
-                yaml: "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}",
-                ranges: &["10.96.0.0/12"],
-                mistakes: 1,
-                names_init: false,
-            },
-            Case {
-                name: "no pools of Services",
-                yaml: "nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}",
-                ranges: &["10.96.0.0/12"],
-                mistakes: 0,
-                names_init: false,
-            },
+            case("K2s", "", K2S, 0, false),
+            case("unknown ranges", "", &[], 0, false),
+            case("kubeadm", "", KUBEADM, 3, true),
+            case("written ranges", "services: {serviceCIDRs: [10.43.0.0/16]}", &[], 3, true),
+            case("one pool is outside", "", &["172.21.0.0/24"], 2, true),
+            case("beside another mistake", "services: {order: fastest, pools: null}", KUBEADM, 4, true),
+            case("another mistake alone", "services: {order: fastest}", K2S, 1, false),
+            case("own pools", "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}", KUBEADM, 1, false),
+            case("no pools of Services", "nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}", KUBEADM, 0, false),
         ];
         for Case { name, yaml, ranges, mistakes, names_init } in cases {
             let found = checked(yaml, ranges).err().unwrap_or_default();
@@ -327,22 +286,12 @@ mod tests {
 
     #[test]
     fn equal_settings_have_equal_hashes() {
-        struct Case {
-            name: &'static str,
-            yaml: &'static str,
-            same: bool,
-        }
         let one = checked("services: {order: lowest, explicit: deny}", &[]).unwrap();
-        let cases = [
-            Case {
-                name: "other order, comment",
-                yaml: "# so\nservices:\n  explicit: deny\n  order: lowest\n",
-                same: true,
-            },
-            Case { name: "json", yaml: r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, same: true },
-            Case { name: "other value", yaml: "services: {order: spread, explicit: deny}", same: false },
-        ];
-        for Case { name, yaml, same } in cases {
+        for (name, yaml, same) in [
+            ("other order, comment", "# so\nservices:\n  explicit: deny\n  order: lowest\n", true),
+            ("json", r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, true),
+            ("other value", "services: {order: spread, explicit: deny}", false),
+        ] {
             assert_eq!(checked(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
         }
         assert_ne!(checked("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
@@ -368,33 +317,32 @@ mod tests {
             ranges: &'static [&'static str],
             expected: Option<&'static str>,
         }
+        let case = |name, written, ranges, expected| Case { name, written, ranges, expected };
         let cases = [
-            Case { name: "the ranges are not known", written: &["10.0.0.0/16"], ranges: &[], expected: None },
-            Case { name: "the same ranges", written: &["10.0.0.0/16"], ranges: &["10.0.0.0/16"], expected: None },
-            Case {
-                name: "secondary ranges in another order",
-                written: &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
-                ranges: &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
-                expected: None,
-            },
-            Case {
-                name: "another range",
-                written: &["10.0.0.0/16"],
-                ranges: &["172.21.0.0/16"],
-                expected: Some("10.0.0.0/16, but the cluster has 172.21.0.0/16"),
-            },
-            Case {
-                name: "another primary range",
-                written: &["fd00::/108", "10.0.0.0/16"],
-                ranges: &["10.0.0.0/16", "fd00::/108"],
-                expected: Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
-            },
-            Case {
-                name: "a range is missing",
-                written: &["10.0.0.0/16"],
-                ranges: &["10.0.0.0/16", "fd00::/108"],
-                expected: Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
-            },
+            case(
+                "secondary ranges in another order",
+                &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
+                &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
+                None,
+            ),
+            case(
+                "another range",
+                &["10.0.0.0/16"],
+                &["172.21.0.0/16"],
+                Some("10.0.0.0/16, but the cluster has 172.21.0.0/16"),
+            ),
+            case(
+                "another primary range",
+                &["fd00::/108", "10.0.0.0/16"],
+                &["10.0.0.0/16", "fd00::/108"],
+                Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            ),
+            case(
+                "a range is missing",
+                &["10.0.0.0/16"],
+                &["10.0.0.0/16", "fd00::/108"],
+                Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            ),
         ];
         for Case { name, written, ranges, expected } in cases {
             let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();

@@ -152,11 +152,6 @@ fn objects_must_be_usable_beside_those_of_the_cluster() {
             pool("a", "10.96.1.0/25", of("a")),
             Err("ServicePool a: Overlaps: this pool conflicts with pool \"b\": spec.cidrs[0]: …"),
         ),
-        (
-            "a pool that would be tried first and match everything",
-            pool("0", "10.96.2.0/24", json!({})),
-            Err("ServicePool 0: NeverUsed: …"),
-        ),
     ] {
         let written = document_of_objects(&[given], &there, &vec!["10.96.0.0/16".to_owned()].into());
         let pools = written.map(|written| written.document["services"]["pools"].as_array().unwrap().len());
