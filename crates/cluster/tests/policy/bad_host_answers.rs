@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_core::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{MODULE, NoCluster, request, service};
+use crate::kubewarden_deployment::Noted;
+use crate::support::{MODULE, request, service};
 
 /// A cluster in which every look-up is needed, and the answer to one of them is invalid.
 struct Rubbish {
+    others: Noted,
     about: &'static str,
     text: String,
 }
@@ -21,17 +23,7 @@ impl HostCalls for Rubbish {
         if resource == self.about {
             return Ok(self.text.clone().into_bytes());
         }
-        let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
-        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"runtimeClassName": "windows"}});
-        let list = |item: Value| json!({"items": [item]});
-        let answer = match kind {
-            "Deployment" => list(json!({"metadata": metadata, "spec": {"template": template}})),
-            "CronJob" => list(json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template": template}}}})),
-            "Pod" => list(json!({"metadata": metadata, "spec": {"nodeName": "n1"}})),
-            "IPAddress" => return NoCluster.answer(call),
-            _ => json!({"metadata": {"name": "x"}}),
-        };
-        Ok(answer.to_string().into_bytes())
+        self.others.answer(call)
     }
 }
 
@@ -50,7 +42,7 @@ fn answer_with(about: &'static str, text: &str) -> Response {
         "evidence": {"kinds": ["Deployment", "CronJob", "Pod"]},
         "order": "lowest",
     }});
-    let calls = Arc::new(Rubbish { about, text: text.to_owned() });
+    let calls = Arc::new(Rubbish { others: Noted::new(true, false), about, text: text.to_owned() });
     MODULE.validate(&request(service()), &settings, calls).unwrap_or_else(|error| panic!("{about}: {text}: {error}"))
 }
 

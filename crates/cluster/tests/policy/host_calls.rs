@@ -22,15 +22,4 @@ fn invalid_host_calls_are_distinguished() {
         let error = HostCall::read(binding, namespace, operation, payload).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{expected}: {error}");
     }
-    assert_eq!(
-        HostCall::read("kubewarden", "kubernetes", "get_resource", good),
-        Ok(HostCall::Get {
-            api_version: "v1".to_owned(),
-            kind: "Node".to_owned(),
-            name: "n1".to_owned(),
-            namespace: None,
-            disable_cache: false,
-            field_masks: None,
-        })
-    );
 }

@@ -92,10 +92,16 @@ fn role_is_bound_only_to_policy_server() {
 
 /// A host that records the kinds it is asked for. Every workload that it has is selected, and leads to every other
 /// look-up.
-struct Noted {
+pub struct Noted {
     asked: Mutex<BTreeSet<Kind>>,
     workloads: bool,
     taken: bool,
+}
+
+impl Noted {
+    pub fn new(workloads: bool, taken: bool) -> Self {
+        Self { asked: Mutex::default(), workloads, taken }
+    }
 }
 
 impl HostCalls for Noted {
@@ -150,7 +156,7 @@ fn request(namespace: &str, spec: Value, old_spec: Option<Value>) -> Value {
 fn needed(settings: &Value) -> BTreeSet<Kind> {
     let mut asked = BTreeSet::new();
     for (workloads, taken) in [(false, false), (true, false), (false, true)] {
-        let host = Arc::new(Noted { asked: Mutex::default(), workloads, taken });
+        let host = Arc::new(Noted::new(workloads, taken));
         let create = support::request(support::service());
         let answer = MODULE.validate(&create, settings, Arc::<Noted>::clone(&host)).unwrap();
         // Each evaluation ran to its end.
@@ -219,7 +225,7 @@ fn node_policy_may_look_up_only_nodes() {
         })
     };
     for (operation, old) in [("CREATE", Value::Null), ("UPDATE", json!({}))] {
-        let host = Arc::new(Noted { asked: Mutex::default(), workloads: true, taken: false });
+        let host = Arc::new(Noted::new(true, false));
         let answer = MODULE.validate(&request(operation, old), settings, Arc::<Noted>::clone(&host)).unwrap();
         let audit = answer.audit_annotations.unwrap();
         let found = (answer.accepted, answer.warnings, answer.mutated_object, audit.get("pool").map(String::as_str));
@@ -248,18 +254,6 @@ fn compiled(files: &[&str]) -> Value {
         assert_eq!(state.reason, Reason::InUse, "{key}: {}", state.message);
     }
     compilation.document
-}
-
-#[test]
-fn exempt_namespaces_are_not_sent_to_the_policy() {
-    let policy = document(POLICY);
-    let spec = &policy["spec"];
-    let exempt = json!({"matchExpressions": [{
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": spec["settings"]["services"]["exemptNamespaces"],
-    }]});
-    assert_eq!(spec["namespaceSelector"], exempt);
 }
 
 #[test]
