@@ -144,41 +144,19 @@ mod tests {
             expected: Option<&'static str>,
         }
         let nodes = || json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
-        let base = || Case { name: "nothing", objects: vec![], settings: json!({}), expected: None };
         let service = |api_version| object(api_version, "Service");
+        let case = |name, objects, settings, expected| Case { name, objects, settings, expected };
+        let (none, listed) = (json!({}), contents(&[], &LeaseNamespaces::default()));
+        let others = vec![object("apps/v1", "Deployment"), object("v1", "Node")];
+        let knative = vec![service("serving.knative.dev/v1")];
         let cases = [
-            Case { expected: Some("no Kubernetes objects"), ..base() },
-            Case {
-                name: "only what the snapshot lists",
-                objects: vec![contents(&[], &LeaseNamespaces::default())],
-                expected: Some("no Kubernetes objects"),
-                ..base()
-            },
-            Case {
-                name: "no Services",
-                objects: vec![object("apps/v1", "Deployment"), object("v1", "Node")],
-                expected: Some("no Services"),
-                ..base()
-            },
-            Case {
-                name: "manifests of Services",
-                objects: vec![service("v1")],
-                expected: Some("no Service has an address"),
-                ..base()
-            },
-            Case { name: "Services of a cluster", objects: vec![service("v1"), with_address()], ..base() },
-            Case {
-                name: "Nodes, and pools of Nodes",
-                objects: vec![object("v1", "Node")],
-                settings: nodes(),
-                ..base()
-            },
-            Case {
-                name: "a Service of another API",
-                objects: vec![service("serving.knative.dev/v1")],
-                settings: nodes(),
-                expected: Some("no Services"),
-            },
+            case("nothing", vec![], none.clone(), Some("no Kubernetes objects")),
+            case("only what the snapshot lists", vec![listed], none.clone(), Some("no Kubernetes objects")),
+            case("no Services", others, none.clone(), Some("no Services")),
+            case("manifests of Services", vec![service("v1")], none.clone(), Some("no Service has an address")),
+            case("Services of a cluster", vec![service("v1"), with_address()], none, None),
+            case("Nodes, and pools of Nodes", vec![object("v1", "Node")], nodes(), None),
+            case("a Service of another API", knative, nodes(), Some("no Services")),
         ];
         for Case { name, objects, settings, expected } in cases {
             let settings = Settings::from_value(&settings).expect("valid settings");

@@ -186,30 +186,17 @@ mod tests {
 
     #[test]
     fn service_subnets_of_kubeadm_are_found() {
-        struct Case {
-            name: &'static str,
-            text: Option<&'static str>,
-            expected: &'static [&'static str],
-        }
-        let cases = [
-            Case {
-                name: "single stack",
-                text: Some(
-                    "kind: ClusterConfiguration\nnetworking: {dnsDomain: cluster.local, serviceSubnet: 10.96.0.0/12}\n",
-                ),
-                expected: &["10.96.0.0/12"],
-            },
-            Case {
-                name: "dual stack",
-                text: Some("networking:\n  serviceSubnet: 10.96.0.0/16, fd00::/112\n"),
-                expected: &["10.96.0.0/16", "fd00::/112"],
-            },
-            Case { name: "no subnet", text: Some("networking: {}\n"), expected: &[] },
-            Case { name: "no range", text: Some("networking: {serviceSubnet: auto}\n"), expected: &[] },
-            Case { name: "no YAML", text: Some("["), expected: &[] },
-            Case { name: "no key", text: None, expected: &[] },
-        ];
-        for Case { name, text, expected } in cases {
+        let single =
+            "kind: ClusterConfiguration\nnetworking: {dnsDomain: cluster.local, serviceSubnet: 10.96.0.0/12}\n";
+        let dual = "networking:\n  serviceSubnet: 10.96.0.0/16, fd00::/112\n";
+        for (name, text, expected) in [
+            ("single stack", Some(single), &["10.96.0.0/12"][..]),
+            ("dual stack", Some(dual), &["10.96.0.0/16", "fd00::/112"]),
+            ("no subnet", Some("networking: {}\n"), &[]),
+            ("no range", Some("networking: {serviceSubnet: auto}\n"), &[]),
+            ("no YAML", Some("["), &[]),
+            ("no key", None, &[]),
+        ] {
             let data = text.map(|text| [("ClusterConfiguration".to_owned(), text.to_owned())].into());
             assert_eq!(service_subnets(&ConfigMap { data, ..ConfigMap::default() }), expected, "{name}");
         }

@@ -348,37 +348,19 @@ mod tests {
         let annotated = || service("uid-1", "10.0.0.1", json!({MOVE_ANNOTATION: "now"}), by_allocator());
         let yes: fn(Value) -> Movable = |live| Movable::Yes(Box::new(live));
         let changed: fn(Value) -> Movable = |_| Movable::Changed;
-        let base = || Case { name: "as shown", asked_by: AskedBy::Controller, live: as_shown(), expected: yes };
+        let by_controller = |name, live, expected| Case { name, asked_by: AskedBy::Controller, live, expected };
+        let by = |asked_by, name, live, expected| Case { asked_by, ..by_controller(name, live, expected) };
+        let other = |uid: &str, address: &str| service(uid, address, json!({}), by_allocator());
         let cases = [
-            base(),
-            Case { name: "deleted", live: None, expected: changed, ..base() },
-            Case {
-                name: "another Service of this name",
-                live: service("uid-2", "10.0.0.1", json!({}), by_allocator()),
-                expected: changed,
-                ..base()
-            },
-            Case {
-                name: "another address",
-                live: service("uid-1", "10.0.0.2", json!({}), by_allocator()),
-                expected: changed,
-                ..base()
-            },
-            Case {
-                name: "set by hand",
-                live: service("uid-1", "10.0.0.1", json!({}), by_hand),
-                expected: |_| Movable::SetByHand,
-                ..base()
-            },
-            Case { name: "the author's annotation", asked_by: AskedBy::Author, live: annotated(), ..base() },
-            Case {
-                name: "the author's annotation, removed before the stores have seen it",
-                asked_by: AskedBy::Author,
-                expected: changed,
-                ..base()
-            },
-            Case { name: "an annotation that the stores have not seen", live: annotated(), ..base() },
-            Case { name: "a request", asked_by: AskedBy::Administrator, ..base() },
+            by_controller("as shown", as_shown(), yes),
+            by_controller("deleted", None, changed),
+            by_controller("another Service of this name", other("uid-2", "10.0.0.1"), changed),
+            by_controller("another address", other("uid-1", "10.0.0.2"), changed),
+            by_controller("set by hand", service("uid-1", "10.0.0.1", json!({}), by_hand), |_| Movable::SetByHand),
+            by_controller("an annotation that the stores have not seen", annotated(), yes),
+            by(AskedBy::Author, "the author's annotation", annotated(), yes),
+            by(AskedBy::Author, "the annotation, removed before the stores have seen it", as_shown(), changed),
+            by(AskedBy::Administrator, "a request", as_shown(), yes),
         ];
         for Case { name, asked_by, live, expected } in cases {
             let misplaced = Misplaced {

@@ -43,58 +43,22 @@ fn services_in_place_are_not_reconciled() {
         counts: true,
     };
     let moves = |impact| misplaced(None, impact);
-    let failed = anyhow::anyhow!("on purpose");
+    let open = |name, inspection| Case { name, inspection, is_open: true, ..base() };
+    let would_move = |waits, case| Case { would_move: Some(waits), ..case };
+    let full = |impact| misplaced(Some(StayReason::PoolFull), impact);
+    let asks = json!({MOVE_ANNOTATION: "now"});
     let cases = [
         base(),
         Case { name: "ignored", is_managed: false, counts: false, ..base() },
-        Case {
-            name: "in place, and its author asks for a move",
-            annotations: json!({MOVE_ANNOTATION: "now"}),
-            is_open: true,
-            ..base()
-        },
-        Case { name: "half moved", inspection: Ok(Inspection::HalfMoved), is_open: true, ..base() },
-        Case {
-            name: "misplaced",
-            inspection: moves(Impact::Unnoticed),
-            is_open: true,
-            would_move: Some(false),
-            ..base()
-        },
-        Case {
-            name: "misplaced, with ready endpoints",
-            inspection: moves(Impact::Plain),
-            is_open: true,
-            would_move: Some(true),
-            ..base()
-        },
-        Case {
-            name: "misplaced, and stays",
-            inspection: misplaced(Some(StayReason::PoolFull), Impact::Unnoticed),
-            is_open: true,
-            ..base()
-        },
-        Case {
-            name: "misplaced, with ready endpoints, and stays until an address is free",
-            inspection: misplaced(Some(StayReason::PoolFull), Impact::Plain),
-            is_open: true,
-            would_move: Some(true),
-            ..base()
-        },
-        Case {
-            name: "misplaced, and reachable",
-            inspection: misplaced(Some(StayReason::ReadyEndpoints), Impact::Plain),
-            is_open: true,
-            ..base()
-        },
-        Case {
-            name: "misplaced by hand",
-            managers: by_hand,
-            inspection: moves(Impact::Unnoticed),
-            is_open: true,
-            ..base()
-        },
-        Case { name: "not examined", inspection: Err(failed), is_open: true, counts: false, ..base() },
+        Case { annotations: asks, ..open("in place, and its author asks for a move", Ok(Inspection::InPlace)) },
+        open("half moved", Ok(Inspection::HalfMoved)),
+        would_move(false, open("misplaced", moves(Impact::Unnoticed))),
+        would_move(true, open("misplaced, with ready endpoints", moves(Impact::Plain))),
+        open("misplaced, and stays", full(Impact::Unnoticed)),
+        would_move(true, open("with ready endpoints, and stays until an address is free", full(Impact::Plain))),
+        open("misplaced, and reachable", misplaced(Some(StayReason::ReadyEndpoints), Impact::Plain)),
+        Case { managers: by_hand, ..open("misplaced by hand", moves(Impact::Unnoticed)) },
+        Case { counts: false, ..open("not examined", Err(anyhow::anyhow!("on purpose"))) },
     ];
     for Case { name, annotations, managers, is_managed, inspection, is_open, would_move, counts } in cases {
         let id = ServiceKey::new("shop", "web");
