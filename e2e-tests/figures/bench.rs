@@ -4,14 +4,17 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use http::Request;
+use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::manifests;
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::eventually::eventually;
+pub use super::support::move_helpers::services;
+use super::support::move_helpers::{send, tries};
 use super::support::serve_process::{Server, ServerBuilder};
+use super::support::webhook_cluster::{address, addresses, within};
 use crate::support::process_usage::processor_time;
 
 /// Pools that are larger than needed, and one of 256 addresses.
@@ -119,12 +122,11 @@ impl Bench {
         self.namespace("probe").await;
         let path = format!("{}?dryRun=All", services("full"));
         self.namespace("full").await;
-        let pool = ipnet("172.21.2.");
         let mut in_a_row = 0;
         // Without the webhook, it is unlikely that an address is in such a small pool.
         eventually("the webhook", async || {
             let created = self.create(&path, &manifests::service("full", 0)).await.ok()?;
-            in_a_row = if pool(&created) { in_a_row + 1 } else { 0 };
+            in_a_row = if within(address(&created), "172.21.2.0/24") { in_a_row + 1 } else { 0 };
             (in_a_row == 3).then_some(())
         })
         .await;
@@ -140,13 +142,12 @@ impl Bench {
 
     /// Gets a list or an object.
     pub async fn get(&self, path: &str) -> Value {
-        self.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+        send(&self.client, Method::GET, path, None).await.unwrap()
     }
 
     /// Creates an object.
     pub async fn create(&self, path: &str, object: &Value) -> Created {
-        let request = Request::post(path).body(serde_json::to_vec(object).unwrap()).unwrap();
-        self.client.request(request).await.map_err(|error| error.to_string())
+        tries(&self.client, Method::POST, path, object).await
     }
 
     /// Creates objects, with this number of concurrent requests.
@@ -221,11 +222,6 @@ pub fn is_duplicate(error: &str) -> bool {
     error.contains("provided IP is already allocated")
 }
 
-/// The path of the Services of a namespace.
-pub fn services(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/services")
-}
-
 /// The path of the Deployments of a namespace.
 pub fn deployments(namespace: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/deployments")
@@ -233,13 +229,8 @@ pub fn deployments(namespace: &str) -> String {
 
 /// Whether the address of the Service with this index is in its pool.
 pub fn is_placed(service: &Value, index: usize) -> bool {
-    let third = service["spec"]["clusterIP"].as_str().and_then(|address| address.parse::<Ipv4Addr>().ok());
-    let pool = if manifests::is_windows(index) { 16..32 } else { 32..48 };
-    third.is_some_and(|address| address.octets()[..2] == [172, 21] && pool.contains(&address.octets()[2]))
-}
-
-fn ipnet(prefix: &'static str) -> impl Fn(&Value) -> bool {
-    move |service| service["spec"]["clusterIP"].as_str().is_some_and(|address| address.starts_with(prefix))
+    let pool = if manifests::is_windows(index) { "172.21.16.0/20" } else { "172.21.32.0/20" };
+    addresses(service).first().is_some_and(|address| within(*address, pool))
 }
 
 /// Waits until a process is idle, because it has processed all Services.

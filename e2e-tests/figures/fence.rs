@@ -5,7 +5,7 @@ use std::iter;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use http::Request;
+use http::Method;
 use serde_json::Value;
 
 use super::bench::{API, Bench, Created, PARALLEL, SERVICE_POOLS, services};
@@ -13,6 +13,7 @@ use super::layout::median;
 use super::manifests::service;
 use super::support::costly_services::{POOLS, costly, fenced_pools, ordinary};
 use super::support::eventually::eventually;
+use super::support::move_helpers::send;
 use super::support::pools::fenced_pool;
 use super::table::{Bound, Table, ratios};
 
@@ -161,8 +162,7 @@ async fn prepare(bench: &Bench, pools: Option<u8>) {
     };
     bench.plane().kubectl(args).await.ok();
     wait_until_refused(bench, PROBE_ADDRESS, pools.is_some()).await;
-    let request = Request::delete(format!("{SERVICE_POOLS}/{PROBE}")).body(Vec::new()).unwrap();
-    bench.client().request_text(request).await.unwrap();
+    send(bench.client(), Method::DELETE, &format!("{SERVICE_POOLS}/{PROBE}"), None).await.unwrap();
     wait_until_refused(bench, PROBE_ADDRESS, false).await;
 }
 

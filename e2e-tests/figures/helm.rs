@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
-use http::Request;
+use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use super::bench::{Bench, FIRST_OF_BARE, deployments, is_placed, services};
 use super::manifests::{deployment, is_windows, name, service};
 use super::support::eventually::MAX_WAIT;
+use super::support::move_helpers::send;
 use super::table::{Bound, Table, percentile_95, ratios};
 
 const SERVICES: usize = 140;
@@ -60,10 +61,6 @@ pub struct Moves {
     p95: Vec<f64>,
     /// The same for bare requests, until the API server answers the request with the new address.
     bare_p95: Vec<f64>,
-    slowest: Vec<f64>,
-    /// The 95th percentile of the time without an address, in milliseconds, as a watch shows it.
-    without_p95: Vec<f64>,
-    without_longest: Vec<f64>,
     moved: usize,
     to_move: usize,
     lost: usize,
@@ -141,8 +138,7 @@ async fn bare_requests(bench: &Bench, way: &Way) -> f64 {
 /// annotation. Returns when the Service had its new address.
 async fn bare_move(client: &Client, path: &str, original: &Value, index: usize) -> Instant {
     let put = async |query: &str, service: &Value| -> Value {
-        let request = Request::put(format!("{path}{query}")).body(serde_json::to_vec(service).unwrap()).unwrap();
-        client.request(request).await.unwrap()
+        send(client, Method::PUT, &format!("{path}{query}"), Some(service)).await.unwrap()
     };
     let mut release = original.clone();
     release["metadata"]["annotations"] = json!({"example.com/journal": original.to_string()});
@@ -172,27 +168,23 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     let objects = (0..SERVICES).map(|index| deployment(namespace, index));
     let created = bench.create_all(&deployments(namespace), objects, way.at_a_time).await;
     let windows: Vec<usize> = (0..SERVICES).filter(|index| is_windows(*index)).collect();
-    let mut seen: BTreeMap<String, Placed> = BTreeMap::new();
+    let mut seen: BTreeMap<String, Instant> = BTreeMap::new();
     let deadline = tokio::time::Instant::now() + MAX_WAIT;
     while seen.len() < windows.len() {
-        let Ok(Some((name, service))) = tokio::time::timeout_at(deadline, placed.recv()).await else { break };
-        seen.entry(name).or_insert(service);
+        let Ok(Some((name, when))) = tokio::time::timeout_at(deadline, placed.recv()).await else { break };
+        seen.entry(name).or_insert(when);
     }
-    let (mut took, mut without) = (Vec::new(), Vec::new());
+    let mut took = Vec::new();
     for index in &windows {
         let answered = &created[*index];
         answered.created.as_ref().unwrap();
-        if let Some(placed) = seen.get(&name(*index)) {
-            took.push(placed.when.saturating_duration_since(answered.sent).as_secs_f64() * 1e3);
-            without.push(placed.without_address.as_secs_f64() * 1e3);
+        if let Some(when) = seen.get(&name(*index)) {
+            took.push(when.saturating_duration_since(answered.sent).as_secs_f64() * 1e3);
         }
     }
     moves.to_move += windows.len();
     moves.moved += took.len();
-    moves.slowest.push(took.iter().copied().fold(0.0, f64::max));
     moves.p95.push(percentile_95(took));
-    moves.without_longest.push(without.iter().copied().fold(0.0, f64::max));
-    moves.without_p95.push(percentile_95(without));
     // The last writes of a move come after its new address.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let after = bench.get(&path).await;
@@ -209,36 +201,22 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     }
 }
 
-/// A Service that has moved to its pool.
-struct Placed {
-    when: Instant,
-    /// The time without an address before.
-    without_address: Duration,
-}
-
-/// Sends each Windows Service that a watch shows in its pool.
-async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Placed)> {
+/// Sends each Windows Service that a watch shows in its pool, and when.
+async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Instant)> {
     let version = from["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{}?watch=true&resourceVersion={version}", services(namespace));
     let request = Request::get(path).body(Vec::new()).unwrap();
     let mut lines = bench.client().request_stream(request).await.unwrap().lines();
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        // The begin of the time without an address, for each Service.
-        let mut lost: BTreeMap<String, Instant> = BTreeMap::new();
         while let Ok(Some(line)) = lines.try_next().await {
             let when = Instant::now();
             let event: Value = serde_json::from_str(&line).unwrap();
             let service = &event["object"];
             let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let index: usize = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok()).unwrap_or_default();
-            if service["spec"]["clusterIP"].as_str().is_none_or(str::is_empty) {
-                lost.entry(name).or_insert(when);
-                continue;
-            }
-            let without_address = lost.remove(&name).map_or(Duration::ZERO, |since| when - since);
             let moved = is_windows(index) && service["spec"]["type"] == "ClusterIP" && is_placed(service, index);
-            if moved && sender.send((name, Placed { when, without_address })).is_err() {
+            if moved && sender.send((name, when)).is_err() {
                 break;
             }
         }
@@ -264,9 +242,6 @@ impl Moves {
         table.rounds("  from sending the Deployment, p95", &self.p95, "ms", way.p95_bound);
         table.rounds("  with bare requests, p95", &self.bare_p95, "ms", Bound::None);
         table.rounds("  ratio, round by round", &ratios(&self.p95, &self.bare_p95), "", way.ratio_bound);
-        table.rounds("  the slowest", &self.slowest, "ms", Bound::None);
-        table.rounds("  without an address, p95", &self.without_p95, "ms", Bound::None);
-        table.rounds("  the longest", &self.without_longest, "ms", Bound::None);
         table.total("  lost", self.lost as f64, "", Bound::Exactly(0.0));
         table.total("  with another UID", self.other_uid as f64, "", Bound::Exactly(0.0));
         table.total("  misplaced at the end", self.misplaced as f64, "", Bound::Exactly(0.0));

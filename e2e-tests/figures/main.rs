@@ -1,6 +1,6 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
-//! `PARTS` selects parts: `load`, `claims`, `helm`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`,
-//! `fence`, `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
+//! `PARTS` selects parts: `load`, `claims`, `helm`, `nodes`, `crowd`, `surveys`, `memory`, `pools`, `fence`,
+//! `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
 //! `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
 //! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
@@ -11,7 +11,6 @@ mod layout;
 
 mod bench;
 mod etcd;
-mod external;
 mod fence;
 mod helm;
 mod huge;
@@ -26,7 +25,7 @@ mod tenants;
 
 use bench::Bench;
 use e2e_tests::support;
-use table::Table;
+use table::{Bound, Table};
 
 /// The number of turns in a comparison; `PAIRS` changes it.
 const PAIRS: usize = 7;
@@ -51,7 +50,7 @@ async fn figures() {
         table.head("150 Services, half of them Windows, Deployments first");
         measured.correctness(&mut table);
         measured.rates(&mut table, 1.0);
-        measured.latency(&mut table);
+        measured.latency(&mut table, Bound::AtMost(3.0));
         small = Some(measured);
     }
     if asked("claims") {
@@ -76,7 +75,7 @@ async fn figures() {
         table.head("The same 150 Services beside 10,000 others");
         crowded.correctness(&mut table);
         crowded.rates(&mut table, 1.2);
-        crowded.latency_without_bound(&mut table);
+        crowded.latency(&mut table, Bound::None);
         crowded.own_time(&mut table, &small);
     }
     if asked("surveys") {
@@ -89,10 +88,6 @@ async fn figures() {
     }
     // The other parts have control planes of their own, without the objects of the parts before.
     drop(bench);
-    if asked("external") {
-        table.head("A change of one of 2,000 Services with external addresses");
-        external::measure(&Bench::start().await).await.rows(&mut table);
-    }
     if asked("pools") {
         table.head("500 ServicePools, 10,000 Services");
         pools::measure(&Bench::start().await).await.rows(&mut table);

@@ -166,40 +166,24 @@ async fn clear(bench: &Bench) {
 impl Nodes {
     /// Prints the times, and whether all Nodes got distinct blocks.
     pub fn rows(&self, table: &mut Table) {
-        let of = |turns: &[Turn], figure: fn(&Turn) -> f64| turns.iter().map(figure).collect::<Vec<_>>();
-        let ours = || self.ours.iter().chain([&self.killed]);
-        let (time, wait) = (|turn: &Turn| turn.seconds, |turn: &Turn| turn.created);
-        table.total(
-            "blocks that two Nodes have",
-            ours().map(|turn| turn.twice).sum::<usize>() as f64,
-            "",
-            Bound::Exactly(0.0),
-        );
-        table.total(
-            "Nodes without a block",
-            ours().map(|turn| turn.without).sum::<usize>() as f64,
-            "",
-            Bound::Exactly(0.0),
-        );
-        table.rounds(
-            "until all are there and have a block, controller manager",
-            &of(&self.theirs, time),
-            "s",
-            Bound::None,
-        );
-        table.rounds("until all are there and have a block, clusterip", &of(&self.ours, time), "s", Bound::None);
-        table.rounds(
-            "ratio of the times",
-            &ratios(&of(&self.ours, time), &of(&self.theirs, time)),
-            "",
-            Bound::AtMost(1.0),
-        );
-        table.rounds("until all are there, beside the controller manager", &of(&self.theirs, wait), "s", Bound::None);
-        table.rounds("until all are there, beside clusterip", &of(&self.ours, wait), "s", Bound::None);
-        table.rounds("processor time, controller manager", &of(&self.theirs, |turn| turn.processor), "s", Bound::None);
-        table.rounds("processor time, clusterip", &of(&self.ours, |turn| turn.processor), "s", Bound::None);
-        table.rounds("peak memory (VmHWM), controller manager", &of(&self.theirs, |turn| turn.peak), "MB", Bound::None);
-        table.rounds("peak memory (VmHWM), clusterip", &of(&self.ours, |turn| turn.peak), "MB", Bound::AtMost(100.0));
+        let theirs = |figure: fn(&Turn) -> f64| self.theirs.iter().map(figure).collect::<Vec<_>>();
+        let ours = |figure: fn(&Turn) -> f64| self.ours.iter().map(figure).collect::<Vec<_>>();
+        let wrong = |count: fn(&Turn) -> usize| self.ours.iter().chain([&self.killed]).map(count).sum::<usize>() as f64;
+        let (theirs_took, ours_took) = (theirs(|turn| turn.seconds), ours(|turn| turn.seconds));
+        let ratio = ratios(&ours_took, &theirs_took);
+        let created: fn(&Turn) -> f64 = |turn| turn.created;
+        let processor: fn(&Turn) -> f64 = |turn| turn.processor;
+        table.total("blocks that two Nodes have", wrong(|turn| turn.twice), "", Bound::Exactly(0.0));
+        table.total("Nodes without a block", wrong(|turn| turn.without), "", Bound::Exactly(0.0));
+        table.rounds("until all are there and have a block, controller manager", &theirs_took, "s", Bound::None);
+        table.rounds("until all are there and have a block, clusterip", &ours_took, "s", Bound::None);
+        table.rounds("ratio of the times", &ratio, "", Bound::AtMost(1.0));
+        table.rounds("until all are there, beside the controller manager", &theirs(created), "s", Bound::None);
+        table.rounds("until all are there, beside clusterip", &ours(created), "s", Bound::None);
+        table.rounds("processor time, controller manager", &theirs(processor), "s", Bound::None);
+        table.rounds("processor time, clusterip", &ours(processor), "s", Bound::None);
+        table.rounds("peak memory (VmHWM), controller manager", &theirs(|turn| turn.peak), "MB", Bound::None);
+        table.rounds("peak memory (VmHWM), clusterip", &ours(|turn| turn.peak), "MB", Bound::AtMost(100.0));
         table.total("leader killed halfway: until all have a block", self.killed.seconds, "s", Bound::None);
     }
 }

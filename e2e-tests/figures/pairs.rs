@@ -243,16 +243,7 @@ impl Pairs {
     }
 
     /// Prints how much longer a create takes.
-    pub fn latency(&self, table: &mut Table) {
-        self.latency_within(table, Bound::AtMost(3.0));
-    }
-
-    /// As [`Self::latency`], without a bound.
-    pub fn latency_without_bound(&self, table: &mut Table) {
-        self.latency_within(table, Bound::None);
-    }
-
-    fn latency_within(&self, table: &mut Table, bound: Bound) {
+    pub fn latency(&self, table: &mut Table, bound: Bound) {
         let [with, without] = self.both(|turn| turn.single);
         let more: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
         table.rounds("p50 without a webhook, one at a time", &without, "ms", Bound::None);

@@ -6,13 +6,14 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use http::Request;
+use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::bench::{Bench, SERVICE_POOLS, services};
 use super::manifests::{name, service};
 use super::support::eventually::eventually;
+use super::support::move_helpers::send;
 use super::support::pools::pool;
 use super::support::serve_process::{Server, ServerBuilder};
 use super::support::webhook_cluster::{address, within};
@@ -160,10 +161,9 @@ async fn edit(bench: &Bench, nth: u8) -> Edit {
     let namespace = pool_name(EDITED);
     let path = format!("{SERVICE_POOLS}/{namespace}");
     let cidr = range(Ipv4Addr::new(172, 21, 200 + nth, 0));
-    let patch = json!({"spec": {"cidrs": [cidr]}}).to_string().into_bytes();
-    let request = Request::patch(&path).header("content-type", "application/merge-patch+json").body(patch).unwrap();
+    let patch = json!({"spec": {"cidrs": [cidr]}});
     let begin = Instant::now();
-    let _: Value = bench.client().request(request).await.unwrap();
+    send(bench.client(), Method::PATCH, &path, Some(&patch)).await.unwrap();
     let dry_run = format!("{}?dryRun=All", services(&namespace));
     let in_use = eventually("a new Service to get an address of the new range", async || {
         let tried = bench.create(&dry_run, &service(&namespace, 0)).await.ok()?;

@@ -63,7 +63,7 @@ struct Cluster {
 
 impl Cluster {
     fn new(services: usize) -> Result<Self, Box<dyn std::error::Error>> {
-        let half = HalfFull::new(services, "spread");
+        let half = HalfFull::new(services);
         Ok(Self {
             snapshot: Arc::new(RwLock::new(half.snapshot())),
             used: half.used.iter().copied().collect(),

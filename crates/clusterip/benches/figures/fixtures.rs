@@ -1,6 +1,5 @@
 //! Clusters and requests for the measurements.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 pub const NAMESPACE: &str = "shop";
 
 /// A Service as the API server stores it.
-pub fn service(number: usize, address: Ipv4Addr) -> Value {
+fn service(number: usize, address: Ipv4Addr) -> Value {
     let (hash, name) = (scattered(number), format!("web-{number:05}"));
     json!({
         "apiVersion": "v1",
@@ -43,7 +42,7 @@ pub fn service(number: usize, address: Ipv4Addr) -> Value {
 }
 
 /// The Deployment whose Pods the Services of [`create`] select.
-pub fn deployment() -> Value {
+fn deployment() -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -97,7 +96,7 @@ pub struct HalfFull {
 }
 
 impl HalfFull {
-    pub fn new(services: usize, order: &str) -> Self {
+    pub fn new(services: usize) -> Self {
         let network = u32::from(Ipv4Addr::new(10, 96, 0, 0));
         // The smallest range that has room for the addresses and the broadcast address; `reserved` covers the rest.
         let size = (2 * services as u32 + 2).next_power_of_two();
@@ -114,7 +113,6 @@ impl HalfFull {
                 "match": {"os": "linux"},
             }],
             "evidence": {"lookups": "namespace"},
-            "order": order,
         }});
         Self { settings, usable, used }
     }
@@ -127,28 +125,6 @@ impl HalfFull {
             snapshot.insert(&service(number, *address));
         }
         snapshot
-    }
-
-    /// The list of the Services as Kubewarden returns it to the policy: masked.
-    pub fn masked_list(&self) -> Vec<u8> {
-        let mask = |(number, address): (usize, &Ipv4Addr)| {
-            let Value::Object(mut service) = service(number, *address) else { return Value::Null };
-            service.remove("status");
-            let wanted = ["clusterIP", "clusterIPs"];
-            if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.retain(|key, _| wanted.contains(&key.as_str()));
-            }
-            Value::Object(service)
-        };
-        let items: Vec<Value> = self.used.iter().enumerate().map(mask).collect();
-        let list: BTreeMap<&str, Value> = [
-            ("apiVersion", json!("v1")),
-            ("items", items.into()),
-            ("kind", json!("ServiceList")),
-            ("metadata", json!({})),
-        ]
-        .into();
-        json!(list).to_string().into_bytes()
     }
 }
 

@@ -4,19 +4,14 @@
 //! busy machine is not a defect of a change. Figures that are compared with each other are measured alternately, and
 //! medians are shown. With the argument `scale`, only the figures of a large cluster are measured: `make bench-scale`.
 
-mod audit;
-mod conflicts;
 mod evaluation;
 mod fixtures;
 mod layout;
-mod lists;
-mod module;
-mod parallel;
-mod plan;
 mod process;
-mod program;
 mod scale;
 mod table;
+
+use std::fs;
 
 use mimalloc::MiMalloc;
 use table::Table;
@@ -31,19 +26,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         table.head("100,000 Services, 20,000 Deployments and 50,000 Pods, as a process");
         return scale::figures(&mut table);
     }
-    table.head("The policy module, on the interpreter of clusterip evaluate");
-    module::figures(&mut table)?;
-    table.head("The program");
-    program::figures(&mut table)?;
+    table.head("Sizes");
+    let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy.wasm");
+    table.row("policy.wasm", fs::metadata(policy)?.len() as f64 / 1e3, "KB", Some(530.0));
+    table.row("the program", fs::metadata(process::program().get_program())?.len() as f64 / 1e6, "MB", Some(25.0));
     table.head("One decision, order: spread, pool half full");
-    evaluation::figures(&mut table)?;
-    table.head("Refused of Services created together on the same state, pool half full");
-    parallel::figures(&mut table)?;
-    table.head("A list of Services in the module, order: lowest, 10,000 and 100 Services");
-    lists::figures(&mut table)?;
-    table.head("clusterip plan as a process, pools in one /16");
-    plan::figures(&mut table)?;
-    table.head("clusterip audit as a process");
-    audit::figures(&mut table)?;
-    Ok(())
+    evaluation::figures(&mut table)
 }

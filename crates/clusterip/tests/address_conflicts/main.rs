@@ -1,8 +1,6 @@
 //! Services that are created at the same moment rarely want the same address.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../benches/figures/conflicts.rs"]
-#[allow(dead_code, reason = "half of it prints figures")]
 mod conflicts;
 
 use clusterip_core::address::Order;
