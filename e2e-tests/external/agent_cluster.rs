@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use super::arp_probe::Probe;
 use super::network::{Host as Machine, Network, run};
 use super::support::control_plane::{ControlPlane, Options};
-use super::support::move_helpers::send;
+use super::support::move_helpers::{events, send};
 use super::support::program;
 use super::support::serve_process::{Server, ServerBuilder};
 
@@ -196,15 +196,8 @@ impl AgentCluster {
 
     /// The notes of the Events about a Service with this reason, by time.
     pub fn events(&self, service: &str, reason: &str) -> Vec<String> {
-        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
-        let events = RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).unwrap();
-        let about = |event: &&Value| {
-            event["reason"] == reason
-                && event["regarding"]["name"] == service
-                && event["regarding"]["kind"] == "Service"
-        };
-        let mut events: Vec<&Value> = events["items"].as_array().unwrap().iter().filter(about).collect();
-        events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+        let mut events = RUNTIME.block_on(events(&self.client, &self.namespace, service));
+        events.retain(|event| event["reason"] == reason && event["regarding"]["kind"] == "Service");
         events.iter().map(|event| event["note"].as_str().unwrap().replace(&self.namespace, "")).collect()
     }
 

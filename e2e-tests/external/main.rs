@@ -17,7 +17,7 @@ mod network;
 use std::env;
 
 use e2e_tests::{missing, support};
-use libtest_mimic::{Arguments, Trial, run};
+use libtest_mimic::{Arguments, run};
 use nix::sched::{CloneFlags, unshare};
 
 /// The argument with which this program starts itself inside of a namespace.
@@ -45,14 +45,8 @@ fn main() {
         network::run("ip", &["link", "set", "lo", "up"]);
         support::use_ring();
     }
-    let trial = |(name, case): (&str, fn())| {
-        let trial = Trial::test(name, move || {
-            case();
-            Ok(())
-        });
-        trial.with_ignored_flag(lacking.is_some())
-    };
-    run(&Arguments::from_args(), cases::CASES.iter().copied().map(trial).collect()).exit()
+    let trials = cases::all().into_iter().map(|trial| trial.with_ignored_flag(lacking.is_some()));
+    run(&Arguments::from_args(), trials.collect()).exit()
 }
 
 fn lacking() -> Option<&'static str> {

@@ -5,14 +5,12 @@
 //! three: its webhook adds a label, and its conversion knows the versions `v1` and `v2` of the group
 //! `stable.example.com`.
 
-use std::process::{Command, Stdio};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::webhook::issuer::CaCertificate;
+use e2e_tests::support::command::clusterip;
 use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{field, install, service, uninstall};
-use e2e_tests::support::program;
 use e2e_tests::support::whole_cluster::{AGNHOST, WholeCluster};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -220,10 +218,6 @@ async fn addresses(cluster: &WholeCluster, namespace: &str) -> Vec<String> {
 /// Moves a Service with `clusterip move`, which must succeed.
 async fn run_move(cluster: &WholeCluster, namespace: &str, name: &str, arguments: &[&str]) {
     let service = format!("{namespace}/{name}");
-    let mut command = Command::new(program());
-    command.args(["move", "--yes", "--service", &service, "--called-by-control-plane", &service]).args(arguments);
-    command.arg("--kubeconfig").arg(cluster.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{service}: {printed}");
+    let order = ["move", "--yes", "--service", &service, "--called-by-control-plane", &service];
+    clusterip(cluster.folder(), cluster.kubeconfig(), &[&order[..], arguments].concat()).await.ok();
 }

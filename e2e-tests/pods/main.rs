@@ -21,8 +21,7 @@ use e2e_tests::support::whole_cluster::{WholeCluster, lacking, tested_images};
 
 const NODES: usize = 2;
 
-const CASES: [(&str, Case); 12] = [
-    ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
+const CASES: [(&str, Case); 11] = [
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
     ("seamless_move_keeps_a_service_reachable", |cluster| {

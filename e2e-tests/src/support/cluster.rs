@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::eventually::{MAX_WAIT, eventually, pause};
 use super::fault_proxy::Proxy;
 use super::lent_control_plane::LentControlPlane;
-use super::move_helpers::{addresses, apply_server_side, path, send, stored};
+use super::move_helpers::{addresses, apply_server_side, events, path, send, stored};
 use super::serve_process::{Server, ServerBuilder};
+use super::webhook_cluster::deployment;
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
 pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];
@@ -191,13 +192,7 @@ impl Place {
 
     /// Applies a Deployment whose Pods have this spec.
     pub async fn deployment(&self, name: &str, pods: Value) {
-        let mut spec = json!({"containers": [{"name": "web", "image": "example.com/web"}]});
-        json_patch::merge(&mut spec, &pods);
-        self.apply(json!({"kind": "Deployment", "metadata": {"name": name}, "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-        }}))
-        .await;
+        self.apply(deployment(name, pods)).await;
     }
 
     /// Deletes the Deployment `web`.
@@ -239,12 +234,9 @@ impl Place {
     /// The Events of the controller about a Service: reason and note of each, the oldest first. Addresses are replaced
     /// by their pools, and the namespace is left out.
     pub async fn events(&self, service: &str) -> Vec<String> {
-        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
-        let list = send(&self.client, Method::GET, &path, None).await.unwrap();
-        let mut events: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
+        let mut events = events(&self.client, &self.namespace, service).await;
         // The API server writes Events about its repairs too.
-        events.retain(|event| event["regarding"]["name"] == service && event["reportingController"] == "clusterip");
-        events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+        events.retain(|event| event["reportingController"] == "clusterip");
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         events.iter().map(|event| self.named(&format!("{}: {}", text(event, "reason"), text(event, "note")))).collect()
     }
@@ -276,7 +268,7 @@ impl Place {
         send(&self.client, Method::PATCH, &path, Some(&json!({ "metadata": os("windows") }))).await.unwrap();
         eventually(&format!("{name} to move"), async || {
             let service = stored(&self.client, &self.namespace, name).await.unwrap();
-            let moved = addresses_or_none(&service).first().is_some_and(|address| pool_of(*address) == "windows");
+            let moved = addresses(&service).first().is_some_and(|address| pool_of(*address) == "windows");
             moved.then_some(())
         })
         .await;
@@ -287,7 +279,7 @@ impl Place {
         let web = self.web().await;
         let annotation = web["metadata"]["annotations"]["clusterip-policy/move"].as_str();
         let annotation = annotation.map(|annotation| format!(", move: {annotation}")).unwrap_or_default();
-        let place = match (web["spec"]["type"].as_str(), addresses_or_none(&web).first()) {
+        let place = match (web["spec"]["type"].as_str(), addresses(&web).first()) {
             (Some("ExternalName"), _) => "ExternalName",
             (_, Some(address)) => pool_of(*address),
             (_, None) => "None",
@@ -313,10 +305,4 @@ impl Place {
         let ended = waited.await;
         assert!(ended.is_ok(), "{}: {last:#?} instead of {expected:#?}", self.namespace);
     }
-}
-
-/// The addresses of a Service that may be headless.
-fn addresses_or_none(service: &Value) -> Vec<IpAddr> {
-    let list = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
-    list.iter().filter_map(|address| address.as_str()?.parse().ok()).collect()
 }

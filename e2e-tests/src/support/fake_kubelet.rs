@@ -15,7 +15,7 @@ use super::cluster::{Place, services};
 use super::control_plane::{ControlPlane, Options};
 use super::documented_steps::{Operator, Step};
 use super::eventually::eventually;
-use super::move_helpers::send;
+use super::move_helpers::{send, tries};
 use super::serve_process::{Server, ServerBuilder, free_port};
 
 const NAMESPACE: &str = "clusterip-policy";
@@ -109,7 +109,7 @@ async fn run_pods(
             assert_eq!(ended.terminate().await, 0);
         }
         let Some(pod) = pods.first().filter(|_| !cordoned.load(Ordering::Acquire)) else { continue };
-        *server = Some(begin(plane, port, pod).await);
+        *server = Some(as_in_a_pod(plane, port, pod).await.start().await);
         running = pod["metadata"]["uid"].as_str().unwrap().to_owned();
         let path = format!("{PODS}/{}/status", pod["metadata"]["name"].as_str().unwrap());
         let ready = json!({"status": {"phase": "Running", "conditions": [
@@ -158,11 +158,8 @@ impl Installed {
         let trial = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "trial", "annotations": {"clusterip-policy/pool": "there is none"}},
             "spec": {"ports": [{"port": 80}]}});
-        let body = serde_json::to_vec(&trial).unwrap();
         eventually("the webhook to be asked", async || {
-            let request = axum::http::Request::post(&path).header("content-type", "application/json");
-            let answer = self.client.request::<Value>(request.body(body.clone()).unwrap()).await;
-            answer.is_err().then_some(())
+            tries(&self.client, Method::POST, &path, &trial).await.is_err().then_some(())
         })
         .await;
     }
@@ -185,11 +182,6 @@ impl Installed {
         }
         all
     }
-}
-
-/// Starts the program of a Pod, and waits until it is ready.
-async fn begin(plane: &ControlPlane, port: u16, pod: &Value) -> Server {
-    as_in_a_pod(plane, port, pod).await.start().await
 }
 
 /// The program with the arguments and the service account of a Pod or a Pod template.

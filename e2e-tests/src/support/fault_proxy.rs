@@ -299,25 +299,12 @@ async fn forward(shared: Arc<Shared>, parts: axum::http::request::Parts, body: B
         headers.remove(own);
     }
     headers.entry(header::AUTHORIZATION).or_insert_with(|| shared.authorization.parse().unwrap());
-    let answer = match shared.http.request(parts.method, url).headers(headers).body(body).send().await {
-        Ok(answer) => answer,
-        // As if the API server were unavailable.
-        Err(_) => return cut(),
-    };
-    let (status, mut headers) = (answer.status(), answer.headers().clone());
+    let sent = shared.http.request(parts.method, url).headers(headers).body(body).send().await;
+    // As if the API server were unavailable.
+    let Ok(answer) = sent else { return cut() };
+    let mut response = axum::http::Response::from(answer).map(Body::new);
     for own in [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION] {
-        headers.remove(own);
+        response.headers_mut().remove(own);
     }
-    let stream = futures::stream::unfold(Some(answer), |answer| async {
-        let mut answer = answer?;
-        match answer.chunk().await {
-            Ok(Some(chunk)) => Some((Ok(chunk), Some(answer))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
-        }
-    });
-    let mut response = Response::new(Body::from_stream(stream));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
     response
 }

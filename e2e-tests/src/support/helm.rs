@@ -4,6 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::command::ended;
 use super::control_plane::ControlPlane;
 use crate::missing;
 
@@ -28,8 +29,6 @@ impl Helm {
     pub async fn run(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("KUBECONFIG", &self.kubeconfig).env("HELM_CACHE_HOME", &self.cache);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        assert!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        ended(command).await.ok()
     }
 }

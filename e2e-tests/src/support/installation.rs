@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::command::ended;
 use super::whole_cluster::WholeCluster;
 
 pub const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
@@ -52,8 +53,7 @@ pub async fn uninstall(cluster: &WholeCluster) {
     command
         .env("PATH", format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap()))
         .env("KUBECONFIG", cluster.kubeconfig());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ended(command).await.ok();
     cluster.kubectl(&["delete", "-k", &format!("{DEPLOY}/fence"), "--ignore-not-found"]).await.ok();
     cluster.kubectl(&["delete", "-k", &format!("{DEPLOY}/api"), "--ignore-not-found"]).await.ok();
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::control_plane::ControlPlane;
 use super::documented_steps::Operator;
 use super::eventually::eventually;
-use super::move_helpers::request;
+use super::move_helpers::tries;
 use super::second_webhook::{Endpoint, Verdict, endpoint};
 
 /// The user name of the webhook of K2s.
@@ -119,12 +119,11 @@ impl K2sWebhook {
         let client = plane.client_as(ACCOUNT);
         // The API server may not know the permissions yet.
         eventually("a Pod of K2s to write the caBundle", async || {
-            let read = request(Method::GET, CONFIGURATION, &Value::Null);
-            let mut configuration = client.request::<Value>(read).await.ok()?;
+            let mut configuration = tries(&client, Method::GET, CONFIGURATION, &Value::Null).await.ok()?;
             for webhook in configuration["webhooks"].as_array_mut()? {
                 webhook["clientConfig"]["caBundle"] = self.endpoint.ca_bundle.clone().into();
             }
-            client.request::<Value>(request(Method::PUT, CONFIGURATION, &configuration)).await.ok()
+            tries(&client, Method::PUT, CONFIGURATION, &configuration).await.ok()
         })
         .await;
     }
@@ -150,7 +149,7 @@ impl K2sWebhook {
         let trial = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "trial"},
             "spec": {"ports": [{"port": 80}]}});
         let path = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
-        plane.client().request::<Value>(request(Method::POST, &path, &trial)).await.unwrap();
+        tries(&plane.client(), Method::POST, &path, &trial).await.unwrap();
         self.calls() > before
     }
 

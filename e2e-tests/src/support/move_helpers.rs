@@ -106,10 +106,20 @@ pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
     }
 }
 
-/// The addresses of a Service.
+/// The addresses of a Service, the primary first. A headless Service has none.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    let list = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
-    list.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
+    let list = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
+    list.filter_map(|address| address.as_str()?.parse().ok()).collect()
+}
+
+/// The Events about an object, the oldest first.
+pub async fn events(client: &Client, namespace: &str, object: &str) -> Vec<Value> {
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    let mut list = send(client, Method::GET, &path, None).await.unwrap();
+    let mut events = std::mem::take(list["items"].as_array_mut().unwrap());
+    events.retain(|event| event["regarding"]["name"] == object);
+    events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+    events
 }
 
 /// Sends a JSON request; `None` if the answer is 404.

@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use axum::http::Method;
@@ -14,10 +12,10 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::command::clusterip;
 use super::control_plane::ControlPlane;
 use super::eventually::{MAX_WAIT, eventually, eventually_within};
 use super::move_helpers::{addresses, path, send};
-use super::program;
 
 /// The environment variable with the path of the program that sends the requests.
 pub const LOAD: &str = "CLUSTERIP_LOAD";
@@ -292,24 +290,15 @@ impl<'p> MoveLoad<'p> {
     /// because only one command may run in it, until the grace period of its moves has ended.
     async fn run_move(&self, name: &str, arguments: &[&str]) {
         let server_namespace = self.plane.namespace("server").await;
-        let mut command = Command::new(program());
-        command.args(["move", "--server-namespace", &server_namespace]);
         let service = format!("{}/{name}", self.namespace);
-        command.args(["--yes", "--service", &service]).args(arguments);
-        command.arg("--kubeconfig").arg(self.plane.kubeconfig()).arg("--settings").arg(self.settings());
-        command.stdin(Stdio::null());
-        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-        let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{service}: {printed}");
+        let order = ["move", "--server-namespace", &server_namespace, "--yes", "--service", &service];
+        let all = [&order[..], &["--settings", "settings.yaml"], arguments].concat();
+        clusterip(self.folder.path(), self.plane.kubeconfig(), &all).await.ok();
         eventually(&format!("the new address of {service}"), async || {
             let now = send(&self.client, Method::GET, &path(&self.namespace, name), None).await?;
             addresses(&now).first().is_some_and(is_in_pool).then_some(())
         })
         .await;
-    }
-
-    fn settings(&self) -> PathBuf {
-        self.folder.path().join("settings.yaml")
     }
 
     /// Deletes everything that [`Self::start`] created.

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
 use super::fault_proxy::Proxy;
-use super::move_helpers::send;
+use super::move_helpers::{events, send};
 use super::node_ipam_controller::NodeIpam;
 use super::serve_process::{Server, ServerBuilder};
 use super::shared::Shared;
@@ -147,11 +147,9 @@ impl Nodes {
 
     /// The Events about a Node: reason and note of each, without repetitions.
     pub async fn events(&self, name: &str) -> Vec<String> {
-        let path = "/apis/events.k8s.io/v1/namespaces/default/events";
-        let list = send(&self.client, Method::GET, path, None).await.unwrap();
-        let events = list["items"].as_array().unwrap().iter().filter(|event| event["regarding"]["name"] == name);
+        let events = events(&self.client, "default", name).await;
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
-        events.map(|event| format!("{}: {}", text(event, "reason"), text(event, "note"))).collect()
+        events.iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "note"))).collect()
     }
 
     /// Waits for an Event about a Node that contains this text.

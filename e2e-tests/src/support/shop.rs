@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::command::Ended;
 use super::eventually::eventually;
 use super::program;
 use super::whole_cluster::WholeCluster;
@@ -34,8 +35,7 @@ pub async fn delete(cluster: &WholeCluster) {
 fn planned(settings: &Path) -> Addresses {
     let plan = ["plan", SHOP, "-o", "json", "--settings"];
     let output = Command::new(program()).args(plan).arg(settings).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let plan: Value = serde_json::from_str(&Ended::from(output).ok()).unwrap();
     let services = plan["services"].as_array().unwrap().iter();
     let allocated = services.filter(|service| service["decision"] == "allocated");
     let planned: Addresses =

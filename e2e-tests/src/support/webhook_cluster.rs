@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
-pub use super::move_helpers::message;
+pub use super::move_helpers::{addresses, message};
 use super::move_helpers::{path, send, services, stored, tries};
 use super::serve_process::{Server, ServerBuilder};
 use super::shared::Shared;
@@ -148,15 +148,9 @@ impl WebhookCluster {
     /// The decisions of the webhook in the audit log about writes to a Service, the oldest first; `None` for a write
     /// for which the webhook was not called.
     pub fn audited(&self, namespace: &str, name: &str) -> Vec<Option<AuditedDecision>> {
-        let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
-        // The last line may be incomplete.
-        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
-        let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let events = self.audit_log(namespace).into_iter();
         events
-            .filter(|event| {
-                let about = &event["objectRef"];
-                about["namespace"] == namespace && about["name"] == name
-            })
+            .filter(|event| event["objectRef"]["name"] == name)
             .map(|event| {
                 let prefix = format!("{WEBHOOK}/");
                 let annotations: BTreeMap<String, String> = event["annotations"]
@@ -179,12 +173,18 @@ impl WebhookCluster {
     /// The messages of writes to Services of a namespace that the API server refused because another Service has the
     /// address. It never accepts an address twice, so these messages show that an address was handed out twice.
     pub fn duplicates(&self, namespace: &str) -> Vec<String> {
-        let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
-        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
-        let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let own = events.filter(|event| event["objectRef"]["namespace"] == namespace);
+        let own = self.audit_log(namespace).into_iter();
         let messages = own.filter_map(|event| event["responseStatus"]["message"].as_str().map(str::to_owned));
         messages.filter(|message| message.contains("provided IP is already allocated")).collect()
+    }
+
+    /// The events of the audit log about objects in a namespace.
+    fn audit_log(&self, namespace: &str) -> Vec<Value> {
+        let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
+        // The last line may be incomplete.
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["objectRef"]["namespace"] == namespace).collect()
     }
 
     /// The decision of the webhook about the last write to a Service.
@@ -252,12 +252,6 @@ pub fn all(namespace: &str, objects: impl IntoIterator<Item = Value>) -> String 
         })
         .collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
-}
-
-/// The addresses of a Service, the primary first.
-pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    let texts = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
-    texts.filter_map(|text| text.as_str()?.parse().ok()).collect()
 }
 
 /// The only address of a Service.
