@@ -1,15 +1,9 @@
 //! Whether the address of a Service was set by hand, as the managed fields of the API server show it.
 
 use clusterip_core::service::may_be_set_by_hand;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::support::eventually::eventually;
-use crate::support::webhook_cluster::{WebhookCluster, address, all, annotated, deployment, on, place, service};
-
-fn by_hand() -> Value {
-    json!({"clusterIP": "172.21.0.30"})
-}
+use crate::support::webhook_cluster::{WebhookCluster, service};
 
 #[tokio::test]
 async fn set_by_hand_is_detected_for_every_way_to_write_a_service() {
@@ -74,42 +68,4 @@ async fn set_by_hand_is_detected_for_every_way_to_write_a_service() {
     assert_eq!(found.len(), 18);
     let kubernetes = cluster.get("default", "kubernetes").await;
     assert!(may_be_set_by_hand(&kubernetes));
-}
-
-/// A move does not change the owners of fields, and the owner can apply the manifest again.
-#[tokio::test]
-async fn set_by_hand_is_detected_after_a_move() {
-    let cluster = WebhookCluster::shared().await;
-    let namespace = cluster.plane.namespace("ownership-moved").await;
-    let services = cluster.services(&namespace);
-    let owner = PatchParams::apply("owner");
-    let web = service("web", json!({"type": "ClusterIP"}));
-    services.patch("web", &owner, &Patch::Apply(&web)).await.unwrap();
-    cluster.create(&namespace, &annotated("hand", json!({}), by_hand())).await.unwrap();
-    let before = cluster.list(&namespace).await;
-    cluster.plane.apply(&all(&namespace, ["web", "hand"].map(|name| deployment(name, on("windows"))))).await;
-    let moved = async || {
-        let service = cluster.get(&namespace, "web").await;
-        let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/moving");
-        (ended && place(address(&service)) == "windows").then_some(service)
-    };
-    let after = eventually("the move", moved).await;
-    assert!(!may_be_set_by_hand(&after));
-    let owners = |service: &Value| {
-        let mut fields = service["metadata"]["managedFields"].clone();
-        for entry in fields.as_array_mut().unwrap() {
-            entry.as_object_mut().unwrap().remove("time");
-        }
-        fields
-    };
-    assert_eq!(owners(&after), owners(&before["web"]));
-    let node_port = service("web", json!({"type": "NodePort"}));
-    services.patch("web", &owner, &Patch::Apply(&node_port)).await.unwrap();
-
-    // An address that was set by hand stays, and an Event reports it.
-    let line =
-        async || cluster.server.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
-    let line = eventually("a line about the Service that stays", line).await;
-    assert!(line.contains("name=\"hand\"") && line.contains("reason=\"by_hand\""), "{line}");
-    assert_eq!(cluster.list(&namespace).await["hand"], before["hand"]);
 }
