@@ -1,24 +1,14 @@
-//! `clusterip audit` and `clusterip plan` of a live cluster, and the audit of a running server. The tests in
+//! `clusterip audit` and `clusterip plan` of a live cluster, and the map of a running server. The tests in
 //! `crates/clusterip/tests/commands` have what both say about a snapshot.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use axum::http::Method;
-use clusterip::audit::LiveAudit;
-use clusterip::audit::model::{Audit, Kind};
-use clusterip_cluster::evaluator::Evaluator;
-use clusterip_cluster::host_metrics::{ClusterMetrics, EvaluationMetrics};
-use clusterip_cluster::live_settings::check_settings;
-use clusterip_cluster::reservations::ledger::Ledger;
-use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::annotations::NODE_ANNOTATION;
 use clusterip_failover::claims::{EXTERNAL, HolderClaim, Owner, ReplicaClaim};
 use clusterip_failover::heartbeat_state;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Api;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use crate::evaluate::clusterip;
 use crate::support::cluster::{Cluster, Place, settings};
@@ -232,6 +222,17 @@ async fn live_cluster_is_audited_and_planned_like_its_snapshot() {
         (cart["holder"]["node"] == "right" && cart["holder"]["renewed"] == true).then_some(())
     })
     .await;
+    // The map has the settings in use, and the Services of this moment.
+    let new = json!({"services": {"pools": [{"name": "new", "cidrs": ["172.21.0.0/24"]}]}});
+    std::fs::write(server.folder().join("settings.yaml"), new.to_string()).unwrap();
+    place.service_named("late", json!({}), json!({"clusterIP": "172.21.0.99"})).await;
+    eventually("the new pool and the new Service on the map", async || {
+        let page = reqwest::get(&url).await.unwrap().text().await.unwrap();
+        assert!(page.starts_with("<!doctype html>"), "{page}");
+        (page.contains("172.21.0.99") && page.contains("\"name\":\"new\"")).then_some(())
+    })
+    .await;
+    assert_eq!(server.terminate().await, 0);
 }
 
 /// Compares two JSON documents.
@@ -239,58 +240,4 @@ async fn live_cluster_is_audited_and_planned_like_its_snapshot() {
 fn assert_same(found: &str, expected: &str) {
     let [found, expected] = [found, expected].map(|text| serde_json::from_str::<Value>(text).unwrap());
     assert_eq!(found, expected);
-}
-
-/// The kinds of the findings about the Services of this namespace.
-fn kinds(audit: &Audit, place: &Place) -> Vec<(Kind, String)> {
-    let own = audit.findings.iter().filter(|finding| finding.namespace.as_ref() == Some(&place.namespace));
-    own.map(|finding| (finding.kind, finding.name.clone().unwrap_or_default())).collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn server_audits_the_current_state_of_the_cluster() {
-    let cluster = Cluster::alone().await;
-    let place = cluster.place("audit-live").await;
-    place.service_at("web", [172, 21, 0, 70], json!({}), json!({})).await;
-    place.workload("linux").await;
-
-    let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
-    let live = check_settings(written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
-    let stores = Stores::new(cluster.client.clone(), ClusterMetrics::default(), |_| (), |_| ());
-    stores.watch(&live.settings);
-    stores.completed().await;
-    let (settings, in_force) = watch::channel(Arc::new(live.clone()));
-    let ledger = Ledger::default();
-    let evaluator = Evaluator::new(in_force, stores, ledger.clone(), EvaluationMetrics::default());
-    let leases = Api::namespaced(cluster.client.clone(), &place.namespace);
-    let audits = Arc::new(LiveAudit::new(evaluator, leases, watch::channel(None).1));
-    let becomes = async |what: &str, expected: &[(Kind, &str)]| {
-        let expected: Vec<(Kind, String)> = expected.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
-        eventually(what, async || {
-            let audits = Arc::clone(&audits);
-            let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap();
-            (kinds(&audit, &place) == expected).then_some(())
-        })
-        .await;
-    };
-    becomes("no findings", &[]).await;
-    place.workload("windows").await;
-    becomes("the workload as evidence", &[(Kind::Misplaced, "web")]).await;
-    place.service_named("fixed", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
-    becomes("the owner of an address", &[(Kind::Misplaced, "web"), (Kind::ByHand, "fixed")]).await;
-    place.delete_workload().await;
-    becomes("no finding with an assumed operating system", &[(Kind::ByHand, "fixed")]).await;
-    let namespace = json!({"metadata": {"annotations": {"clusterip-policy/os": "darwin"}}});
-    send(&cluster.client, Method::PATCH, &format!("/api/v1/namespaces/{}", place.namespace), Some(&namespace)).await;
-    becomes("the namespace as evidence", &[(Kind::ByHand, "fixed"), (Kind::Unmatched, "web")]).await;
-    send(&cluster.client, Method::DELETE, &path(&place.namespace, "fixed"), None).await;
-    becomes("no finding about a deleted Service", &[(Kind::Unmatched, "web")]).await;
-
-    ledger.reserve("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
-    let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
-    settings.send_replace(Arc::new(check_settings(all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
-    becomes("the new settings", &[]).await;
-    let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap();
-    let counts = audit.pools[0].ranges[0].counts;
-    assert_eq!((counts.used, counts.in_flight, counts.used_anyway), (1, 1, 1), "{counts:?}");
 }

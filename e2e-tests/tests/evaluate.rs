@@ -2,12 +2,13 @@
 //! each of its sources and with the module, and, as far as it prints them, in `plan`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::support::command::{self, Ended};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::fault_proxy::{Fault, Proxy};
@@ -36,19 +37,11 @@ const ROSTERS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourc
      versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, \
      x-kubernetes-preserve-unknown-fields: true}}}]}}";
 
-pub struct Ended {
-    pub status: i32,
-    pub stdout: String,
-    pub stderr: String,
-}
-
 /// Runs `clusterip` with this kubeconfig.
 pub async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
     let mut command = Command::new(program());
-    command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig);
+    command::ended(command).await
 }
 
 fn request(service: &Value) -> Value {

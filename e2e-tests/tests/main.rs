@@ -4,7 +4,6 @@
 use e2e_tests::{missing, support};
 
 mod addresses_set_by_hand;
-mod agents;
 mod audit;
 mod audit_watch;
 mod certificates;
@@ -34,12 +33,10 @@ mod k2s_migration;
 mod k2s_updates;
 mod leader_election;
 mod lease_claims;
-mod map_server;
 mod move_command;
 mod move_command_signals;
 mod move_takeover;
 mod moves;
-mod namespace_shares;
 mod node_admission;
 mod node_migration;
 mod operations_procedures;

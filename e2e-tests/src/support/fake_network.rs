@@ -1,4 +1,4 @@
-//! A fake network that several agents of one test share, and that records what they do to it.
+//! A fake network that several agents of one test share, and that notices if two of them have an address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,38 +8,10 @@ use clusterip_agent::reconciler::Network;
 use clusterip_failover::assignments::Port;
 use tokio::time::Instant;
 
-/// What a node did to an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The node added the address, with these open ports.
-    Added(Arc<[Port]>),
-    /// The node replaced the open ports of the address with these.
-    Ports(Arc<[Port]>),
-    /// The node announced the address.
-    Announced,
-    /// The node removed the address, before (`in_time`) or after its lifetime had ended.
-    Released { in_time: bool },
-}
-
-/// An entry of the log of a [`FakeNetwork`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    pub address: IpAddr,
-    pub node: String,
-    pub change: Change,
-}
-
-/// An address of a node: the end of its lifetime, and its open ports.
-struct Hold {
-    until: Instant,
-    ports: Arc<[Port]>,
-}
-
 #[derive(Default)]
 struct State {
-    /// The nodes of each address.
-    held: BTreeMap<IpAddr, BTreeMap<String, Hold>>,
-    log: Vec<Event>,
+    /// The nodes of each address, and the end of its lifetime there.
+    held: BTreeMap<IpAddr, BTreeMap<String, Instant>>,
     conflicts: Vec<String>,
 }
 
@@ -56,15 +28,10 @@ impl FakeNetwork {
     /// The node of each address now.
     pub fn holders(&self) -> BTreeMap<IpAddr, String> {
         let (now, state) = (Instant::now(), self.lock());
-        let holder = |nodes: &BTreeMap<String, Hold>| {
-            nodes.iter().find(|(_, hold)| now < hold.until).map(|(node, _)| node.clone())
+        let holder = |nodes: &BTreeMap<String, Instant>| {
+            nodes.iter().find(|(_, until)| now < **until).map(|(node, _)| node.clone())
         };
         state.held.iter().filter_map(|(address, nodes)| Some((*address, holder(nodes)?))).collect()
-    }
-
-    /// All events, in order.
-    pub fn log(&self) -> Vec<Event> {
-        self.lock().log.clone()
     }
 
     /// Checks that no address was ever on two nodes at once.
@@ -84,45 +51,26 @@ pub struct NodeNetwork {
     name: String,
 }
 
-impl NodeNetwork {
-    fn event(&self, address: IpAddr, change: Change) -> Event {
-        Event { address, node: self.name.clone(), change }
-    }
-}
-
 impl Network for NodeNetwork {
-    async fn hold(&self, address: IpAddr, ports: &Arc<[Port]>, until: Instant) -> anyhow::Result<bool> {
+    async fn hold(&self, address: IpAddr, _ports: &Arc<[Port]>, until: Instant) -> anyhow::Result<bool> {
         let now = Instant::now();
         let mut state = self.network.lock();
         let nodes = state.held.entry(address).or_default();
-        let other = nodes.iter().find(|(node, hold)| **node != self.name && now < hold.until);
-        let conflict = other.map(|(node, hold)| {
-            format!("{address}: added by {} while {node} has it for another {:?}", self.name, hold.until - now)
+        let other = nodes.iter().find(|(node, until)| **node != self.name && now < **until);
+        let conflict = other.map(|(node, until)| {
+            format!("{address}: added by {} while {node} has it for another {:?}", self.name, *until - now)
         });
-        let hold = Hold { until, ports: ports.clone() };
-        let before = nodes.insert(self.name.clone(), hold).filter(|hold| now < hold.until);
-        let is_added = before.is_none();
-        let change = match before {
-            Some(hold) if hold.ports == *ports => None,
-            Some(_) => Some(Change::Ports(ports.clone())),
-            None => Some(Change::Added(ports.clone())),
-        };
-        state.log.extend(change.map(|change| self.event(address, change)));
+        let is_added = nodes.insert(self.name.clone(), until).is_none_or(|before| before <= now);
         state.conflicts.extend(conflict);
         Ok(is_added)
     }
 
     async fn release(&self, address: IpAddr) -> anyhow::Result<()> {
-        let now = Instant::now();
-        let mut state = self.network.lock();
-        let before = state.held.get_mut(&address).and_then(|nodes| nodes.remove(&self.name));
-        let in_time = before.is_some_and(|hold| now < hold.until);
-        state.log.push(self.event(address, Change::Released { in_time }));
+        self.network.lock().held.get_mut(&address).and_then(|nodes| nodes.remove(&self.name));
         Ok(())
     }
 
-    async fn announce(&self, address: IpAddr) -> anyhow::Result<()> {
-        self.network.lock().log.push(self.event(address, Change::Announced));
+    async fn announce(&self, _address: IpAddr) -> anyhow::Result<()> {
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! An agent writes only the Leases of its own node.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clusterip_agent::agent_metrics::AgentMetrics;
@@ -9,6 +10,7 @@ use clusterip_agent::event_loop::AddressAgent;
 use clusterip_agent::heartbeat::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
+use clusterip_failover::heartbeat_state;
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams};
@@ -20,6 +22,7 @@ use super::support::{AGENTS, deployed, outcome};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{eventually, eventually_within};
 use crate::support::fake_network::FakeNetwork;
+use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::service_webhook_rules::{Call, assert_calls, call};
 
 const AGENT: &str = "clusterip-agent";
@@ -303,11 +306,27 @@ async fn agent_writes_no_time_that_others_can_not_read() {
     }
 }
 
-/// Agents with bound tokens take over from each other as they do without the policies.
+/// Agents with bound tokens on a fake network. The simulation of `crates/failover` has their faults, and `external/cases`
+/// has real processes and packets.
 #[tokio::test]
-async fn agents_take_over_from_a_dead_agent() {
+async fn agents_write_only_heartbeats_at_rest_and_take_over_from_a_dead_agent() {
     const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
     let plane = deployed().await;
+    let proxy = Proxy::start(&plane).await;
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+    let recorded = Arc::clone(&requests);
+    // The rule records every request and matches none.
+    proxy.on(
+        move |seen| {
+            recorded.lock().unwrap().push(format!("{} {}", seen.method, seen.path.rsplit('/').next().unwrap()));
+            false
+        },
+        Fault::CutBefore,
+    );
+    let client = async |node: &str| {
+        let token = plane.token_on(node, AGENTS, AGENT).await;
+        Client::try_from(plane.config(proxy.url(), &token)).unwrap()
+    };
     let assigned = |nodes_of: &dyn Fn(usize) -> &'static [&'static str]| -> Arc<Assignments> {
         let assignment = |number: u8| Assignment {
             service: ServiceKey::new("shop", "web"),
@@ -323,8 +342,8 @@ async fn agents_take_over_from_a_dead_agent() {
     let mut running = Vec::new();
     for node in NODES {
         let agent = AddressAgent {
-            client: agent_on(&plane, node).await,
-            heartbeat: agent_on(&plane, node).await,
+            client: client(node).await,
+            heartbeat: client(node).await,
             namespace: AGENTS.to_owned(),
             node: node.to_owned(),
             assignments: assignments.subscribe(),
@@ -350,6 +369,10 @@ async fn agents_take_over_from_a_dead_agent() {
         network.assert_no_conflicts();
     };
     held_by(60, &NODES).await;
+    requests.lock().unwrap().clear();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let asked: BTreeSet<String> = std::mem::take(&mut *requests.lock().unwrap()).into_iter().collect();
+    assert_eq!(asked, NODES.iter().map(|node| format!("PUT {}", heartbeat_state::name(node))).collect());
     assignments.send_replace(assigned(&|_| &NODES));
     // As SIGKILL does. The API server may learn a moment later that the heartbeat was ended.
     running[0].0.abort();
