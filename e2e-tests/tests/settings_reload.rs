@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clusterip::server_metrics::ServerMetrics;
-use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
+use clusterip_api::Compilation;
 use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource};
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use kube::Client;
@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::lent_control_plane::LentControlPlane;
-use crate::support::pools::pool;
 
 /// The definitions of the custom resources of Kubewarden.
 const KUBEWARDEN: &str = include_str!("../fixtures/kubewarden.yaml");
@@ -54,22 +53,6 @@ impl Followed {
         Arc::clone(&live.unwrap())
     }
 
-    /// Waits until a Service pool has this reason, and a message that contains this text.
-    async fn until_reason(&mut self, name: &str, reason: Reason, message: &str) {
-        let key = ObjectKey { kind: Kind::ServicePool, name: name.to_owned() };
-        let is_seen = self.compilation.wait_for(|compilation| {
-            let state = compilation.as_ref().and_then(|compilation| compilation.states.get(&key));
-            state.is_some_and(|state| state.reason == reason && state.message.contains(message))
-        });
-        let is_seen = tokio::time::timeout(MAX_WAIT, is_seen).await.is_ok_and(|seen| seen.is_ok());
-        assert!(is_seen, "{key} is not {}: {message:?}: {:#?}", reason.as_str(), self.compilation.borrow());
-    }
-
-    /// The names of the Service pools in use, in the order in which they are tried.
-    fn pools(&self) -> Vec<String> {
-        names(&self.live.borrow())
-    }
-
     /// Waits until the metrics of settings have these values: valid, accepted, refused.
     async fn counted(&self, valid: u8, accepted: u32, refused: u32) {
         let expected = [
@@ -93,10 +76,6 @@ impl Followed {
     }
 }
 
-fn names(live: &LiveSettings) -> Vec<String> {
-    live.settings.pools.iter().map(|pool| pool.name.clone()).collect()
-}
-
 /// A client of a new service account with exactly these permissions in the whole cluster.
 async fn with_permissions(plane: &ControlPlane, name: &str, rules: Value) -> Client {
     let namespace = plane.namespace(name).await;
@@ -109,68 +88,6 @@ async fn start(source: &SettingsSource) -> Option<String> {
     let (_, ranges) = watch::channel(ServiceRanges::default());
     let started = Follower::start(source.clone(), ranges, Default::default()).await;
     started.err().map(|error| error.to_string())
-}
-
-/// Waits until these settings can be read.
-async fn readable(source: &SettingsSource) {
-    eventually("the permission to read the settings", async || start(source).await.is_none().then_some(())).await;
-}
-
-fn service_pool(name: &str, priority: i32, cidr: &str, os: &str) -> String {
-    pool("ServicePool", name, json!({"priority": priority, "cidrs": [cidr], "match": {"os": os}})).to_string()
-}
-
-#[tokio::test]
-async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
-    let plane = LentControlPlane::get().await;
-    plane.install_pools().await;
-    let resources = ["servicepools", "externalpools", "nodeblockpools", "clusterippolicies"];
-    let rules = json!([{"apiGroups": ["clusterip-policy.io"], "resources": resources, "verbs": ["list", "watch"]}]);
-    let source = SettingsSource::Pools { client: with_permissions(&plane, "pools", rules).await };
-    readable(&source).await;
-    // A mistake does not keep the server from starting.
-    plane.apply(&service_pool("outside", 0, "10.0.0.0/24", "darwin")).await;
-    let mut followed = Followed::new(source).await;
-    assert_eq!(followed.pools(), [""; 0]);
-    followed.until_reason("outside", Reason::OutsideServiceCIDRs, "10.0.0.0/24 lies outside").await;
-    followed.counted(1, 1, 0).await;
-
-    let both = format!(
-        "{}\n---\n{}",
-        service_pool("linux", 1, "172.21.8.0/24", "linux"),
-        service_pool("windows", 2, "172.21.9.0/24", "windows")
-    );
-    plane.apply(&both).await;
-    let first = followed.until("two pools", |live| names(live) == ["windows", "linux"]).await;
-    let policy = pool("ClusterIPPolicy", "default", json!({"order": "Lowest"}));
-    plane.apply(&policy.to_string()).await;
-    let second = followed.until("the order of the policy", |live| live.hash != first.hash).await;
-    assert_eq!(second.document["services"]["order"], "lowest");
-    assert_eq!(second.document["services"]["serviceCIDRs"], json!([RANGE]));
-
-    // A mistake: the last good version of this pool stays in use, and the other pools are not affected.
-    plane.apply(&service_pool("linux", 1, "10.1.0.0/24", "linux")).await;
-    followed.until_reason("linux", Reason::OutsideServiceCIDRs, "; the previous version stays in use").await;
-    assert_eq!(*followed.live.borrow(), second);
-    // A new pool with the range of another one is left out.
-    plane.apply(&service_pool("late", 3, "172.21.9.0/25", "darwin")).await;
-    followed.until_reason("late", Reason::Overlaps, "172.21.9.0/25").await;
-    assert_eq!(*followed.live.borrow(), second);
-    plane.apply(&service_pool("windows", 2, "172.21.10.0/24", "windows")).await;
-    followed.until("the changed pool and the new one", |live| names(live) == ["late", "windows", "linux"]).await;
-    followed.until_reason("late", Reason::InUse, "").await;
-    plane.apply(&service_pool("linux", 1, "172.21.11.0/24", "linux")).await;
-    followed.until_reason("linux", Reason::InUse, "").await;
-
-    // A deleted object is not in use any more.
-    plane.kubectl(&["delete", "servicepool", "windows"]).await.ok();
-    followed.until("the deletion of the pool", |live| names(live) == ["late", "linux"]).await;
-    plane.kubectl(&["delete", "clusterippolicy", "default"]).await.ok();
-    let last = followed.until("the default order", |live| live.document["services"]["order"].is_null()).await;
-    assert_eq!(names(&last), ["late", "linux"]);
-    let exposed = followed.metrics.encode();
-    assert!(exposed.contains("\nclusterip_settings_valid 1\n"), "{exposed}");
-    followed.stop().await;
 }
 
 #[tokio::test]
@@ -274,22 +191,12 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
 }
 
 #[tokio::test]
-async fn start_fails_with_invalid_settings() {
+async fn start_fails_without_the_definitions_of_pools() {
     let plane = ControlPlane::shared().await;
     let client = plane.client();
     let no_definitions = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                           definitions with kubectl apply -k deploy/api, or use --settings FILE";
-    assert_eq!(
-        start(&SettingsSource::Pools { client }).await.as_deref(),
-        Some(no_definitions),
-        "no definitions of pools"
-    );
-
-    let folder = tempfile::tempdir().unwrap();
-    let absent = folder.path().join("absent.yaml");
-    let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
-    let expected = format!("settings: {name}: No such file or directory (os error 2)");
-    assert_eq!(start(&source).await, Some(expected), "no file");
+    assert_eq!(start(&SettingsSource::Pools { client }).await.as_deref(), Some(no_definitions));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{PoolCluster, labelled};
+use super::support::PoolCluster;
 use crate::support::eventually::eventually;
 use crate::support::pools::pool;
 use crate::support::webhook_cluster::{address, service, within};
@@ -32,36 +32,6 @@ async fn held(cluster: &PoolCluster, name: &str, holder: &str, state: &str) -> V
     since
 }
 
-/// A Service that a webhook behind that of the server refuses, before the API server allocates the address.
-async fn refused_later(cluster: &PoolCluster, namespace: &str, name: &str) {
-    let label = json!({"refused": "later"});
-    let webhook = json!({
-        "name": "later.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 1,
-        "failurePolicy": "Fail", "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "objectSelector": {"matchLabels": label},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
-    });
-    let configuration = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        // The API server calls webhooks in the order of the names of their configurations.
-        "metadata": {"name": "later"}, "webhooks": [webhook],
-    });
-    cluster.plane.apply(&configuration.to_string()).await;
-    eventually("the webhook to be called", async || {
-        let headless = json!({"clusterIP": "None"});
-        let mut trial = service(&format!("{name}-trial"), headless);
-        trial["metadata"]["labels"] = label.clone();
-        let refused = cluster.create(namespace, &trial).await.err();
-        if refused.is_none() {
-            cluster.delete(namespace, &format!("{name}-trial")).await;
-        }
-        refused.filter(|refused| refused.contains("later.example.com"))
-    })
-    .await;
-    let refused = cluster.create(namespace, &labelled(name, &label)).await.unwrap_err();
-    assert!(refused.contains("later.example.com"), "{refused}");
-}
-
 #[tokio::test]
 async fn reinstall_into_a_full_pool_gets_its_address_back() {
     const RANGE: &str = "172.21.90.0/29";
@@ -86,8 +56,6 @@ async fn reinstall_into_a_full_pool_gets_its_address_back() {
     is_full().await;
     assert_eq!(held(&cluster, "reserved", "Nobody", "free").await, empty, "nothing has changed since");
 
-    // A create that fails behind the webhook does not take the address away from the next attempt.
-    refused_later(&cluster, &namespace, "db").await;
     let first = cluster.create(&namespace, &service("db", json!({}))).await.unwrap();
     assert_eq!(address(&first).to_string(), KEPT);
     held(&cluster, "reserved", "Owner", "held").await;

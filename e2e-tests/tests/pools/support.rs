@@ -162,7 +162,7 @@ pub fn pool_of(name: &str, range: &str, namespace: &str) -> Value {
 }
 
 /// A Service with these labels.
-pub fn labelled(name: &str, labels: &Value) -> Value {
+fn labelled(name: &str, labels: &Value) -> Value {
     let mut service = service(name, json!({}));
     service["metadata"]["labels"] = labels.clone();
     service

@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::commands::commands_say_which_fences_nothing_enforces;
-use super::support::{PoolCluster, condition, policy, pool_of};
+use super::support::{PoolCluster, condition, pool_of};
 use crate::support::command::clusterip;
 use crate::support::control_plane::Options;
 use crate::support::eventually::eventually;
@@ -72,7 +72,7 @@ async fn misspelt_pool_is_told_everywhere_and_a_fence_that_nothing_enforces_by_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pool_that_is_not_ready_or_full_is_told() {
+async fn pool_that_is_not_ready_or_misplaces_services_is_told() {
     let cluster = PoolCluster::lent().await;
     let folder = tempfile::tempdir().unwrap();
     cluster.apply(&[pool_of("first", "172.21.1.0/24", "first")]).await;
@@ -105,14 +105,4 @@ async fn pool_that_is_not_ready_or_full_is_told() {
     let warning = "first.yaml: warning: 1 Service of the cluster would be misplaced: first/web; `clusterip move \
                    --settings FILE --dry-run` lists them\n";
     assert!(printed.contains(warning), "{printed}");
-
-    // The denial of a Service names the objects and their fields.
-    let namespace = cluster.plane.namespace("full").await;
-    let of_one = json!({"cidrs": ["172.21.2.0/30"], "reserved": 2, "match": {"namespaces": [namespace]}});
-    cluster.apply(&[policy(&cluster.plane, json!({})), pool("ServicePool", "full", of_one)]).await;
-    cluster.serves(&namespace, &json!({}), "172.21.2.0/30").await;
-    cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
-    let message = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();
-    let remedy = "or set spec.whenFull: Unmanaged in ClusterIPPolicy default";
-    assert!(message.contains("pool \"full\"") && message.contains(remedy), "{message}");
 }
