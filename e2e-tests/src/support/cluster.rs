@@ -158,11 +158,6 @@ impl Place {
         send(&self.client, Method::PUT, &path, Some(&service)).await.unwrap()
     }
 
-    /// Waits until the webhook would place a Service `web` in this pool.
-    pub async fn webhook_knows(&self, pool: &str) {
-        self.webhook_gives(pool, json!({})).await;
-    }
-
     async fn webhook_gives(&self, pool: &str, annotations: Value) {
         let path = format!("/api/v1/namespaces/{}/services?dryRun=All", self.namespace);
         let trial = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "annotations": annotations},
@@ -193,12 +188,6 @@ impl Place {
     /// Applies a Deployment whose Pods have this spec.
     pub async fn deployment(&self, name: &str, pods: Value) {
         self.apply(deployment(name, pods)).await;
-    }
-
-    /// Deletes the Deployment `web`.
-    pub async fn delete_workload(&self) {
-        let path = format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace);
-        send(&self.client, Method::DELETE, &path, None).await.unwrap();
     }
 
     /// Applies a Node with these labels, and returns its name, which is derived from this namespace.

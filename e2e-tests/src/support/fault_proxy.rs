@@ -72,23 +72,18 @@ pub struct Gate {
 impl Gate {
     /// Waits until a request has arrived; for [`Fault::PauseAfter`], until the API server has answered it.
     pub async fn arrived(&self) {
-        self.arrived_times(1).await;
-    }
-
-    /// Waits until this number of requests have arrived.
-    pub async fn arrived_times(&self, times: usize) {
-        self.arrived_where(times, "the test").await;
+        self.arrived_where("the test").await;
     }
 
     /// As [`Self::arrived`]. The failure names the row, because other rows of the test may wait at the same time.
     pub async fn arrived_for(&self, row: &str) {
-        self.arrived_where(1, &format!("the row {row}")).await;
+        self.arrived_where(&format!("the row {row}")).await;
     }
 
-    async fn arrived_where(&self, times: usize, waiting: &str) {
+    async fn arrived_where(&self, waiting: &str) {
         let mut arrived = self.arrived.subscribe();
-        let waited = tokio::time::timeout(MAX_WAIT, arrived.wait_for(|count| *count >= times)).await;
-        waited.unwrap_or_else(|_| panic!("no {times} requests came where {waiting} waits for them")).unwrap();
+        let waited = tokio::time::timeout(MAX_WAIT, arrived.wait_for(|count| *count > 0)).await;
+        waited.unwrap_or_else(|_| panic!("no request came where {waiting} waits for it")).unwrap();
     }
 
     /// Waits until the API server has executed a released request, even if its client is gone.

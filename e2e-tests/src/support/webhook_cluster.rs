@@ -126,14 +126,6 @@ impl WebhookCluster {
         items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item.clone())).collect()
     }
 
-    /// The address that this Service got and gave back. Tests share the cluster, so no fixed address is known to be
-    /// free; and no Service of another test prefers this one.
-    pub async fn released_address(&self, namespace: &str, service: &Value) -> String {
-        let made = self.create(namespace, service).await.unwrap();
-        self.delete(namespace, service["metadata"]["name"].as_str().unwrap()).await;
-        made["spec"]["clusterIP"].as_str().unwrap().to_owned()
-    }
-
     /// Deletes a Service.
     pub async fn delete(&self, namespace: &str, name: &str) {
         send(&self.plane.client(), Method::DELETE, &path(namespace, name), None).await.unwrap();

@@ -58,13 +58,6 @@ fn rows() -> Vec<Away> {
             ..plain()
         },
         Away {
-            name: "assumed-in-a-pool",
-            address: [172, 21, 1, 2],
-            workload: None,
-            expected: [&["windows"], &["windows"]],
-            ..plain()
-        },
-        Away {
             name: "ready-endpoints",
             address: [172, 21, 1, 3],
             ready_on: Some("windows"),
@@ -90,7 +83,6 @@ fn rows() -> Vec<Away> {
             ],
             ..plain()
         },
-        Away { name: "at-home", address: [172, 21, 0, 71], expected: [&["linux"], &["linux"]], ..plain() },
     ]
 }
 
@@ -120,10 +112,6 @@ async fn services_created_without_the_webhook_are_moved() {
         let spec = json!({"selector": {"app": "without-pods"}});
         picked.service_named(&format!("web-{number}"), json!({"annotations": {OS: "windows"}}), spec).await;
     }
-    let by_hand = cluster.place("hand-set").await;
-    by_hand.workload("linux").await;
-    by_hand.service(json!({}), json!({"clusterIP": "172.21.1.9"})).await;
-
     let proxy = Proxy::start(&cluster.plane).await;
     for (start, more) in [&[][..], &["--move", "always", "--move-load-balancers"]].into_iter().enumerate() {
         let mut server = cluster.server(&proxy, &json!({})).arg("--no-webhook").args(more).start().await;
@@ -133,9 +121,6 @@ async fn services_created_without_the_webhook_are_moved() {
             assert_eq!(place.outcome().await, expected[start], "{name}");
             assert_eq!(but_addresses(&place.web().await), but_addresses(before), "{name}");
         }
-        // A process repeats the Events of the process before, because it does not know them.
-        let set = by_hand.outcome().await;
-        assert_eq!((set[0].as_str(), set.len()), ("windows", 2 + start), "{set:?}");
         for number in 0..10 {
             let service = stored(&picked.client, &picked.namespace, &format!("web-{number}")).await.unwrap();
             assert_eq!(pool_of(addresses(&service)[0]), "windows");

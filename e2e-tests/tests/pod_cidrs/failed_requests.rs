@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::support::{gives, one, sent};
-use crate::support::cluster::metrics;
+use super::support::gives;
 use crate::support::eventually::eventually;
-use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::pod_cidr_cluster::{Nodes, pool, twice};
 use crate::support::serve_process::Server;
 
@@ -94,6 +93,10 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
     let rows = cases.into_iter().enumerate().map(|(row, case)| carried_out(&nodes, &proxy, &server, row, case));
     futures::future::join_all(rows).await;
     assert_eq!(twice(&nodes.all().await), []);
+    let gives_blocks =
+        |seen: &Seen| seen.path.starts_with("/api/v1/nodes/") && seen.body["spec"]["podCIDR"].is_string();
+    let given: Vec<Seen> = proxy.writes().into_iter().filter(gives_blocks).collect();
+    assert!(given.iter().all(|seen| seen.query.contains("timeout=")), "a request has no timeout: {given:?}");
     assert_eq!(server.terminate().await, 0);
 }
 
@@ -149,58 +152,4 @@ async fn carried_out(nodes: &Nodes, proxy: &Proxy, server: &Server, row: usize, 
     );
     let events = if has_event { vec![failed] } else { Vec::new() };
     assert_eq!(nodes.events(&x).await, events, "{name}");
-}
-
-/// The API server may execute a request without an answer long after. Until then, no other Node gets its block.
-#[tokio::test]
-async fn block_is_reserved_while_its_request_may_still_succeed() {
-    let nodes = Nodes::alone().await;
-    let proxy = Proxy::start(&nodes.plane).await;
-    let server = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
-    let late = proxy.on(gives("x"), Fault::PauseBefore);
-    // All attempts after the first one are refused.
-    let refused = proxy.on_nth(0, 1000, gives("x"), Fault::Answer(403, "Forbidden", "not by you".to_owned()));
-    nodes.create("x", json!({}), &[]).await;
-    late.arrived().await;
-    // The first request was given up, and others were refused.
-    refused.arrived_times(2).await;
-    for (name, block) in [("a", "10.42.1.0/24"), ("b", "10.42.2.0/24"), ("c", "10.42.3.0/24")] {
-        nodes.create(name, json!({}), &[]).await;
-        assert_eq!(nodes.given(name).await, [block]);
-    }
-    nodes.create("d", json!({}), &[]).await;
-    nodes.wait_for_event("d", "CIDRNotAvailable").await;
-    assert_eq!(nodes.blocks("x").await, Vec::<String>::new());
-    late.release();
-    assert_eq!(nodes.given("x").await, ["10.42.0.0/24"]);
-    assert_eq!(nodes.blocks("d").await, Vec::<String>::new());
-    let sent: Vec<String> = sent(&proxy, "x");
-    assert!(sent.iter().all(|block| block == "10.42.0.0/24"), "{sent:?}");
-    let timed = proxy.writes().iter().filter(|seen| gives("x")(seen)).all(|seen| seen.query.contains("timeout="));
-    assert!(timed, "a request has no timeout");
-    drop(server);
-}
-
-#[tokio::test]
-async fn api_server_outage_loses_no_block() {
-    let nodes = Nodes::alone().await;
-    let server = nodes.serve(&one(&["10.42.0.0/22"])).await;
-    nodes.create("a", json!({}), &[]).await;
-    nodes.given("a").await;
-    nodes.plane.stop_api_server();
-    eventually("the watch of the Nodes to fail", async || {
-        let failed = metrics(&server, "clusterip_watch_errors_total").await;
-        failed.iter().any(|line| line.contains("kind=\"Node\"")).then_some(())
-    })
-    .await;
-    nodes.plane.start_api_server();
-    for (name, block) in [("b", "10.42.1.0/24"), ("c", "10.42.2.0/24")] {
-        nodes.create(name, json!({}), &[]).await;
-        assert_eq!(nodes.given(name).await, [block]);
-    }
-    nodes.delete("a").await;
-    nodes.create("d", json!({}), &[]).await;
-    assert_eq!(nodes.given("d").await, ["10.42.3.0/24"]);
-    nodes.create("e", json!({}), &[]).await;
-    assert_eq!(nodes.given("e").await, ["10.42.0.0/24"]);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::cluster::metrics;
-use crate::support::fault_proxy::{Proxy, Seen};
+use crate::support::fault_proxy::Seen;
 use crate::support::pod_cidr_cluster::{path, pool};
 use crate::support::serve_process::Server;
 
@@ -16,13 +16,6 @@ pub fn one(cidrs: &[&str]) -> Value {
 pub fn gives(name: &str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
     let path = path(name);
     move |seen| seen.is_write() && seen.path == path && seen.body["spec"]["podCIDR"].is_string()
-}
-
-/// The blocks of all requests for a Node that a proxy has seen, in order.
-pub fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
-    let gives = gives(name);
-    let sent = proxy.writes().into_iter().filter(|seen| gives(seen));
-    sent.map(|seen| seen.body["spec"]["podCIDR"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Waits until the metrics with this prefix, except those that are 0, are these.
