@@ -1,4 +1,4 @@
-//! `clusterip move` without a server, and with one.
+//! `clusterip move` without a server.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,9 @@ use crate::support::cluster::Place;
 use crate::support::command::{self, Ended};
 use crate::support::control_plane::ControlPlane;
 use crate::support::lent_control_plane::LentControlPlane;
-use crate::support::move_helpers::{patch, send, stored};
-use crate::support::serve_process::ServerBuilder;
+use crate::support::move_helpers::{send, stored};
 
-/// Two pools: one for Windows, with room for four, and one for the rest.
+/// Two pools: one for Windows, and one for the rest.
 const SETTINGS: &str = "
 services:
   pools:
@@ -115,25 +114,6 @@ async fn misplaced_services_are_listed_and_moved_after_confirmation() {
     assert_eq!(rest.status, 0, "{}", rest.stderr);
     assert_eq!(address(&late, "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
     assert_eq!(address(&late, "fixed").await, "172.21.99.10 ", "set by hand");
-
-    // Settings with a full pool.
-    let busy = place(plane, "busy").await;
-    let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/29], match: {os: windows}}, \
-                     {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
-    for last in 1..7 {
-        service(&busy, &format!("taken-{last}"), [172, 21, 9, last], "windows").await;
-    }
-    service(&busy, "cart", [172, 21, 0, 71], "windows").await;
-    let full = clusterip_with(plane, settings, &["-n", "busy", "--yes"]).await;
-    assert_eq!(full.status, 1, "{}", full.stdout);
-    let lines: Vec<&str> = full.stdout.lines().collect();
-    let [_, row, stays, "", "0 to move, 1 stay"] = lines[..] else { panic!("{}", full.stdout) };
-    assert!(row.starts_with("busy       cart     172.21.0.71  stays"), "{row}");
-    assert!(
-        stays.contains("stays: Service busy/cart: pool \"windows\" (172.21.9.0/29) is full: 6 of 6 addresses used"),
-        "{stays}"
-    );
-    assert_eq!(address(&busy, "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,36 +165,4 @@ async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
         let records = send(&place.client, Method::GET, &records, None).await.unwrap();
         assert_eq!(records["items"], json!([]), "{name}: the record of the move is left");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn running_server_executes_the_moves() {
-    let plane = LentControlPlane::get().await;
-    let handed = place(&plane, "handed").await;
-    let mut server = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
-    let cart = json!({"selector": null, "ports": [{"port": 80}]});
-    handed.service_named("cart", json!({}), cart).await;
-    server.logged("outcome=\"moved").await;
-    // The endpoints have no node, so the server does not move the Service by itself.
-    handed
-        .apply(json!({"kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"port": 80}],
-            "metadata": {"name": "cart-1", "labels": {"kubernetes.io/service-name": "cart"}},
-            "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": true}}]}))
-        .await;
-    let windows = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}});
-    patch(&handed.client, &handed.namespace, "cart", windows).await;
-    server.logged("reason=\"ready_endpoints\"").await;
-
-    let arguments = ["move", "--yes", "--settings", "settings.yaml"];
-    let Ended { status, stdout, stderr } = command::clusterip(server.folder(), plane.kubeconfig(), &arguments).await;
-    assert_eq!(status, 0, "{stdout}{stderr}");
-    assert!(
-        stderr.lines().any(|line| line.starts_with("handed over to ") && line.ends_with(" in namespace default")),
-        "{stderr}"
-    );
-    assert_eq!(stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
-    let now = address(&handed, "cart").await;
-    assert!(now.starts_with("172.21.1."), "{now}");
-    assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "the annotation of the request is left: {now}");
-    assert_eq!(server.terminate().await, 0);
 }

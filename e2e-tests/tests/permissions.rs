@@ -137,6 +137,14 @@ async fn commands_list_all_permissions_that_they_lack() {
             ],
         },
         Case {
+            args: &["move", "--yes", "--seamless"],
+            refused: "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            rules: &[
+                r#"- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update", "create", "delete"]}"#,
+                r#"- {apiGroups: [""], resources: ["resourcequotas"], verbs: ["list"]}"#,
+            ],
+        },
+        Case {
             args: &["plan", "web.yaml", "--cluster", "--settings", "settings.yaml"],
             refused: "listing v1/Service failed: services is forbidden: ",
             rules: &[PODS, NODES, SERVICE_CIDRS],

@@ -32,29 +32,22 @@ async fn services_that_need_no_move_are_left_alone() {
     struct Case {
         name: &'static str,
         to: Vec<IpAddr>,
-        expected: &'static str,
+        expected: Unmoved,
     }
+    let unfit = |name, why| Case { name, to: vec![to], expected: Unmoved::Unfit(why) };
     let cases = [
-        Case { name: "kept", to: addresses(&kept), expected: "There" },
-        Case { name: "deleting", to: vec![to], expected: "BeingDeleted" },
-        Case { name: "headless", to: vec![to], expected: "Headless" },
-        Case { name: "alias", to: vec![to], expected: "ExternalName" },
-        Case { name: "lb", to: vec![to], expected: "LoadBalancer" },
-        Case { name: "kept", to: taken.clone(), expected: "NoTarget" },
+        Case { to: addresses(&kept), ..unfit("kept", "it already has that address") },
+        unfit("deleting", "it is being deleted"),
+        unfit("headless", "it is headless"),
+        unfit("alias", "it is of type ExternalName"),
+        unfit("lb", "it is a load balancer, which is moved only on request"),
+        Case { name: "kept", to: taken.clone(), expected: Unmoved::NoTarget { taken } },
     ];
     for Case { name, to, expected } in cases {
         let before = stored(&client, &namespace, name).await.unwrap();
         let mut order = order(&before, &to);
         order.load_balancers = false;
         let outcome = mover(client.clone()).start(&order, None, &These(vec![to])).await.unwrap();
-        let expected = match expected {
-            "There" => Unmoved::Unfit("it already has that address"),
-            "BeingDeleted" => Unmoved::Unfit("it is being deleted"),
-            "Headless" => Unmoved::Unfit("it is headless"),
-            "ExternalName" => Unmoved::Unfit("it is of type ExternalName"),
-            "LoadBalancer" => Unmoved::Unfit("it is a load balancer, which is moved only on request"),
-            _ => Unmoved::NoTarget { taken: taken.clone() },
-        };
         match expected {
             // Without IPAddress, only the API server knows that the address is taken. The Service is put back.
             Unmoved::NoTarget { .. } if !plane.tells_addresses() => {

@@ -74,19 +74,3 @@ async fn fields_that_direct_traffic_are_those_of_the_service() {
     }
     assert_eq!(but_addresses(&stage.stored("web").await), but_addresses(&before));
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn several_services_move_at_once_and_the_command_counts_them() {
-    let stage = Stage::new("seamless-several").await;
-    for name in ["one", "two", "three"] {
-        stage.service(name, json!({})).await;
-    }
-    let printed = stage.run(&[&SEAMLESS[..], &["--at-once", "2"]].concat()).await.ok();
-    assert_eq!(printed.lines().last(), Some("moved 3 of 3, 0 stay"), "{printed}");
-    for name in ["one", "two", "three"] {
-        assert!(addresses(&stage.stored(name).await).iter().all(|address| stage.is_in_pool(address)), "{name}");
-    }
-    assert_eq!(stage.left().await, [""; 0]);
-    let again = stage.run(&SEAMLESS).await;
-    assert_eq!((again.status, again.stdout.as_str()), (0, "nothing is misplaced\n"));
-}
