@@ -21,9 +21,10 @@ impl Model {
             });
             let mut changed = service.clone();
             changed["spec"]["selector"]["app"] = json!("shop");
-            add("a user changes the selector".to_owned(), &|world| {
+            changed["metadata"]["labels"]["team"] = json!("blue");
+            add("a user changes the selector and the labels".to_owned(), &|world| {
                 world.others -= 1;
-                world.touched.selector_changed = true;
+                world.touched.changed = true;
                 world.store(SERVICE, changed.clone(), false);
             });
             add("a user makes the Service too large to read".to_owned(), &|world| {

@@ -98,7 +98,8 @@ pub struct Touched {
     pub service_deleted: bool,
     /// Another client has set the type of the Service back.
     pub type_set_back: bool,
-    pub selector_changed: bool,
+    /// Another client has changed the selector and the labels of the Service.
+    pub changed: bool,
     /// A request has arrived after its client had given up.
     pub late: bool,
     /// Another client has deleted or replaced a temporary Service.
@@ -253,7 +254,10 @@ impl World {
             () if is_alias(service) || now.is_empty() => Err("the Service has no address".to_owned()),
             () if has_marker => Err("the marker remains".to_owned()),
             () if !service["spec"]["externalName"].is_null() => Err("an external name remains".to_owned()),
-            () if self.touched.selector_changed && service["spec"]["selector"]["app"] != "shop" => {
+            () if self.touched.changed
+                && (service["spec"]["selector"]["app"] != "shop"
+                    || service["metadata"]["labels"]["team"] != "blue") =>
+            {
                 Err("a change of another client was lost".to_owned())
             }
             () if !expected => Err(format!("the Service is at {now:?}")),
