@@ -86,6 +86,18 @@ proptest! {
         prop_assert_eq!((held(&world), world.written(), holders(&world)), before);
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
     }
+
+    #[test]
+    fn leases_deleted_by_hand_are_created_again(seed in any::<u64>(), at in 20_000..40_000_u64) {
+        let mut world = calm_world(seed, at)?;
+        let names: Vec<String> = world.store.leases.keys().cloned().collect();
+        names.iter().for_each(|name| world.store.delete(name));
+        (0..NODES.len()).for_each(|agent| world.deliver(agent));
+        world.run(at + 40_000);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+        prop_assert_eq!(world.store.leases.keys().cloned().collect::<Vec<_>>(), names);
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+    }
 }
 
 proptest! {
