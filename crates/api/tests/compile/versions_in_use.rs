@@ -1,9 +1,11 @@
 //! Versions of objects that stay in use after a change.
 
+use std::collections::BTreeSet;
+
 use clusterip_api::{Compilation, InUse, ObjectKey, Objects, compile, in_use_before};
 use serde_json::{Value, json};
 
-use crate::support::{in_cluster, pool, ready, states};
+use crate::support::{in_cluster, object, pool, ready, states};
 
 #[test]
 fn version_in_use_is_kept_in_memory_until_the_status_has_it() {
@@ -161,4 +163,49 @@ fn pools_may_exchange_their_ranges() {
         states(&after),
         ["ServicePool a: InUse: the pool is in use", "ServicePool b: InUse: the pool is in use"]
     );
+}
+
+/// Unlike an object with a mistake, which stays in use as it was.
+#[test]
+fn deleted_object_is_not_in_use_any_more() {
+    const POOL: &str = "ServicePool a: InUse: the pool is in use";
+    const SETTINGS: &str = "ClusterIPPolicy default: InUse: the settings are in use";
+    let policy = || object("ClusterIPPolicy", "default", json!({"order": "Lowest"}));
+    let pool_a = || pool("a", json!({"cidrs": ["10.96.1.0/24"]}));
+    let all = Objects { objects: vec![policy(), pool_a()], ..Objects::default() };
+    let before = compile(&all, &InUse::new());
+    struct Case {
+        name: &'static str,
+        left: Vec<Value>,
+        document: Value,
+        states: &'static [&'static str],
+    }
+    let pools = json!([{"name": "a", "cidrs": ["10.96.1.0/24"]}]);
+    let cases = [
+        Case {
+            name: "nothing",
+            left: vec![policy(), pool_a()],
+            document: json!({"services": {"order": "lowest", "pools": pools}}),
+            states: &[POOL, SETTINGS],
+        },
+        Case {
+            name: "the ClusterIPPolicy",
+            left: vec![pool_a()],
+            document: json!({"services": {"pools": pools}}),
+            states: &[POOL],
+        },
+        Case {
+            name: "the pool",
+            left: vec![policy()],
+            document: json!({"services": {"order": "lowest", "pools": []}}),
+            states: &[SETTINGS],
+        },
+    ];
+    for Case { name, left, document, states: expected } in cases {
+        let keys: BTreeSet<ObjectKey> = left.iter().filter_map(ObjectKey::of).collect();
+        let after = compile(&Objects { objects: left, ..Objects::default() }, &before.in_use);
+        assert_eq!(after.document, document, "{name}");
+        assert_eq!(states(&after), expected, "{name}");
+        assert_eq!(after.in_use.into_keys().collect::<BTreeSet<_>>(), keys, "{name}");
+    }
 }
