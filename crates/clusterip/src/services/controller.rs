@@ -335,11 +335,7 @@ impl Controller {
         if carried_out.as_ref() == Some(&hash) || !self.reconciler.allowed.any || is_undecided {
             return;
         }
-        let hash = match (waiting, carried_out.is_some()) {
-            (0, _) => hash,
-            (_, false) => first(&hash),
-            (_, true) => return,
-        };
+        let Some(hash) = to_record(&hash, waiting, carried_out.as_deref()) else { return };
         match stored_settings::set_applied(&self.reconciler.client, &self.reconciler.namespace, &hash).await {
             Ok(()) => *carried_out = Some(hash),
             Err(error) => tracing::warn!(
@@ -350,7 +346,44 @@ impl Controller {
     }
 }
 
+/// What to record about settings of which this number of Services wait for consent: a process that starts later must let
+/// these Services wait, too. `None` if the settings before stay recorded.
+fn to_record(hash: &str, waiting: usize, carried_out: Option<&str>) -> Option<String> {
+    match (waiting, carried_out) {
+        (0, _) => Some(hash.to_owned()),
+        (_, None) => Some(first(hash)),
+        (_, Some(_)) => None,
+    }
+}
+
 /// What is recorded while Services wait for consent under the first settings of a cluster.
 fn first(hash: &str) -> String {
     format!("first:{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_whose_moves_wait_are_not_recorded_as_carried_out() {
+        struct Case {
+            name: &'static str,
+            waiting: usize,
+            carried_out: Option<&'static str>,
+            expected: Option<&'static str>,
+        }
+        let case = |name, waiting, carried_out, expected| Case { name, waiting, carried_out, expected };
+        let cases = [
+            case("the first settings", 0, None, Some("new")),
+            case("other settings", 0, Some("old"), Some("new")),
+            case("the first settings, after consent", 0, Some("first:new"), Some("new")),
+            case("the first settings, whose moves wait", 24, None, Some("first:new")),
+            case("other settings, whose moves wait", 1, Some("old"), None),
+            case("a restart while the moves of the first settings wait", 24, Some("first:new"), None),
+        ];
+        for Case { name, waiting, carried_out, expected } in cases {
+            assert_eq!(to_record("new", waiting, carried_out).as_deref(), expected, "{name}");
+        }
+    }
 }
