@@ -142,6 +142,8 @@ fn losing_the_lease_or_an_answer_does_not_end_a_term() {
         if test.next(6) == NextAction::Read {
             test.read_kept_by(identity(1).as_str(), 6);
         }
+        let NextAction::Write(lease) = test.next(6) else { panic!("{name}: nothing to write") };
+        assert_eq!(lease.metadata.resource_version.is_none(), name == "it was deleted", "{name}");
         test.write(6, 6);
         assert_eq!(test.term(16), Some((identity(1), 23)), "{name}");
     }
