@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{MAX_WAIT, eventually};
+use crate::support::stalling_connection::StallingConnection;
 
 const RETRY: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,6 +23,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A Lease that does not expire during a test.
 fn lasting() -> Timing {
     Timing { lease: 600 * SECOND, deadline: 500 * SECOND, retry: RETRY }
+}
+
+/// A Lease that expires soon.
+fn short() -> Timing {
+    Timing { lease: 3 * SECOND, deadline: 2 * SECOND, retry: RETRY }
 }
 
 /// A candidate that runs.
@@ -147,6 +153,29 @@ async fn deleted_lease_is_recreated() {
     assert_eq!(lease(&client, &namespace).await, (running.me.to_string(), 600, 0));
     assert!(running.state.borrow_and_update().leads());
     running.stop().await;
+}
+
+#[tokio::test]
+async fn leader_without_api_server_stops_before_another_starts() {
+    let plane = ControlPlane::shared().await;
+    let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
+    let connection = StallingConnection::new(&plane).await;
+    let mut first = Running::new(candidate(&connection.client(&plane), &namespace, Role::Serve, short()));
+    first.leads().await;
+    let mut second = Running::new(candidate(&client, &namespace, Role::Serve, short()));
+    second.follows(&first.me).await;
+
+    connection.stall();
+    second.leads().await;
+    assert_eq!(*first.state.borrow(), Leadership::Following { holder: None }, "two would lead");
+    assert_eq!(lease(&client, &namespace).await, (second.me.to_string(), 3, 1));
+
+    // The former leader follows when it reaches the API server again.
+    connection.resume();
+    first.follows(&second.me).await;
+    second.stop().await;
+    first.leads().await;
+    first.stop().await;
 }
 
 #[tokio::test]

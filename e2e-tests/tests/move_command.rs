@@ -114,6 +114,19 @@ async fn misplaced_services_are_listed_and_moved_after_confirmation() {
     assert_eq!(rest.status, 0, "{}", rest.stderr);
     assert_eq!(address(&late, "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
     assert_eq!(address(&late, "fixed").await, "172.21.99.10 ", "set by hand");
+
+    // A Service whose pool is full stays, which is a failure.
+    let busy = place(plane, "busy").await;
+    let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/30], match: {os: windows}}, \
+                     {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
+    for last in 1..3 {
+        service(&busy, &format!("taken-{last}"), [172, 21, 9, last], "windows").await;
+    }
+    service(&busy, "cart", [172, 21, 0, 71], "windows").await;
+    let full = clusterip_with(plane, settings, &["-n", "busy", "--yes"]).await;
+    let stays = "stays: Service busy/cart: pool \"windows\" (172.21.9.0/30) is full: 2 of 2 addresses used";
+    assert!(full.status == 1 && full.stdout.contains(stays), "{}: {}", full.status, full.stdout);
+    assert!(full.stdout.ends_with("\n0 to move, 1 stay\n"), "{}", full.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,9 +7,11 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use tokio::sync::watch;
 
-use super::support::{Hands, bundle, days, open, some_day};
+use super::support::{Hands, Task, bundle, days, open, some_day, soon};
 use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::eventually;
 
 async fn kept(client: &Client, namespace: &str) -> Secret {
     Api::namespaced(client.clone(), namespace).get(SECRET).await.unwrap()
@@ -67,6 +69,24 @@ async fn certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority(
     assert_eq!(authority.leaf().renewal, some_day() + days(120));
     assert_eq!(bundle(&authority), trusted);
     assert_eq!(kept(&client, &namespace).await, secret);
+}
+
+#[tokio::test]
+async fn certificate_is_renewed_while_the_server_runs() {
+    let plane = ControlPlane::shared().await;
+    let (client, namespace) = (plane.client(), plane.namespace("authority-runs").await);
+    let hands = Hands::at(some_day());
+    let authority = open(&client, &namespace, &hands).await.unwrap();
+    let certificate = authority.certificate();
+    let (sender, registered) = watch::channel(String::new());
+    let task = Task::start(|stopped| authority.run(registered, stopped.wait()));
+    let later = some_day() + days(91);
+    assert_eq!(certificate.problem(later).unwrap(), "the certificate expired at 2026-04-01T00:00:00Z");
+    hands.pass(days(61));
+    // A change of the registration triggers a check of the certificate.
+    sender.send("another".to_owned()).unwrap();
+    soon(eventually("another certificate", async || certificate.problem(later).is_none().then_some(()))).await;
+    task.stop().await;
 }
 
 #[tokio::test]
