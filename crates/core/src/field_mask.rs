@@ -202,3 +202,20 @@ impl<'m> Visitor<'_> for Key<'m> {
         Ok(object.and_then(|object| object.field(key)).map(|reader| (key.to_owned(), reader)))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn first_value_is_read_with_its_length() {
+        for (first, rest) in [(r#"{"a": {"b": 1, "c": 2}, "d": 3}"#, r#", {"a": {"b": 4}}]"#), (r#"{"a":{"b":1}}"#, "")]
+        {
+            let found = Mask::new(["a.b"]).read_first(format!("{first}{rest}").as_bytes()).unwrap();
+            assert_eq!(found, (json!({"a": {"b": 1}}), first.len()));
+        }
+    }
+}

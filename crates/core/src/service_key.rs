@@ -43,3 +43,16 @@ impl fmt::Display for ServiceKey {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_a_namespace_and_a_name() {
+        assert_eq!("shop/web".parse(), Ok(ServiceKey::new("shop", "web")));
+        for text in ["", "web", "/", "/web", "shop/", "shop/web/"] {
+            assert_eq!(text.parse::<ServiceKey>(), Err("expected NAMESPACE/NAME, such as shop/web"), "{text:?}");
+        }
+    }
+}

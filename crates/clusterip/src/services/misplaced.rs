@@ -381,6 +381,9 @@ mod tests {
             /// `None` if it is in place, otherwise why it stays, or that it moves.
             expected: Option<&'static str>,
         }
+        const DELETED: &str = "being_deleted: it is being deleted, and a finalizer keeps it";
+        const UNMATCHED: &str = "unmatched: the policy gives it no address outside of all pools: add a pool that \
+                                 matches it, or set services.unmatched: outside";
         let case = |name, service, expected| Case { name, service, expected };
         let windows = || json!({"clusterip-policy/os": "windows"});
         // The look-up of its workloads fails.
@@ -394,23 +397,23 @@ mod tests {
             case("in its pool", service("10.2.0.7", json!({})), None),
             case("in its pool, being deleted", deleted(service("10.2.0.7", json!({}))), None),
             case("outside of all pools, and asks for an unknown one", service("10.9.0.7", pool("nope")), None),
-            case("in a pool, and asks for an unknown one", service("10.2.0.7", pool("nope")), Some("unmatched")),
+            case("in a pool, and asks for an unknown one", service("10.2.0.7", pool("nope")), Some(UNMATCHED)),
             case(
                 "in the pool of others, and asks for an unknown one",
                 service("10.3.0.7", pool("nope")),
-                Some("unmatched"),
+                Some(UNMATCHED),
             ),
-            case("asks for the pool of others", service("10.2.0.7", pool("blue")), Some("unmatched")),
-            case("in the pool of others, and asks for it", service("10.3.0.7", pool("blue")), Some("unmatched")),
+            case("asks for the pool of others", service("10.2.0.7", pool("blue")), Some(UNMATCHED)),
+            case("in the pool of others, and asks for it", service("10.3.0.7", pool("blue")), Some(UNMATCHED)),
             case("in the pool of others", service("10.3.0.7", json!({})), Some("moves")),
             case("in a pool for other namespaces by their labels", service("10.4.0.7", json!({})), Some("moves")),
             case("in another pool, and only assumed to be wrong", service("10.1.0.7", json!({})), None),
             case("in another pool", service("10.2.0.7", windows()), Some("moves")),
-            case("in another pool, being deleted", deleted(service("10.2.0.7", windows())), Some("being_deleted")),
-            case("denied and deleted", deleted(service("10.3.0.7", pool("nope"))), Some("being_deleted")),
+            case("in another pool, being deleted", deleted(service("10.2.0.7", windows())), Some(DELETED)),
+            case("denied and deleted", deleted(service("10.3.0.7", pool("nope"))), Some(DELETED)),
             case("unknown evidence, in a pool", selecting("10.2.0.7"), None),
-            case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some("unmatched")),
-            case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some("unmatched")),
+            case("unknown evidence, in the pool of others", selecting("10.3.0.7"), Some(UNMATCHED)),
+            case("unknown evidence, in a pool for other labels", selecting("10.4.0.7"), Some(UNMATCHED)),
         ];
         // It is unknown here which Services the control plane calls.
         let request = MoveRequest {
@@ -422,10 +425,13 @@ mod tests {
         };
         for Case { name, service, expected } in cases {
             let found = match inspect(&evaluator, &StoredService::read(&service), &ALLOWED, Some(&request)).unwrap() {
-                Inspection::Misplaced(found) => Some(found.stays.map_or("moves", |(reason, _)| reason.as_str())),
+                Inspection::Misplaced(found) => Some(match found.stays {
+                    Some((reason, detail)) => format!("{}: {detail}", reason.as_str()),
+                    None => "moves".to_owned(),
+                }),
                 _ => None,
             };
-            assert_eq!(found, expected, "{name}");
+            assert_eq!(found.as_deref(), expected, "{name}");
         }
     }
 

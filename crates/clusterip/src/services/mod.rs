@@ -8,4 +8,4 @@ pub(crate) mod own_revisions;
 pub(crate) mod service_metrics;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod test_support;
+pub(crate) mod test_support;

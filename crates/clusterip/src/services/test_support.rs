@@ -17,13 +17,13 @@ use crate::server_metrics::ServerMetrics;
 pub(super) const ALLOWED: Allowed = Allowed { any: true, ready: false, seamless: None, load_balancers: false };
 
 /// A client of an address at which no server listens.
-pub(super) fn client() -> Client {
+pub(crate) fn client() -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap()
 }
 
 /// An evaluator with these settings of Services, in a cluster with these Service ranges and the Namespace `shop` alone.
-pub(super) fn evaluator(client: Client, services: Value, ranges: &[&str]) -> Evaluator {
+pub(crate) fn evaluator(client: Client, services: Value, ranges: &[&str]) -> Evaluator {
     let metrics = ServerMetrics::new();
     let ranges: Vec<String> = ranges.iter().map(|&range| range.to_owned()).collect();
     let live = check_settings(json!({"services": services}), &ranges.into()).unwrap();

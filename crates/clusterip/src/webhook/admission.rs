@@ -436,11 +436,33 @@ fn unreadable(why: String) -> ErrorResponse {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_cluster::kinds::State;
     use clusterip_core::request::Request;
     use clusterip_core::service_key::ServiceKey;
     use serde_json::json;
 
     use super::*;
+    use crate::server_metrics::ServerMetrics;
+    use crate::services::test_support::{client, evaluator};
+
+    #[tokio::test]
+    async fn nothing_is_decided_if_the_cluster_could_not_be_watched_for_five_minutes() {
+        let request = json!({
+            "uid": "u", "operation": "CREATE", "kind": {"version": "v1", "kind": "Service"},
+            "namespace": "shop", "name": "web", "object": {},
+        });
+        for (kind, seconds, is_decided) in [("Service", 290, true), ("Service", 301, false), ("Pod", 301, true)] {
+            let pools = json!([{"name": "all", "cidrs": ["10.1.0.0/16"]}]);
+            let evaluator = evaluator(client(), json!({ "pools": pools }), &["10.0.0.0/8"]);
+            let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+            let failing = State::Failing { since, reason: String::new(), usable: true };
+            evaluator.stores().states().insert(("v1".to_owned(), kind.to_owned()), failing);
+            let admission = Admission::new(evaluator, ServerMetrics::new().admission, OnError::Deny);
+            let refusal = admission.decide(&request).err().map(|error| error.to_string());
+            let expected = (!is_decided).then(|| format!("the cluster could not be watched for {seconds} s"));
+            assert_eq!(refusal, expected, "{kind}, {seconds} s");
+        }
+    }
 
     #[test]
     fn an_owner_has_the_name_that_the_core_reads() {

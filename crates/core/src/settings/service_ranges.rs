@@ -142,6 +142,11 @@ mod tests {
             let found = settings.pool_with_dns_address().map(|dns| dns.address.to_string());
             assert_eq!(found.as_deref(), expected, "{pool}, {service_cidrs}");
         }
+        let settings = json!({"services": {"pools": [{"name": "linux", "cidrs": v4}], "serviceCIDRs": primary}});
+        let dns = Settings::from_value(&settings).unwrap().pool_with_dns_address().unwrap();
+        let expected = "services.pools[0]: pool \"linux\" may hand out 10.96.0.10, the tenth address of the Service range \
+                        10.96.0.0/12: many installers give it to the cluster's DNS; exclude it from the pool, or reserve it";
+        assert_eq!(Mistake::from(&dns).to_string(), expected);
     }
 
     #[test]

@@ -61,6 +61,16 @@ fn runtime_class_and_node_complete_the_pod_spec() {
             ..plain()
         },
         Creation {
+            name: "a RuntimeClass that does not exist, after one that does",
+            cluster: known().workload("Deployment", "shop/a", class("plain")).workload(
+                "Deployment",
+                "shop/b",
+                class("gone"),
+            ),
+            warnings: &[CLASS_GONE],
+            ..plain()
+        },
+        Creation {
             name: "the Node of a bound Pod",
             cluster: one("Pod", bound("n1")),
             why: by_os("windows", "Pod shop/web on Node n1", WINDOWS),

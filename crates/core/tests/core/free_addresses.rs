@@ -53,6 +53,17 @@ fn lowest_finds_a_free_address_of_the_largest_pools() {
     }
 }
 
+/// A namespace may have reserved thousands of addresses, which the host does not know to be used.
+#[test]
+fn host_is_asked_for_many_more_free_addresses_if_the_first_ones_are_reserved() {
+    let reserved = |cluster: FakeCluster, last| cluster.ip_address(&format!("fd00::{last:x}"));
+    let cluster = (1..=300).fold(FakeCluster::default(), reserved).knowing_free_addresses();
+    let answer = answer_of(&created(selecting()), &settings("fd00::/64", "lowest"), &cluster);
+    assert_eq!(answer["mutated_object"]["spec"]["clusterIP"], "fd00::12d");
+    let questions = cluster.questions().iter().filter(|question| question.contains("IPAddress")).count();
+    assert_eq!(questions, 256 + 301, "once the first 256, then enough of them");
+}
+
 /// A pool with 1,022 addresses, in which every `nth` address is free.
 #[test]
 fn spread_gives_the_same_addresses_and_asks_little_however_full_the_pool_is() {

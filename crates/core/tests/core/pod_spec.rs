@@ -1,7 +1,7 @@
 //! What a Pod spec requires of the nodes of its Pods.
 
 use clusterip_core::json::Located;
-use clusterip_core::workload::{OS_LABEL, PodSpec};
+use clusterip_core::workload::{OS_LABEL, PodSpec, Pods, TemplateAt};
 use serde_json::{Value, json};
 
 use crate::support::pod_spec_of;
@@ -204,4 +204,22 @@ fn input_beyond_the_limits_is_ignored() {
     check(OS_LABEL, WINDOWS, &counted);
     let ignored = [("86 terms", windows(86)), ("300 values", wide), ("a node selector of 65 labels", selector(65))];
     check(OS_LABEL, None, &ignored);
+}
+
+#[test]
+fn pods_are_read_where_the_kind_has_them() {
+    let labels = json!({"app": "web"});
+    let pod = json!({"metadata": {"labels": labels}, "spec": {"nodeName": "n1"}});
+    let template = json!({"template": pod});
+    for (at, labels, spec, node) in [
+        (TemplateAt::Itself, &labels, json!({"nodeName": "n1"}), Some("n1")),
+        (TemplateAt::Template, &Value::Null, template.clone(), None),
+        (TemplateAt::JobTemplate, &Value::Null, json!({"jobTemplate": {"spec": template}}), None),
+    ] {
+        let labels_of_pods = [("app".to_owned(), "web".to_owned())].into();
+        let spec_of_pods = PodSpec { node: node.map(str::to_owned), ..PodSpec::default() };
+        let expected = Pods { labels: labels_of_pods, spec: Ok(spec_of_pods) };
+        assert_eq!(at.pods(labels, &spec), Ok(Some(expected)), "{at:?}");
+        assert_eq!(at.pods(labels, &json!({})).unwrap().is_some(), at == TemplateAt::Itself, "{at:?}, empty");
+    }
 }

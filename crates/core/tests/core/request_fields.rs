@@ -1,6 +1,8 @@
 //! How the fields of an admission request are read.
 
-use clusterip_core::request::Request;
+use std::net::IpAddr;
+
+use clusterip_core::request::{About, Request};
 use serde_json::{Value, json};
 
 use crate::support::{created, service, with_field};
@@ -48,5 +50,19 @@ fn namespace_and_name_default_to_those_of_the_object() {
     ] {
         let request = Request::read(&request).unwrap();
         assert_eq!((request.hash_key().as_str(), request.subject().as_str()), (hash_key, subject));
+    }
+}
+
+#[test]
+fn update_is_completed_from_the_stored_service() {
+    let stored = || json!({"clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"]});
+    for (name, spec, expected) in [
+        ("no address", json!({}), "10.0.0.5"),
+        ("another address", json!({"clusterIP": "10.0.0.7"}), "10.0.0.7"),
+        ("another address, the same list", json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.5"]}), "10.0.0.7"),
+    ] {
+        let request = Request::of_service("", &service(spec), Some(&service(stored()))).unwrap();
+        let About::Service(change) = request.about else { panic!("{name}: {request:?}") };
+        assert_eq!(change.object.addresses(), [expected.parse::<IpAddr>().unwrap()], "{name}");
     }
 }

@@ -84,8 +84,15 @@ fn claim_that_changes_hands_is_the_next_version_of_the_same_lease() {
     let mut before = holder_lease(address, Some(&me), None, Timestamp::UNIX_EPOCH);
     before.metadata.uid = Some("uid".into());
     before.metadata.resource_version = Some("7".into());
-    let after = holder_lease(address, None, Some(&before), Timestamp::UNIX_EPOCH);
+    let now = Timestamp::from_second(60).unwrap();
+    let after = holder_lease(address, None, Some(&before), now);
     let found = (after.metadata.uid.as_deref(), after.metadata.resource_version.as_deref());
     assert_eq!(found, (Some("uid"), Some("7")));
-    assert_eq!(after.spec.unwrap().lease_transitions, Some(1));
+    let expected = LeaseSpec {
+        holder_identity: Some(String::new()),
+        acquire_time: Some(MicroTime(now)),
+        lease_transitions: Some(1),
+        ..LeaseSpec::default()
+    };
+    assert_eq!(after.spec, Some(expected));
 }

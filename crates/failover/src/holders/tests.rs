@@ -61,3 +61,11 @@ fn claim_is_renewed_missing_given_back_replaced_or_silent() {
     assert_eq!(holdings.holder(address), None, "given back");
     assert_eq!(holdings.all().count(), 0);
 }
+
+#[test]
+fn claims_and_heartbeats_have_the_labels_that_are_watched() {
+    let address = IpAddr::from([10, 0, 9, 10]);
+    let label = |lease: Lease| lease.metadata.labels.unwrap()[LEASE_LABEL].clone();
+    let (claim, heartbeat) = (label(claim(address, None, None, at(50))), label(put_back("node-1", at(50))));
+    assert_eq!(Observer::labels(), format!("{LEASE_LABEL} in ({claim},{heartbeat})"));
+}

@@ -72,6 +72,12 @@ fn a_lease_is_written_only_if_free_own_or_expired() {
             60,
             Step::Write(lease(ME, Some(15), THEN, NOW, 7)),
         ),
+        case(
+            "its own Lease with another duration",
+            Some(lease(ME, Some(60), THEN, THEN, 7)),
+            60,
+            Step::Write(lease(ME, Some(15), THEN, NOW, 7)),
+        ),
         case("another's when first seen, although its times are old", other(Some(15)), 0, Step::Wait),
         case("another's of 15 s, after 14 s", other(Some(15)), 14, Step::Wait),
         case("another's of 15 s, after 15 s", other(Some(15)), 15, mine(5)),
@@ -106,4 +112,12 @@ fn two_processes_can_never_hold_a_lease_at_once() {
         let Timing { lease, deadline, retry } = timing;
         assert!(lease > deadline && deadline > retry && !retry.is_zero(), "{name}: {timing:?}");
     }
+}
+
+/// The policy for agents compares the times of all entries of `managedFields`.
+#[test]
+fn lease_replaces_earlier_managed_fields_by_an_old_entry() {
+    let entries = metadata("a".to_owned(), "external", []).managed_fields.expect("entries");
+    let times: Vec<_> = entries.into_iter().map(|entry| (entry.operation, entry.time)).collect();
+    assert_eq!(times, [(Some("Update".to_owned()), Some(Time(Timestamp::UNIX_EPOCH)))]);
 }

@@ -204,6 +204,14 @@ fn agent_claims_an_address_when_it_is_free_and_its_turn() {
             ..NEVER
         },
         Case { name: "an address that this node may not hold", setup: |test| test.assign(&[test.other]), ..NEVER },
+        Case {
+            name: "an agent whose term has just ended",
+            setup: |test| {
+                let until = test.at(3000);
+                test.state.set_term(Some(Term { identity: identity(test.me), until }));
+            },
+            ..NEVER
+        },
         Case { name: "an agent without a term", setup: |test| test.state.set_term(None), ..NEVER },
         Case { name: "an agent that stops", setup: |test| test.state.stopping = true, ..NEVER },
     ];
@@ -362,7 +370,11 @@ fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
 #[test]
 fn held_address_is_released_if_its_claim_was_changed_by_others() {
     type Case = fn(&mut Test);
-    let rows: [(&str, Case); 3] = [
+    let rows: [(&str, Case); 4] = [
+        ("deleted, as a watch shows it", |test| {
+            let claim = test.state.claims[&ADDRESS].lease().unwrap().clone();
+            test.state.delete(&claim, test.at(3200));
+        }),
         ("taken", |test| test.apply_claim(Some(test.other), 3200)),
         ("given back", |test| test.apply_claim(None, 3200)),
         ("deleted", |test| test.state.replace_all(&[], test.at(3200))),

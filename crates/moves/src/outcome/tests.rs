@@ -47,3 +47,15 @@ fn answers_are_classified_by_code_and_message() {
         assert_eq!(Refusal::answer(code, message), expected, "{code} {message}");
     }
 }
+
+#[test]
+fn answer_about_a_service_may_have_its_spec_twice_and_some_more() {
+    for (bytes, expected) in [
+        (16 << 10, Some((Size::Usual, 48 << 10))),
+        ((16 << 10) + 1, Some((Size::Large, 528 << 10))),
+        (256 << 10, Some((Size::Large, 528 << 10))),
+        ((256 << 10) + 1, None),
+    ] {
+        assert_eq!(Size::of(bytes).map(|size| (size, size.most_read())), expected, "{bytes}");
+    }
+}

@@ -220,10 +220,11 @@ fn fields_changed_by_others_stay_and_the_rest_is_owners() {
     let original = json!({
         "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
         "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],
+        "unknown": [{"a": 1, "b": 2}],
     });
     let released = json!({
         "type": "ExternalName", "externalName": "moving.invalid", "selector": {"app": "web"},
-        "ports": [{"protocol": "TCP", "port": 80}, {"protocol": "UDP", "port": 80}],
+        "ports": [{"protocol": "TCP", "port": 80}, {"protocol": "UDP", "port": 80}], "unknown": [{"a": 1}],
     });
     let ports = |dns: Value| json!({"ports": [dns, {"protocol": "TCP", "port": 443}]});
     // A port is renamed, one is removed, and one is added. The renamed one keeps its node port.
@@ -236,6 +237,8 @@ fn fields_changed_by_others_stay_and_the_rest_is_owners() {
         json!({"sessionAffinity": "ClientIP"}),
         // The release had removed this field.
         json!({"externalTrafficPolicy": "Cluster"}),
+        // A list of a later version of Kubernetes. Its items are no ports.
+        json!({"unknown": [{"a": 3}]}),
     ];
     for (change, expected) in stay.into_iter().map(|change| (change.clone(), change)).chain([renamed]) {
         let now = with(released.clone(), change.clone());
