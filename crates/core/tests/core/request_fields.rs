@@ -55,14 +55,17 @@ fn namespace_and_name_default_to_those_of_the_object() {
 
 #[test]
 fn update_is_completed_from_the_stored_service() {
-    let stored = || json!({"clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"]});
+    let stored = || json!({"clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5", "fd00::5"]});
+    let other = |all: [&str; 2]| json!({"clusterIP": "10.0.0.7", "clusterIPs": all});
     for (name, spec, expected) in [
-        ("no address", json!({}), "10.0.0.5"),
-        ("another address", json!({"clusterIP": "10.0.0.7"}), "10.0.0.7"),
-        ("another address, the same list", json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.5"]}), "10.0.0.7"),
+        ("no address", json!({}), &["10.0.0.5", "fd00::5"][..]),
+        ("another address", json!({"clusterIP": "10.0.0.7"}), &["10.0.0.7"]),
+        ("another address, the same list", other(["10.0.0.5", "fd00::5"]), &["10.0.0.7"]),
+        ("another address, another list", other(["10.0.0.7", "fd00::7"]), &["10.0.0.7", "fd00::7"]),
     ] {
         let request = Request::of_service("", &service(spec), Some(&service(stored()))).unwrap();
         let About::Service(change) = request.about else { panic!("{name}: {request:?}") };
-        assert_eq!(change.object.addresses(), [expected.parse::<IpAddr>().unwrap()], "{name}");
+        let found: Vec<String> = change.object.addresses().iter().map(IpAddr::to_string).collect();
+        assert_eq!(found, expected, "{name}");
     }
 }
