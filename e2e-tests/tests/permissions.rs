@@ -105,6 +105,8 @@ async fn commands_list_all_permissions_that_they_lack() {
         /// Some of the lines with rules.
         rules: &'static [&'static str],
     }
+    const UNKNOWN_SERVER: &str = "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server \
+                                  leads (--server-namespace names its namespace): ";
     const PODS: &str = r#"- {apiGroups: [""], resources: ["pods"], verbs: ["list"]}"#;
     const NODES: &str = r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["list"]}"#;
     const SERVICE_CIDRS: &str = r#"- {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list"]}"#;
@@ -112,7 +114,7 @@ async fn commands_list_all_permissions_that_they_lack() {
     let cases = [
         Case {
             args: &["audit"],
-            refused: "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            refused: UNKNOWN_SERVER,
             rules: &[
                 PODS,
                 r#"- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["list", "get"]}"#,
@@ -127,7 +129,7 @@ async fn commands_list_all_permissions_that_they_lack() {
         },
         Case {
             args: &["move", "--yes"],
-            refused: "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            refused: UNKNOWN_SERVER,
             rules: &[
                 r#"- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update"]}"#,
                 r#"- {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}"#,

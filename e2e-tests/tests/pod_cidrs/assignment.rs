@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::support::{ASSIGNED, BLOCKS, WAITING, measures, one};
 use crate::support::fault_proxy::Proxy;
-use crate::support::pod_cidr_cluster::{Nodes, settings};
+use crate::support::pod_cidr_cluster::{Nodes, pool, settings};
 
 #[tokio::test]
 async fn nodes_are_ignored_until_the_settings_have_node_pools() {
@@ -36,4 +36,12 @@ async fn nodes_are_ignored_until_the_settings_have_node_pools() {
         (nodes.given("late").await, nodes.given("waits").await),
         (vec!["10.42.0.0/24".to_owned()], vec!["10.42.1.0/24".to_owned()])
     );
+    // No pool is left for a new Node.
+    let windows = json!({"pools": [pool("windows", &["10.44.0.0/24"], &json!({"match": {"os": "windows"}}))]});
+    std::fs::write(server.folder().join("settings.yaml"), settings(&windows)).unwrap();
+    nodes.create("linux", json!({}), &[]).await;
+    let log = server.logged("left without a pod CIDR").await;
+    assert!(log.contains("linux"), "{log}");
+    let no_pool = r#"clusterip_node_assignments_total{result="no_pool"}"#;
+    measures(&server, &[no_pool], &[&format!("{no_pool} 1")]).await;
 }
