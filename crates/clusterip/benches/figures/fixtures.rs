@@ -41,16 +41,18 @@ fn service(number: usize, address: Ipv4Addr) -> Value {
     })
 }
 
-/// The Deployment whose Pods the Services of [`create`] select.
-fn deployment() -> Value {
+/// A Deployment. Each hundredth one is in [`NAMESPACE`]. The Services of [`create`] select the Pods of the first one.
+fn deployment(number: usize) -> Value {
+    let namespace = if number.is_multiple_of(100) { NAMESPACE.to_owned() } else { format!("team-{:03}", number % 100) };
+    let name = if number == 0 { "web".to_owned() } else { format!("web-{number:05}") };
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
-            "selector": {"matchLabels": {"app": "web"}},
+            "selector": {"matchLabels": {"app": name}},
             "template": {
-                "metadata": {"labels": {"app": "web"}},
+                "metadata": {"labels": {"app": name}},
                 "spec": {
                     "nodeSelector": {"kubernetes.io/os": "linux"},
                     "containers": [{"name": "web", "image": "registry.example.com/web:1.0"}],
@@ -117,12 +119,17 @@ impl HalfFull {
         Self { settings, usable, used }
     }
 
-    /// A cluster whose Services have the used addresses.
+    /// The objects of a cluster whose Services have the used addresses, with so many Deployments.
+    pub fn objects(&self, deployments: usize) -> impl Iterator<Item = Value> {
+        let services = self.used.iter().enumerate().map(|(number, address)| service(number, *address));
+        (0..deployments).map(deployment).chain(services)
+    }
+
+    /// A cluster with one Deployment.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        snapshot.insert(&deployment());
-        for (number, address) in self.used.iter().enumerate() {
-            snapshot.insert(&service(number, *address));
+        for object in self.objects(1) {
+            snapshot.insert(&object);
         }
         snapshot
     }

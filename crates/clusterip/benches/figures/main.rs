@@ -7,11 +7,11 @@
 mod evaluation;
 mod fixtures;
 mod layout;
+mod module;
 mod process;
+mod program;
 mod scale;
 mod table;
-
-use std::fs;
 
 use mimalloc::MiMalloc;
 use table::Table;
@@ -26,10 +26,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         table.head("100,000 Services, 20,000 Deployments and 50,000 Pods, as a process");
         return scale::figures(&mut table);
     }
-    table.head("Sizes");
-    let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy.wasm");
-    table.row("policy.wasm", fs::metadata(policy)?.len() as f64 / 1e3, "KB", Some(530.0));
-    table.row("the program", fs::metadata(process::program().get_program())?.len() as f64 / 1e6, "MB", Some(25.0));
-    table.head("One decision, order: spread, pool half full");
+    table.head("The program");
+    program::figures(&mut table)?;
+    table.head("The policy module, on the interpreter of clusterip evaluate");
+    module::figures(&mut table)?;
+    table.head("One decision of the program, order: spread, pool half full");
     evaluation::figures(&mut table)
 }
