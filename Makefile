@@ -406,6 +406,7 @@ bench-scale: build ## Print the figures of `clusterip plan` and `clusterip audit
 
 .PHONY: bench-cluster
 bench-cluster: measured-program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
+	cargo build --quiet --release $(ALL) --example least_webhook
 	$(ON_CONTROL_PLANE) \
 		cargo bench --quiet $(ALL) --bench cluster -- $(PARTS)
 

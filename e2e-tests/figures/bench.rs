@@ -43,7 +43,7 @@ pub const FIRST_OF_BARE: Ipv4Addr = Ipv4Addr::new(172, 21, 20, 0);
 pub struct Bench {
     plane: ControlPlane,
     client: Client,
-    settings: &'static str,
+    settings: String,
 }
 
 /// A created Service, or the error.
@@ -60,11 +60,11 @@ pub struct Answered {
 impl Bench {
     /// Starts the control plane.
     pub async fn start() -> Self {
-        Self::start_with(Options { audit: false, ..Options::default() }, SETTINGS).await
+        Self::start_with(Options { audit: false, ..Options::default() }, SETTINGS.to_owned()).await
     }
 
     /// Starts the control plane with these options. Servers get these settings, which must end inside of `services`.
-    pub async fn start_with(options: Options, settings: &'static str) -> Self {
+    pub async fn start_with(options: Options, settings: String) -> Self {
         let plane = ControlPlane::start(options);
         let client = plane.client();
         Self { plane, client, settings }
@@ -101,7 +101,7 @@ impl Bench {
 
     /// `clusterip serve` with its webhook. `claims` is where it stores reservations: `memory` or `lease`.
     pub fn server(&self, claims: &str) -> ServerBuilder {
-        ServerBuilder::new(&self.plane).settings(self.settings).args(&["--claims", claims]).registered()
+        ServerBuilder::new(&self.plane).settings(&self.settings).args(&["--claims", claims]).registered()
     }
 
     /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings.
@@ -119,18 +119,22 @@ impl Bench {
 
     /// Waits until the API server calls the webhook of a server, and until the server has processed all objects.
     pub async fn wait_until_called(&self, server: &Server) {
-        self.namespace("probe").await;
+        self.wait_for_addresses_in("172.21.2.0/24").await;
+        quiet(server).await;
+    }
+
+    /// Waits until the API server calls a webhook that gives the Services of the namespace `full` addresses of this range.
+    /// Without a webhook, it is unlikely that the addresses of three Services are in such a small range.
+    pub async fn wait_for_addresses_in(&self, range: &str) {
         let path = format!("{}?dryRun=All", services("full"));
         self.namespace("full").await;
         let mut in_a_row = 0;
-        // Without the webhook, it is unlikely that an address is in such a small pool.
         eventually("the webhook", async || {
             let created = self.create(&path, &manifests::service("full", 0)).await.ok()?;
-            in_a_row = if within(address(&created), "172.21.2.0/24") { in_a_row + 1 } else { 0 };
+            in_a_row = if within(address(&created), range) { in_a_row + 1 } else { 0 };
             (in_a_row == 3).then_some(())
         })
         .await;
-        quiet(server).await;
     }
 
     /// Stops the server, which deletes its webhook configuration.

@@ -2,6 +2,7 @@
 //! of Kubernetes 1.36 counts all `IPAddress` objects twice (`createIPAddress` in
 //! `pkg/registry/core/service/ipallocator`). Therefore it would need many hours to create 100,000 Services.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +12,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use super::bench::Bench;
+use super::manifests::{name, service};
 
 /// The number of objects that a transaction writes. etcd accepts 128.
 const OBJECTS_PER_TRANSACTION: usize = 100;
@@ -18,6 +20,35 @@ const OBJECTS_PER_TRANSACTION: usize = 100;
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
 /// The number of periods within which the API server must become idle: 20 minutes.
 const MAX_PERIODS: usize = 240;
+
+/// Writes Services with their addresses, and the `IPAddress` objects of these. Each has a namespace, a number and an
+/// address.
+pub async fn write_services(bench: &Bench, services: impl Iterator<Item = (String, usize, Ipv4Addr)> + Clone) {
+    let ip_address = |(namespace, number, address): (String, usize, Ipv4Addr)| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "IPAddress",
+            "metadata": {
+                "name": address,
+                "labels": {
+                    "ipaddress.kubernetes.io/ip-family": "IPv4",
+                    "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+                },
+            },
+            "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name(number)}},
+        })
+    };
+    let placed = |(namespace, number, address): (String, usize, Ipv4Addr)| {
+        let mut service = service(&namespace, number);
+        service["spec"]["clusterIP"] = json!(address);
+        service["spec"]["clusterIPs"] = json!([address]);
+        service["spec"]["ipFamilies"] = json!(["IPv4"]);
+        service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+        service
+    };
+    write_objects(bench, "ipaddresses", services.clone().map(ip_address)).await;
+    write_objects(bench, "services/specs", services.map(placed)).await;
+}
 
 /// Writes objects of a resource, which `path` names below `/registry`, such as `services/specs`.
 pub async fn write_objects(bench: &Bench, path: &str, objects: impl Iterator<Item = Value>) {

@@ -36,7 +36,7 @@ const WAYS: [Way; 2] = [
         at_a_time: 20,
         how: "20 Deployments at a time",
         p95_bound: Bound::None,
-        ratio_bound: Bound::AtMost(1.3),
+        ratio_bound: Bound::AtMost(1.4),
     },
 ];
 /// The time for the work that the creation of the Services causes, which is not measured.

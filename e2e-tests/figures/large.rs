@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 use super::bench::{Bench, NAMESPACES_OF_OTHERS, deployments, namespace_of_other, nth_namespace_of_others, quiet};
 use super::manifests::{deployment, name, pod};
 use super::support::eventually::eventually;
-use super::support::serve_process::Server;
-use super::surveys::{change, surveys};
+use super::surveys::{Change, change, surveys};
 use super::table::{Bound, Table};
 use crate::support::process_usage::{peak_memory, processor_time};
 
 const WORKLOADS: Workloads = Workloads { namespace: namespace_of_other, deployments: 2_000, pods: 5_000 };
 /// Nothing is compared here, and a start takes long, so there are few rounds.
-const ROUNDS: usize = 3;
+const MOST_ROUNDS: usize = 3;
 
 /// The workloads of a cluster. Each Deployment has an EndpointSlice.
 pub struct Workloads {
@@ -34,10 +33,7 @@ pub struct Start {
     examined: f64,
     /// The processor time until then.
     processor: f64,
-    /// The time from a change of the settings until every Service was examined again.
-    changed: f64,
-    /// The processor time of that.
-    processor_of_change: f64,
+    change: Change,
 }
 
 /// The measurements of each round.
@@ -56,15 +52,15 @@ pub struct Bounds {
 }
 
 /// Fills the cluster, and starts a server in it several times.
-pub async fn measure(bench: &Bench) -> Large {
+pub async fn measure(bench: &Bench, pairs: usize) -> Large {
     WORKLOADS.create(bench).await;
-    rounds(bench).await
+    rounds(bench, pairs).await
 }
 
 /// Starts a server several times.
-pub async fn rounds(bench: &Bench) -> Large {
+pub async fn rounds(bench: &Bench, pairs: usize) -> Large {
     let mut large = Large(Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..pairs.min(MOST_ROUNDS) {
         large.0.push(start(bench).await);
     }
     large
@@ -74,18 +70,15 @@ pub async fn rounds(bench: &Bench) -> Large {
 pub async fn start(bench: &Bench) -> Start {
     let begin = Instant::now();
     let mut server = bench.server("memory").spawn();
-    let spent = |server: &Server| processor_time(server.pid()).as_secs_f64();
     server.ready().await;
     let ready = begin.elapsed().as_secs_f64();
     eventually("all Services to be examined", async || (surveys(&server) > 0).then_some(())).await;
-    let (examined, processor) = (begin.elapsed().as_secs_f64(), spent(&server));
+    let (examined, processor) = (begin.elapsed().as_secs_f64(), processor_time(server.pid()).as_secs_f64());
     quiet(&server).await;
-    let (begin, before) = (Instant::now(), spent(&server));
-    change(bench, &server).await;
-    let (changed, processor_of_change) = (begin.elapsed().as_secs_f64(), spent(&server) - before);
+    let change = change(bench, &server).await;
     let peak = peak_memory(server.pid());
     bench.end(server).await;
-    Start { peak, ready, examined, processor, changed, processor_of_change }
+    Start { peak, ready, examined, processor, change }
 }
 
 impl Workloads {
@@ -174,10 +167,10 @@ impl Large {
         table.rounds("  processor time until then", &self.of_each(|start| start.processor), "s", Bound::None);
         let later = self.of_each(|start| (start.examined - start.ready).max(0.0));
         table.rounds("  longer than until /readyz answers 200", &later, "s", bounds.examined_after_ready);
-        let changed = self.of_each(|start| start.changed);
+        let changed = self.of_each(|start| start.change.examined);
         table.rounds("the same, after a change of the settings", &changed, "s", bounds.changed);
-        let processor = self.of_each(|start| start.processor_of_change);
-        table.rounds("  processor time until then", &processor, "s", Bound::None);
+        let in_use = self.of_each(|start| start.change.in_use);
+        table.rounds("  of it until the settings are in use", &in_use, "s", Bound::None);
     }
 
     fn of_each(&self, figure: fn(&Start) -> f64) -> Vec<f64> {

@@ -1,5 +1,5 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
-//! `PARTS` selects parts: `load`, `claims`, `helm`, `nodes`, `crowd`, `surveys`, `memory`, `pools`, `fence`,
+//! `PARTS` selects parts: `load`, `claims`, `helm`, `nodes`, `crowd`, `surveys`, `memory`, `full`, `pools`, `fence`,
 //! `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
 //! `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
@@ -12,20 +12,23 @@ mod layout;
 mod bench;
 mod etcd;
 mod fence;
+mod full_pools;
 mod helm;
 mod huge;
 mod large;
+mod least_webhook;
 mod manifests;
 mod nodes;
 mod pairs;
 mod pools;
+mod reviews;
 mod surveys;
 mod table;
 mod tenants;
 
 use bench::Bench;
 use e2e_tests::support;
-use table::{Bound, Table};
+use table::Table;
 
 /// The number of turns in a comparison; `PAIRS` changes it.
 const PAIRS: usize = 7;
@@ -42,15 +45,16 @@ async fn figures() {
     let asked = |group: &str| only.is_empty() || only.iter().any(|name| name == group);
     let bench = Bench::start().await;
     let mut table = Table::new(&bench.about(pairs));
-    let empty = large::start(&bench).await;
+    let empty = if asked("memory") { Some(large::start(&bench).await) } else { None };
 
     let mut small = None;
     if asked("load") || asked("crowd") {
-        let measured = pairs::measure(&bench, pairs).await;
+        let measured = pairs::measure_with_least(&bench, pairs).await;
         table.head("150 Services, half of them Windows, Deployments first");
         measured.correctness(&mut table);
         measured.rates(&mut table, 1.0);
-        measured.latency(&mut table, Bound::AtMost(3.0));
+        measured.latency(&mut table);
+        measured.beside_least(&mut table);
         small = Some(measured);
     }
     if asked("claims") {
@@ -75,22 +79,25 @@ async fn figures() {
         table.head("The same 150 Services beside 10,000 others");
         crowded.correctness(&mut table);
         crowded.rates(&mut table, 1.2);
-        crowded.latency(&mut table, Bound::None);
         crowded.own_time(&mut table, &small);
     }
     if asked("surveys") {
         table.head("Creates while 10,000 other Services are examined");
         surveys::measure(&bench, pairs).await.rows(&mut table);
     }
-    if asked("memory") {
+    if let Some(empty) = empty {
         table.head("10,000 Services, 2,000 Deployments and 5,000 Pods");
-        large::measure(&bench).await.rows(&mut table, &empty);
+        large::measure(&bench, pairs).await.rows(&mut table, &empty);
     }
     // The other parts have control planes of their own, without the objects of the parts before.
     drop(bench);
+    if asked("full") {
+        table.head("Creates into pools that are full, or almost");
+        full_pools::measure(pairs).await.rows(&mut table);
+    }
     if asked("pools") {
         table.head("500 ServicePools, 10,000 Services");
-        pools::measure(&Bench::start().await).await.rows(&mut table);
+        pools::measure(&Bench::start().await, pairs).await.rows(&mut table);
     }
     if asked("fence") {
         table.head("The fence, without a server");

@@ -1,12 +1,13 @@
-//! Services with existing Deployments are created with the webhook and without it, in turns.
+//! Services with existing Deployments are created with the webhook of `clusterip serve`, with the least possible webhook
+//! and without a webhook, in turns.
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use super::bench::{Bench, Created, PARALLEL, deployments, is_duplicate, is_placed, metric, quiet, services};
 use super::layout::median;
+use super::least_webhook::LeastWebhook;
 use super::manifests::{deployment, service};
+use super::reviews::send_reviews;
 use super::support::serve_process::Server;
 use super::table::{Bound, Table, ratios};
 use crate::support::process_usage::processor_time;
@@ -16,16 +17,23 @@ const NAMESPACE: &str = "shop";
 const SERVICES: usize = 150;
 /// The number of loads in a turn, because a rate over half a second is not reliable.
 const BATCHES: usize = 3;
-/// The number of Services that a turn creates one after the other.
-const SINGLY: usize = 75;
-/// The number of reviews that a turn sends without the API server, one after the other.
-const DIRECT: usize = 300;
+/// How often a turn sends the reviews of all these Services without the API server, one after the other.
+const DIRECT_ROUNDS: usize = 4;
 
-/// The measurements of each round.
-#[derive(Default)]
+/// What is called about each Service.
+#[derive(Clone, Copy)]
+enum Way {
+    /// `clusterip serve`, which stores claims there.
+    Clusterip(&'static str),
+    LeastWebhook,
+    Nothing,
+}
+
+/// The measurements of each round, with `clusterip serve` and with another way.
 pub struct Pairs {
     with: Vec<Turn>,
-    without: Vec<Turn>,
+    other: Vec<Turn>,
+    least: Vec<Turn>,
 }
 
 type Figure = fn(&Turn) -> f64;
@@ -51,35 +59,48 @@ struct Turn {
     processor: f64,
 }
 
-/// Measures with the webhook and without it in turns.
+/// Measures with the webhook, with the least webhook, and without a webhook.
+pub async fn measure_with_least(bench: &Bench, rounds: usize) -> Pairs {
+    let ways = [Way::Clusterip("memory"), Way::LeastWebhook, Way::Nothing];
+    let [with, least, other] = in_turns(bench, rounds, ways).await;
+    Pairs { with, other, least }
+}
+
+/// Measures with the webhook and without one.
 pub async fn measure(bench: &Bench, rounds: usize) -> Pairs {
-    let [with, without] = in_turns(bench, rounds, [Some("memory"), None]).await;
-    Pairs { with, without }
+    let [with, other] = in_turns(bench, rounds, [Way::Clusterip("memory"), Way::Nothing]).await;
+    Pairs { with, other, least: Vec::new() }
 }
 
-/// Measures with claims and without them in turns, both with the webhook.
+/// Measures with claims and without them, both with the webhook.
 pub async fn measure_claims(bench: &Bench, rounds: usize) -> Pairs {
-    let [with, without] = in_turns(bench, rounds, [Some("lease"), Some("memory")]).await;
-    Pairs { with, without }
+    let [with, other] = in_turns(bench, rounds, [Way::Clusterip("lease"), Way::Clusterip("memory")]).await;
+    Pairs { with, other, least: Vec::new() }
 }
 
-/// Measures two ways in turns, each with a server that stores claims there, or without a server. In every second round,
-/// the order is reversed.
-async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec<Turn>; 2] {
+/// Measures all ways in turns. In every second round, the order is reversed.
+async fn in_turns<const N: usize>(bench: &Bench, rounds: usize, ways: [Way; N]) -> [Vec<Turn>; N] {
     create_deployments(bench).await;
-    let mut turns = [Vec::new(), Vec::new()];
+    let mut turns = ways.map(|_| Vec::new());
     // The first turn warms up connections, caches and the API server.
     turn(bench, None).await;
     for round in 0..rounds {
-        for way in [round % 2, (round + 1) % 2] {
+        for nth in 0..N {
+            let way = if round % 2 == 0 { nth } else { N - 1 - nth };
             turns[way].push(match ways[way] {
-                Some(claims) => {
+                Way::Clusterip(claims) => {
                     let server = bench.serve(claims).await;
                     let turn = turn(bench, Some(&server)).await;
                     bench.end(server).await;
                     turn
                 }
-                None => turn(bench, None).await,
+                Way::LeastWebhook => {
+                    let webhook = LeastWebhook::start(bench).await;
+                    let turn = turn(bench, None).await;
+                    webhook.end(bench).await;
+                    turn
+                }
+                Way::Nothing => turn(bench, None).await,
             });
         }
     }
@@ -95,17 +116,14 @@ async fn create_deployments(bench: &Bench) {
     }
 }
 
-/// Measures the time of an admission without the API server, in milliseconds, once with each of so many servers.
-pub async fn admission_without_api_server(bench: &Bench, rounds: usize) -> Vec<f64> {
+/// Measures the time of an admission without the API server, in milliseconds, with a new server.
+pub async fn admission_without_api_server(bench: &Bench) -> f64 {
     create_deployments(bench).await;
-    let mut took = Vec::new();
-    for _ in 0..rounds {
-        let mut server = bench.server("memory").spawn();
-        server.ready().await;
-        quiet(&server).await;
-        took.push(asked_directly(&server).await);
-        bench.end(server).await;
-    }
+    let mut server = bench.server("memory").spawn();
+    server.ready().await;
+    quiet(&server).await;
+    let took = asked_directly(&server).await;
+    bench.end(server).await;
     took
 }
 
@@ -134,7 +152,7 @@ async fn turn(bench: &Bench, server: Option<&Server>) -> Turn {
     turn.admission = after.admission_since(&before);
     turn.processor = (after.processor - before.processor) * 1e3 / turn.created as f64;
     let mut singly = Vec::new();
-    for index in 0..SINGLY {
+    for index in 0..SERVICES {
         let object = service(NAMESPACE, index);
         let begin = Instant::now();
         let created = bench.create(&path, &object).await;
@@ -153,16 +171,8 @@ async fn turn(bench: &Bench, server: Option<&Server>) -> Turn {
 /// Milliseconds of an admission, as `clusterip` measures it, while the API server is idle.
 async fn asked_directly(server: &Server) -> f64 {
     let before = Spent::of(Some(server)).await;
-    for index in 0..DIRECT {
-        let object = service(NAMESPACE, index % SERVICES);
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-            "uid": format!("00000000-0000-0000-0000-{index:012}"), "operation": "CREATE", "dryRun": true,
-            "kind": {"group": "", "version": "v1", "kind": "Service"},
-            "resource": {"group": "", "version": "v1", "resource": "services"},
-            "namespace": NAMESPACE, "name": object["metadata"]["name"], "object": object,
-        }});
-        let (_, answer) = server.post("/mutate", &review).await.unwrap();
-        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    for _ in 0..DIRECT_ROUNDS {
+        send_reviews(server, NAMESPACE, SERVICES, true).await;
     }
     Spent::of(Some(server)).await.admission_since(&before)
 }
@@ -231,6 +241,17 @@ impl Pairs {
         table.rounds("ratio of the rates", &ratios(&with, &without), "", Bound::AtLeast(least));
     }
 
+    /// Compares the webhook with the least possible one: an address from a counter, without a look-up.
+    pub fn beside_least(&self, table: &mut Table) {
+        let least = |figure: Figure| self.least.iter().map(figure).collect::<Vec<_>>();
+        let ([rate, _], least_rate) = (self.both(|turn| turn.rate), least(|turn| turn.rate));
+        table.rounds("rate with the least webhook, 60 at a time", &least_rate, "/s", Bound::None);
+        table.rounds("ratio of the rates to the least webhook", &ratios(&rate, &least_rate), "", Bound::AtLeast(0.95));
+        let ([single, _], least_single) = (self.both(|turn| turn.single), least(|turn| turn.single));
+        table.rounds("p50 with the least webhook, one at a time", &least_single, "ms", Bound::None);
+        table.rounds("ratio of the p50 to the least", &ratios(&single, &least_single), "", Bound::AtMost(1.10));
+    }
+
     /// Prints the rates with claims and without, and their ratio, which must be at least one half.
     pub fn claims(&self, table: &mut Table) {
         let [with, without] = self.both(|turn| turn.rate);
@@ -243,14 +264,12 @@ impl Pairs {
     }
 
     /// Prints how much longer a create takes.
-    pub fn latency(&self, table: &mut Table, bound: Bound) {
+    pub fn latency(&self, table: &mut Table) {
         let [with, without] = self.both(|turn| turn.single);
         let more: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
         table.rounds("p50 without a webhook, one at a time", &without, "ms", Bound::None);
         table.rounds("p50 with the webhook, one at a time", &with, "ms", Bound::None);
-        table.rounds("difference", &more, "ms", bound);
-        let admission: Vec<f64> = self.with.iter().map(|turn| turn.admission_single).collect();
-        table.rounds("of it the admission, as clusterip measures it (mean)", &admission, "ms", Bound::None);
+        table.rounds("difference", &more, "ms", Bound::AtMost(3.0));
     }
 
     /// Prints the time in the process of `clusterip`, compared with `before`.
@@ -272,6 +291,6 @@ impl Pairs {
     }
 
     fn both(&self, figure: Figure) -> [Vec<f64>; 2] {
-        [&self.with, &self.without].map(|turns| turns.iter().map(figure).collect())
+        [&self.with, &self.other].map(|turns| turns.iter().map(figure).collect())
     }
 }

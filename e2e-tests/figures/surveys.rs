@@ -10,10 +10,12 @@ use super::table::{Bound, Table, ratios};
 const NAMESPACE: &str = "shop";
 /// The number of Services of a load.
 const SERVICES: usize = 450;
-/// What the server logs after each survey.
+/// What the server logs after each survey, and when it has read new settings.
 const EXAMINED: &str = "all Services were examined";
+const IN_USE: &str = "settings in use source=";
 /// The time that the server has to examine the Services after the last change of a load.
 const SETTLING: Duration = Duration::from_secs(3);
+const MAX_CHANGE: Duration = Duration::from_secs(120);
 /// The pause between two looks at the log.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -55,20 +57,35 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Surveys {
     measured
 }
 
+/// The times in seconds from a change of the settings until the server uses them, and until it has examined all Services
+/// again.
+pub struct Change {
+    pub in_use: f64,
+    pub examined: f64,
+}
+
 /// The number of surveys that the server has finished.
 pub fn surveys(server: &Server) -> usize {
-    server.log().iter().filter(|line| line.contains(EXAMINED)).count()
+    logged(server, EXAMINED)
+}
+
+fn logged(server: &Server, text: &str) -> usize {
+    server.log().iter().filter(|line| line.contains(text)).count()
 }
 
 /// Changes the settings, and waits until the server has examined all Services again.
-pub async fn change(bench: &Bench, server: &Server) {
-    let before = surveys(server);
-    bench.change_settings(server, before);
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while surveys(server) == before {
-        assert!(Instant::now() < deadline, "the Services are not examined after a change of the settings");
-        tokio::time::sleep(LOOK).await;
-    }
+pub async fn change(bench: &Bench, server: &Server) -> Change {
+    let [in_use, examined] = [IN_USE, EXAMINED].map(|text| (text, logged(server, text)));
+    let begin = Instant::now();
+    bench.change_settings(server, examined.1);
+    let wait = async |(text, before): (&str, usize)| {
+        while logged(server, text) == before {
+            assert!(begin.elapsed() < MAX_CHANGE, "not logged after a change of the settings: {text}");
+            tokio::time::sleep(LOOK).await;
+        }
+        begin.elapsed().as_secs_f64()
+    };
+    Change { in_use: wait(in_use).await, examined: wait(examined).await }
 }
 
 async fn keep_changing(bench: &Bench, server: &Server) {
