@@ -83,7 +83,7 @@ async fn service_account_has_exactly_these_permissions(plane: &ControlPlane) {
         "events.events.k8s.io [] [] [create patch]",
         "externalpools.clusterip-policy.io [] [] [list watch]",
         "externalpools.clusterip-policy.io/status [] [] [patch]",
-        "ipaddresses.networking.k8s.io [] [] [get list watch]",
+        "ipaddresses.networking.k8s.io [] [] [list watch]",
         "jobs.batch [] [] [list watch]",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [clusterip-policy] [get list watch update]",

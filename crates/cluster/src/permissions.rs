@@ -219,7 +219,6 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         (duties.agent, leases, "leases", own, None, all_verbs),
         (finds_moves, "discovery.k8s.io", "endpointslices", None, None, WATCHED),
         (finds_moves, core, "services", None, None, &["get"]),
-        (finds_moves, "networking.k8s.io", "ipaddresses", None, None, &["get"]),
         (moves, core, "services", None, None, &["update"]),
         (moves, "events.k8s.io", "events", None, None, &["create", "patch"]),
         // A name can't restrict `create`, because the object has no name before.

@@ -72,8 +72,6 @@ pub enum Unmoved {
     /// An endpoint became ready after the move was ordered.
     #[error("an endpoint that can be reached at its present address became ready meanwhile")]
     Reachable,
-    #[error("no address to move to is free; taken: {}", shown(taken))]
-    NoTarget { taken: Vec<IpAddr> },
     #[error("no move of it is in progress")]
     NotMoving,
     /// Its move would take too much memory.

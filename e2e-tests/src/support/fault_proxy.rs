@@ -141,7 +141,7 @@ struct Shared {
     authorization: String,
     http: reqwest::Client,
     rules: Mutex<Vec<Rule>>,
-    writes: Mutex<Vec<Seen>>,
+    requests: Mutex<Vec<Seen>>,
 }
 
 impl Proxy {
@@ -159,7 +159,7 @@ impl Proxy {
             authorization: format!("Bearer {}", plane.admin_token()),
             http,
             rules: Mutex::default(),
-            writes: Mutex::default(),
+            requests: Mutex::default(),
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -198,9 +198,14 @@ impl Proxy {
         gate
     }
 
-    /// The writes so far, in the order of their arrival.
+    /// The requests so far, in the order of their arrival.
+    pub fn requests(&self) -> Vec<Seen> {
+        lock(&self.shared.requests).clone()
+    }
+
+    /// The writes among them.
     pub fn writes(&self) -> Vec<Seen> {
-        lock(&self.shared.writes).clone()
+        self.requests().into_iter().filter(Seen::is_write).collect()
     }
 }
 
@@ -234,9 +239,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         query: parts.uri.query().unwrap_or_default().to_owned(),
         body: serde_json::from_slice(&body).unwrap_or_default(),
     };
-    if seen.is_write() {
-        lock(&shared.writes).push(seen.clone());
-    }
+    lock(&shared.requests).push(seen.clone());
     let met = fault(&mut lock(&shared.rules), &seen);
     let forward = forward(Arc::clone(&shared), parts, body);
     let Some((fault, gate)) = met else {

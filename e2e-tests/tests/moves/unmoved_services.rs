@@ -27,8 +27,6 @@ async fn services_that_need_no_move_are_left_alone() {
     create(&client, &namespace, "headless", json!({"clusterIP": "None", "ports": ports})).await;
     create(&client, &namespace, "alias", json!({"type": "ExternalName", "externalName": "example.com"})).await;
     create(&client, &namespace, "lb", json!({"type": "LoadBalancer", "ports": ports})).await;
-    let taken = create(&client, &namespace, "taken", json!({"ports": ports})).await;
-    let taken = addresses(&taken);
     struct Case {
         name: &'static str,
         to: Vec<IpAddr>,
@@ -41,22 +39,13 @@ async fn services_that_need_no_move_are_left_alone() {
         unfit("headless", "it is headless"),
         unfit("alias", "it is of type ExternalName"),
         unfit("lb", "it is a load balancer, which is moved only on request"),
-        Case { name: "kept", to: taken.clone(), expected: Unmoved::NoTarget { taken } },
     ];
     for Case { name, to, expected } in cases {
         let before = stored(&client, &namespace, name).await.unwrap();
         let mut order = order(&before, &to);
         order.load_balancers = false;
         let outcome = mover(client.clone()).start(&order, None, &These(vec![to])).await.unwrap();
-        match expected {
-            // Without IPAddress, only the API server knows that the address is taken. The Service is put back.
-            Unmoved::NoTarget { .. } if !plane.tells_addresses() => {
-                assert!(matches!(outcome, Outcome::Kept { .. }), "{name}: {outcome:?}");
-                assert_eq!(again(&client, &before).await["spec"], before["spec"], "{name}");
-                continue;
-            }
-            expected => assert_eq!(outcome, Outcome::Unmoved(expected), "{name}"),
-        }
+        assert_eq!(outcome, Outcome::Unmoved(expected), "{name}");
         assert_eq!(again(&client, &before).await, before, "{name}");
     }
     let mut another = order(&kept, &[to]);
@@ -70,9 +59,7 @@ async fn services_that_need_no_move_are_left_alone() {
     );
     assert_eq!(resume(&moving, &kept, &These(vec![])).await, Outcome::Unmoved(Unmoved::NotMoving));
     assert!(!is_recorded(&client, &kept).await);
-    if plane.tells_addresses() {
-        assert_eq!(again(&client, &kept).await, kept);
-    }
+    assert_eq!(again(&client, &kept).await, kept);
     patch(&client, &namespace, "deleting", json!({"metadata": {"finalizers": null}})).await;
 }
 

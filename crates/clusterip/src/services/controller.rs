@@ -64,6 +64,7 @@ impl Controller {
         }
         // Moves that have begun are finished.
         while jobs.join_next().await.is_some() {}
+        self.reconciler.events_written().await;
         if self.temporary
             && let Err(error) =
                 stored_settings::remove(&self.reconciler.client, &self.reconciler.namespace, &self.in_use.leader).await

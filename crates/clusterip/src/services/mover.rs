@@ -10,7 +10,7 @@
 //! - The Service is never deleted or created. Its UID stays, and so does everything that depends on it.
 //! - Nothing is changed if the API server refuses the first write, which is tried by a dry run.
 //! - Unless the order says so, no plain move begins while an endpoint can be reached at the present addresses. The API
-//!   server is asked directly before the first write to the Service.
+//!   server is asked while the record is written, right before the first write to the Service.
 //! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
 //!   nothing if nothing is left to do. Before it restores a new address or an external address, it asks the policy.
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
@@ -45,6 +45,7 @@ use clusterip_moves::journal::{Journal, Plan, SeamlessOptions};
 use clusterip_moves::outcome::{Outcome, Refusal, Size, Unmoved, shown};
 use clusterip_moves::seamless::Progress;
 use clusterip_moves::step::{self, Step};
+use futures::future;
 use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
@@ -57,7 +58,7 @@ mod seamless_run;
 pub mod targets;
 
 use self::records::{Records, UnfinishedMoves, refusal_of, text_of};
-use self::targets::{Attempt, Targets, next_target, same_families};
+use self::targets::{Attempt, Targets, same_families};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
@@ -221,9 +222,10 @@ struct Run<'m, T> {
     pause: Duration,
     /// The addresses that this run has ordered; `None` in a run that finishes what another one began.
     ordered: Option<Vec<IpAddr>>,
-    refused: Vec<IpAddr>,
     attempt: Option<Attempt>,
     recorded: Option<Arc<Journal>>,
+    /// The UID of the record that this run has created.
+    record_uid: Option<String>,
     /// The answer if the Service of a seamless move was last too large to read.
     unreadable: Option<Refusal>,
     progress: Progress,
@@ -245,9 +247,9 @@ impl<'m, T: Targets> Run<'m, T> {
             limit: mover.limits.total,
             pause: FIRST_PAUSE,
             ordered: None,
-            refused: Vec::new(),
             attempt: None,
             recorded: None,
+            record_uid: None,
             unreadable: None,
             progress: Progress::default(),
             status_is_restored: false,
@@ -269,28 +271,20 @@ impl<'m, T: Targets> Run<'m, T> {
         match &mut self.attempt {
             Some(attempt) => attempt,
             none => {
-                let first = Attempt::first(journal, self.ordered.as_deref(), &self.refused, self.targets);
+                let first = Attempt::first(journal, self.ordered.as_deref(), self.targets);
                 none.insert(first.await)
             }
         }
     }
 
-    /// The first of the new addresses that is allocated already.
-    async fn first_taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
-        for address in to.iter().filter(|address| !from.contains(address)) {
-            // The API server also answers 404 if there is no such API. Then it decides when the address is written.
-            let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
-            if self.look_up(RunStep::Untouched("look up"), &path).await?.is_some() {
-                return Ok(Some(*address));
-            }
-        }
-        Ok(None)
-    }
-
     /// Reads the stored Service; `None` if it is gone, or if another Service has its name.
     async fn read(&mut self, step: RunStep) -> Result<Option<Value>, MoveError> {
-        let found = self.look_up(step, &self.path()).await?;
-        Ok(found.and_then(|service| self.same_service(service)))
+        loop {
+            match self.get(&self.path()).await {
+                Ok(found) => return Ok(found.and_then(|service| self.same_service(service))),
+                Err(refusal) => self.wait(step, &refusal).await?,
+            }
+        }
     }
 
     /// Reads a Service whose move has not begun. It must not be larger than those that move, as the API server sends it.
@@ -307,16 +301,6 @@ impl<'m, T: Targets> Run<'m, T> {
             None => Err(Unmoved::Gone.into()),
             Some(service) if may_begin(&service, text.len(), self.mover.size) => Ok(service),
             Some(_) => Err(Unmoved::TooLarge.into()),
-        }
-    }
-
-    /// Reads an object, and tries again after errors that pass; `None` if it does not exist.
-    async fn look_up(&mut self, step: RunStep, path: &str) -> Result<Option<Value>, MoveError> {
-        loop {
-            match self.get(path).await {
-                Ok(found) => return Ok(found),
-                Err(refusal) => self.wait(step, &refusal).await?,
-            }
         }
     }
 
@@ -398,8 +382,8 @@ impl<'m, T: Targets> Run<'m, T> {
     }
 
     /// Deletes the record of a move that has ended. If that fails, the next resumption deletes it.
-    async fn discard(&self) -> Result<(), MoveError> {
-        self.mover.records.delete(self.uid).await.map_err(|error| {
+    async fn discard(&mut self) -> Result<(), MoveError> {
+        self.mover.records.delete(self.uid, self.record_uid.take()).await.map_err(|error| {
             tracing::warn!(service = %self.label(), %error, "the record of a finished move was not deleted");
             MoveError::of_record(&self.label(), &error)
         })?;
@@ -429,36 +413,28 @@ impl<T: Targets> Run<'_, T> {
     }
 
     async fn move_from(&mut self, mut service: Value, order: &MoveOrder) -> Result<Outcome, Stop> {
-        let mut to = order.addresses.clone();
+        let to = &order.addresses;
         let was_by_hand = may_be_set_by_hand(&service);
         loop {
             if looks_half_moved(&service) {
                 return Ok(self.finish_recorded(service).await?);
             }
-            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
+            if let Some(unmoved) = step::unmovable(&service, to, order.load_balancers) {
                 return Err(unmoved.into());
             }
             let from = addresses(&service);
-            if !same_families(&from, &to) {
+            if !same_families(&from, to) {
                 return Err(Stop(Err(MoveError::Untouched(format!(
                     "{} at {} can't be moved to {}: one address for each of its families is needed, in their order",
                     self.label(),
                     shown(&from),
-                    shown(&to)
+                    shown(to)
                 )))));
             }
-            if let Some(taken) = self.first_taken(&from, &to).await? {
-                self.refused.push(taken);
-                match next_target(self.targets, &self.refused, &from).await {
-                    Some(next) => to = next,
-                    None => return Err(Unmoved::NoTarget { taken: self.refused.clone() }.into()),
-                }
-            } else {
-                let plan = self.plan_method(&service, &to, order).await?;
-                self.ordered = Some(to.clone());
-                if let Some(ended) = self.release(service, &to, order, plan).await? {
-                    return Ok(ended);
-                }
+            let plan = self.plan_method(&service, to, order).await?;
+            self.ordered = Some(to.clone());
+            if let Some(ended) = self.release(service, order, plan).await? {
+                return Ok(ended);
             }
             service = self.read_to_begin().await?;
             // A user may have set the address by hand since the Service was looked at.
@@ -490,11 +466,10 @@ impl<T: Targets> Run<'_, T> {
     async fn release(
         &mut self,
         service: Value,
-        to: &[IpAddr],
         order: &MoveOrder,
         plan: Option<Plan>,
     ) -> Result<Option<Outcome>, Stop> {
-        let mut journal = step::beginning(&service, to, &order.why);
+        let mut journal = step::beginning(&service, &order.addresses, &order.why);
         journal.reason.clone_from(&order.reason);
         journal.seamless = plan;
         let body = text_of(step::released(&service, &journal));
@@ -508,15 +483,20 @@ impl<T: Targets> Run<'_, T> {
             Err(refusal) => return self.unreleased(&refusal).await,
         }
         let journal = Arc::new(journal);
-        if let Err(refusal) = self.record_journal(&journal).await {
+        // The endpoints may have become ready since the Service was looked at. The API server may take longer to list
+        // them than to store the record, so it does both at once.
+        let asks = !order.interrupts && journal.seamless.is_none();
+        let mut reader = Run { since: self.since, ..Run::new(self.mover, self.id, self.uid, self.targets) };
+        let reachable = async { if asks { reader.is_reachable().await } else { Ok(false) } };
+        let (recorded, reachable) = future::join(self.record_journal(&journal), reachable).await;
+        if let Err(refusal) = recorded {
             return self.unreleased(&refusal).await;
         }
         if let Some(plan) = &journal.seamless {
             self.progress = Progress::of_first_run();
             return Ok(Some(self.finish_seamless(&journal, plan).await?));
         }
-        // The endpoints may have become ready since the Service was looked at. Only here no other request is between.
-        if !order.interrupts && self.is_reachable().await? {
+        if reachable? {
             return Err(Unmoved::Reachable.into());
         }
         match self.put("", body).await {
@@ -565,7 +545,7 @@ impl<T: Targets> Run<'_, T> {
                 && (journal.seamless.is_none() || kept.to == journal.to)
         };
         if kept.as_deref().is_some_and(|kept| !serves(kept)) {
-            let deleted = self.mover.records.delete(self.uid).await;
+            let deleted = self.mover.records.delete(self.uid, self.record_uid.take()).await;
             deleted.map_err(|error| Refusal::Trouble(error.to_string()))?;
             kept = None;
         }
@@ -578,9 +558,15 @@ impl<T: Targets> Run<'_, T> {
 
     /// Creates a record. The answer contains the record. One that is too large to read could not finish its move, so it
     /// is deleted before the move begins.
-    async fn create_record(&self, journal: &Journal) -> Result<(), Refusal> {
+    async fn create_record(&mut self, journal: &Journal) -> Result<(), Refusal> {
         let (path, record) = self.mover.records.creation(journal);
-        let Err(refusal) = self.send(Method::POST, &path, record).await else { return Ok(()) };
+        let refusal = match self.send(Method::POST, &path, record).await {
+            Ok(created) => {
+                self.record_uid = Records::uid_of(&created);
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        };
         if matches!(refusal, Refusal::TooLarge(_)) {
             let _ = self.discard().await;
         } else {

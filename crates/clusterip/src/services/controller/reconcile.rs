@@ -19,12 +19,13 @@ use http::Request;
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub(crate) mod moves;
 mod reports;
 
 use self::moves::Movable;
+use self::reports::EVENTS_AT_ONCE;
 use super::brakes::{Brake, Brakes};
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
@@ -102,6 +103,8 @@ pub struct Reconciler {
     pub agreement: Option<watch::Receiver<Agreement>>,
     pub brakes: Mutex<Brakes>,
     known: Mutex<BTreeMap<ServiceKey, Known>>,
+    /// The places for Events that are being written.
+    events: Arc<Semaphore>,
 }
 
 /// What this leader remembers of a Service that is or was misplaced.
@@ -162,6 +165,7 @@ impl Reconciler {
             agreement: None,
             brakes: Mutex::default(),
             known: Mutex::default(),
+            events: Arc::new(Semaphore::new(EVENTS_AT_ONCE as usize)),
         }
     }
 
@@ -447,7 +451,7 @@ impl Reconciler {
             Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
             // The Service is still misplaced. The next look finds in the stores why it stays.
             Ok(Outcome::Unmoved(Unmoved::Reachable)) => Next::After(STALE),
-            Ok(Outcome::Unmoved(Unmoved::NoTarget { .. } | Unmoved::TooLarge)) => Next::After(UNFINISHED),
+            Ok(Outcome::Unmoved(Unmoved::TooLarge)) => Next::After(UNFINISHED),
             Ok(outcome) => {
                 self.clear_findings(id);
                 self.forget_failures(id);

@@ -72,12 +72,18 @@ impl Records {
         own_revisions::list(&self.api(), RECORD, service).await.map_err(|error| self.unread(&error))
     }
 
-    pub async fn delete(&self, uid: &str) -> Result<(), Refusal> {
+    /// Deletes the record for the Service with this UID. `record` is the UID of the record itself, if it is known.
+    pub async fn delete(&self, uid: &str, record: Option<String>) -> Result<(), Refusal> {
         let (api, name) = (self.api(), name(uid));
-        let found = api.get_metadata_opt(&name).await.map_err(|error| self.unread(&error))?;
-        let Some(found) = found else { return Ok(()) };
+        let record = match record {
+            Some(record) => Some(record),
+            None => match api.get_metadata_opt(&name).await.map_err(|error| self.unread(&error))? {
+                Some(found) => found.metadata.uid,
+                None => return Ok(()),
+            },
+        };
         // A deletion that arrives late must not hit the record of a later move of the same Service.
-        let this = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
+        let this = Preconditions { uid: record, ..Preconditions::default() };
         match api.delete(&name, &DeleteParams::default().preconditions(this)).await {
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             ended => ended.map(drop).map_err(|error| self.unread(&error)),
@@ -89,6 +95,11 @@ impl Records {
         let service = in_service_annotation(&journal.namespace, &journal.name);
         record.annotations_mut().insert(SERVICE_ANNOTATION.to_owned(), service);
         (self.path(), text_of(json!(record)))
+    }
+
+    /// The UID of a record, given the answer to its creation.
+    pub(super) fn uid_of(created: &[u8]) -> Option<String> {
+        serde_json::from_slice::<PartialObjectMeta<ControllerRevision>>(created).ok()?.metadata.uid
     }
 
     fn path(&self) -> String {

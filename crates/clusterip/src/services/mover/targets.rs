@@ -160,12 +160,7 @@ pub(super) struct Attempt {
 impl Attempt {
     /// The first attempt: at the addresses in the journal, if this process `ordered` them or the policy still gives
     /// them to the Service; otherwise at another target, and without one at the old addresses.
-    pub(super) async fn first(
-        journal: &Journal,
-        ordered: Option<&[IpAddr]>,
-        refused: &[IpAddr],
-        targets: &impl Targets,
-    ) -> Self {
+    pub(super) async fn first(journal: &Journal, ordered: Option<&[IpAddr]>, targets: &impl Targets) -> Self {
         let to = journal.to.as_slice();
         let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to).await);
         let found = if trusted { Some(to.to_vec()) } else { next_target(targets, &[], &journal.from).await };
@@ -173,12 +168,12 @@ impl Attempt {
             Some(to) => (Source::Policy, to),
             None => (Source::Old, journal.from.clone()),
         };
-        let mut notes: Vec<String> = refused.iter().map(|address| format!("{address} is taken")).collect();
+        let mut notes = Vec::new();
         if !trusted && !to.is_empty() {
             notes.push(format!("the policy does not give it {} any more", shown(to)));
         }
         let without = Without::default();
-        Self { target, source, refused: refused.to_vec(), tried: 0, notes, waiting: None, without }
+        Self { target, source, refused: Vec::new(), tried: 0, notes, waiting: None, without }
     }
 
     /// The addresses of this attempt; empty if they are a last resort, with which the move ends elsewhere.
@@ -277,7 +272,7 @@ impl Attempt {
 }
 
 /// The next target that can be used: with the same address families, and without a refused address.
-pub(super) async fn next_target(targets: &impl Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
+async fn next_target(targets: &impl Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
     let next = targets.another(refused).await?;
     let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
     (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
@@ -415,7 +410,7 @@ mod tests {
         for Case { name, from, to, targets, answers, expected } in cases {
             let service = json!({"spec": {"clusterIP": from.first(), "clusterIPs": from}});
             let journal = beginning(&service, &parsed(to), "");
-            let mut attempt = Attempt::first(&journal, None, &[], &targets).await;
+            let mut attempt = Attempt::first(&journal, None, &targets).await;
             let text = |attempt: &Attempt| attempt.target.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
             let mut tried = vec![text(&attempt)];
             for answer in answers.chars() {

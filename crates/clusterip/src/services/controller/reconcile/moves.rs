@@ -200,7 +200,7 @@ impl Reconciler {
         let recorded = match self.mover.records.get(&uid, size).await {
             // Its move has not begun: it begins only after the answer to the creation of the record was read.
             Err(Refusal::TooLarge(_)) if is_gone && size == Size::Large => {
-                self.mover.records.delete(&uid).await.map(|()| None)
+                self.mover.records.delete(&uid, None).await.map(|()| None)
             }
             read => read,
         };

@@ -20,7 +20,7 @@ struct Cluster {
 
 impl Cluster {
     /// The API server answers a request for one of these paths with this text, and any other with an empty object. It
-    /// refuses to write an object that is [`UNWRITABLE`], and has no `IPAddress`.
+    /// refuses to write an object that is [`UNWRITABLE`].
     fn new(answers: &[(&str, String)]) -> Self {
         let requests = Arc::<Mutex<Vec<(Method, String)>>>::default();
         let sent = Arc::clone(&requests);
@@ -32,8 +32,6 @@ impl Cluster {
             let mut answer = Response::new(Body::from(text.to_owned().into_bytes()));
             if request.method() == Method::PUT && text.contains(UNWRITABLE) {
                 *answer.status_mut() = StatusCode::FORBIDDEN;
-            } else if path.contains("/ipaddresses/") {
-                (*answer.status_mut(), *answer.body_mut()) = (StatusCode::NOT_FOUND, Body::empty());
             }
             sent.lock().push((request.method().clone(), path.to_owned()));
             async move { Ok::<_, Infallible>(answer) }
