@@ -30,8 +30,8 @@ const POLICY: &str = "ClusterAdmissionPolicy";
 const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                               definitions with kubectl apply -k deploy/api, or use --settings FILE";
 
-/// How often a file is checked. Not every file system notifies of the symbolic links of a mounted ConfigMap.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a file is read. Not every file system notifies of the symbolic links of a mounted ConfigMap.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
 pub enum SettingsSource {
@@ -75,20 +75,22 @@ pub(super) enum Version {
 }
 
 fn of_file(file: &Path) -> Result<SettingsFile, String> {
-    let read = || {
-        let source = manifests::read_file(file).map_err(|error| {
-            // Every message about settings names their source itself.
-            let (text, name) = (error.to_string(), format!("{}: ", file.display()));
-            text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
-        })?;
-        SettingsFile::read(&source.text)
-    };
+    let read = || SettingsFile::read(&text_of_file(file)?);
     if manifests::is_standard_input(file) {
         // Commands read their settings several times, but standard input can be read only once.
         static READ: OnceLock<Result<SettingsFile, String>> = OnceLock::new();
         return READ.get_or_init(read).clone();
     }
     read()
+}
+
+fn text_of_file(file: &Path) -> Result<String, String> {
+    let source = manifests::read_file(file).map_err(|error| {
+        // Every message about settings names their source itself.
+        let (text, name) = (error.to_string(), format!("{}: ", file.display()));
+        text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
+    })?;
+    Ok(source.text)
 }
 
 /// The document of the current version. If the version consists of objects, they are compiled in the cluster of
@@ -150,21 +152,29 @@ pub(super) fn versions(
 ) -> BoxStream<'static, Version> {
     match source {
         SettingsSource::File(file) => {
-            let next = |(file, before): (PathBuf, Version)| async move {
+            let next = |(file, before, mut known): (PathBuf, Version, Option<Result<String, String>>)| async move {
                 let mut seen = None;
                 loop {
                     sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
-                    let Ok(content) = panics::catch_blocking(move || of_file(&path)).await else { continue };
-                    let content = Version::File(content);
-                    // An editor may be writing: a change counts only if the next check finds the same text.
-                    if content != before && seen.as_ref() == Some(&content) {
-                        return Some((content.clone(), (file, content)));
+                    let Ok(text) = panics::catch_blocking(move || text_of_file(&path)).await else { continue };
+                    if known.as_ref() == Some(&text) {
+                        seen = None;
+                    } else if seen.as_ref() == Some(&text) {
+                        // An editor may be writing: a change counts only if the next check finds the same text.
+                        known = Some(text.clone());
+                        let read =
+                            panics::catch_blocking(move || text.and_then(|text| SettingsFile::read(&text))).await;
+                        let Ok(content) = read.map(Version::File) else { continue };
+                        if content != before {
+                            return Some((content.clone(), (file, content, known)));
+                        }
+                    } else {
+                        seen = Some(text);
                     }
-                    seen = Some(content);
                 }
             };
-            stream::unfold((file.clone(), first), next).boxed()
+            stream::unfold((file.clone(), first, None), next).boxed()
         }
         SettingsSource::Pools { client } => pool_objects::versions(client, &metrics).map(Version::Objects).boxed(),
         SettingsSource::KubewardenPolicy { client, name } => {
