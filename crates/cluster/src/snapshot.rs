@@ -107,17 +107,18 @@ impl Snapshot {
     }
 
     pub fn add(&mut self, read: ReadObject) -> Insertion {
-        let ReadObject { kind: (api_version, kind), namespace, name, stored: after } = read;
+        let ReadObject { kind, namespace, name, stored: after } = read;
+        let (api_version, kind) = &*kind;
         if after == Stored::IpAddress {
             let is_new = name.parse().is_ok_and(|address| self.ip_addresses.insert(address));
             return if is_new { Insertion::Changed { before: None, after } } else { Insertion::Same };
         }
-        let stored_kind = self.stored_kind(&api_version, &kind);
+        let stored_kind = self.stored_kind(api_version, kind);
         let namespace = stored_kind.scope(&namespace);
         if self.get(stored_kind, namespace, &name) == Some(&after) {
             return Insertion::Same;
         }
-        let before = self.remove(&api_version, &kind, namespace, &name);
+        let before = self.remove(api_version, kind, namespace, &name);
         let of_namespace = self.namespaces.entry(namespace.into()).or_default();
         let is_kept = of_namespace.insert(stored_kind, &name, after.clone(), self.max_bytes.unwrap_or(usize::MAX));
         if let Stored::Service(service) = &after {

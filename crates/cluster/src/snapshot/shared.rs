@@ -1,4 +1,4 @@
-//! One copy of what many objects have: the specs of Pods, and the keys of labels and fields.
+//! One copy of what many objects have: the specs of Pods, kinds, and the keys of labels and fields.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -8,6 +8,8 @@ use std::thread::LocalKey;
 
 use clusterip_core::workload::PodSpec;
 
+use crate::kinds::Kind;
+
 /// How many values a thread remembers. Tenants write them, so neither their number nor their size may grow.
 const MOST: usize = 256;
 const LONGEST_KEY: usize = 64;
@@ -15,6 +17,7 @@ pub(super) const LARGEST_SPEC: usize = 1024;
 
 thread_local! {
     static KEYS: Known<str> = Known::default();
+    static KINDS: Known<Kind> = Known::default();
     static SPECS: Known<PodSpec> = Known::default();
 }
 
@@ -22,6 +25,11 @@ type Known<T> = RefCell<HashSet<Arc<T>>>;
 
 pub(super) fn key(text: &str) -> Arc<str> {
     if text.len() > LONGEST_KEY { text.into() } else { one(&KEYS, text, || text.into()) }
+}
+
+pub(super) fn kind(kind: Kind) -> Arc<Kind> {
+    let is_short = kind.0.len().max(kind.1.len()) <= LONGEST_KEY;
+    if is_short { one(&KINDS, &kind, || Arc::new(kind.clone())) } else { Arc::new(kind) }
 }
 
 /// `spec` may have at most [`LARGEST_SPEC`] bytes.

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::service_ranges::ServiceCidr;
+use super::shared;
 use super::stored_service::StoredService;
 use super::workloads::StoredWorkload;
 use crate::kinds::Kind;
@@ -106,7 +107,7 @@ impl Stored {
 /// An object that is read, and yet to be added to a snapshot.
 #[derive(Clone)]
 pub struct ReadObject {
-    pub kind: Kind,
+    pub kind: Arc<Kind>,
     pub namespace: String,
     pub name: String,
     pub(super) stored: Stored,
@@ -115,7 +116,7 @@ pub struct ReadObject {
 impl ReadObject {
     pub fn new(object: &Value) -> Self {
         Self {
-            kind: (object::api_version(object).to_owned(), object::kind(object).to_owned()),
+            kind: shared::kind((object::api_version(object).to_owned(), object::kind(object).to_owned())),
             namespace: object::namespace(object).to_owned(),
             name: object::name(object).to_owned(),
             stored: Stored::read(object),
@@ -131,6 +132,12 @@ impl ReadObject {
 
     pub fn service(&self) -> Option<&Arc<StoredService>> {
         self.stored.service()
+    }
+
+    /// Forgets all but the kind and the name.
+    pub fn forget(&mut self) {
+        // Of an IPAddress, nothing else is stored.
+        self.stored = Stored::IpAddress;
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use clusterip_cluster::manifests::Origin;
 use clusterip_cluster::object;
 use clusterip_cluster::snapshot::addresses;
 use clusterip_core::address::parse_address;
@@ -22,10 +24,35 @@ pub const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 /// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
 pub struct ApiServerRules {
-    taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
+    taken: BTreeMap<IpAddr, Holder>,
     namespaces: BTreeSet<String>,
     /// Whether the objects of the cluster include Namespaces. Otherwise it is unknown which ones exist.
     knows_namespaces: bool,
+}
+
+/// What has an address. Large plans have many, so the words about it are only made for messages.
+enum Holder {
+    /// With the origin of a Service that is planned; `None` for one of the cluster.
+    Service(Arc<ServiceKey>, Option<Origin>),
+    /// An `IPAddress` of the cluster, with the Service that it names.
+    IpAddress(Option<ServiceKey>),
+}
+
+impl Holder {
+    fn service(&self) -> Option<&ServiceKey> {
+        match self {
+            Self::Service(service, _) => Some(service),
+            Self::IpAddress(service) => service.as_ref(),
+        }
+    }
+
+    fn in_words(&self, address: IpAddr) -> String {
+        match self {
+            Self::Service(service, Some(origin)) => format!("Service {service} ({origin})"),
+            Self::Service(service, None) => format!("Service {service} in the cluster"),
+            Self::IpAddress(_) => format!("IPAddress {address} in the cluster"),
+        }
+    }
 }
 
 impl ApiServerRules {
@@ -40,10 +67,9 @@ impl ApiServerRules {
         }
         match (object::api_version(object), object::kind(object)) {
             ("v1", "Service") => {
-                let owner = ServiceKey::of(object);
-                let label = format!("Service {owner} in the cluster");
+                let owner = Arc::new(ServiceKey::of(object));
                 for address in addresses(object) {
-                    self.taken.insert(address, (Some(owner.clone()), label.clone()));
+                    self.taken.insert(address, Holder::Service(Arc::clone(&owner), None));
                 }
             }
             ("networking.k8s.io/v1", "IPAddress") => {
@@ -51,8 +77,7 @@ impl ApiServerRules {
                 let parent = |key: &str| object::text(object, &["spec", "parentRef", key]).to_owned();
                 let is_service = parent("resource") == "services";
                 let owner = is_service.then(|| ServiceKey::new(parent("namespace"), parent("name")));
-                let label = format!("IPAddress {address} in the cluster");
-                self.taken.entry(address).or_insert((owner, label));
+                self.taken.entry(address).or_insert(Holder::IpAddress(owner));
             }
             _ => {}
         }
@@ -62,11 +87,11 @@ impl ApiServerRules {
         self.namespaces.insert(name.to_owned());
     }
 
-    /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
-    pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
-        let label = format!("Service {owner} ({origin})");
+    /// Adds the addresses of a planned Service.
+    pub fn add_planned(&mut self, owner: &Arc<ServiceKey>, service: &Value, origin: &Origin) {
         for address in addresses(service) {
-            self.taken.entry(address).or_insert_with(|| (Some(owner.clone()), label.clone()));
+            let holder = || Holder::Service(Arc::clone(owner), Some(origin.clone()));
+            self.taken.entry(address).or_insert_with(holder);
         }
     }
 
@@ -110,8 +135,8 @@ impl ApiServerRules {
             return Some(format!("{address}: {}", range.why));
         }
         match self.taken.get(&address) {
-            Some((holder, label)) if holder.as_ref() != Some(owner) => {
-                Some(format!("{address} is already used by {label}"))
+            Some(holder) if holder.service() != Some(owner) => {
+                Some(format!("{address} is already used by {}", holder.in_words(address)))
             }
             _ => None,
         }

@@ -18,7 +18,8 @@ const POD: [&str; 5] = ["os", "nodeSelector", "nodeName", "affinity", "runtimeCl
 
 /// A manifest whose kind is not one that a plan reads, but almost. The Service of Knative is another kind.
 pub(crate) fn of_kind(asked: &[Kind], object: &ReadObject) -> Option<String> {
-    let ReadObject { kind: (api_version, kind), namespace, name: object, .. } = object;
+    let ReadObject { kind, namespace, name: object, .. } = object;
+    let (api_version, kind) = &**kind;
     let is_like_this = |(of_api, name): &&Kind| {
         let same_group = of_api == api_version || is_almost(of_api, api_version);
         let core_service = name == "Service" && of_api == "v1" && !api_version.contains('/');

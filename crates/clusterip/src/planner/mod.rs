@@ -72,7 +72,7 @@ pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
     /// The Services that exist already, each with the manifest that it comes from; `None` for the cluster.
-    existing: BTreeMap<ServiceKey, Option<Origin>>,
+    existing: BTreeMap<Arc<ServiceKey>, Option<Origin>>,
     /// The Nodes that exist already, each with its blocks, which it keeps, and with its manifest as above.
     existing_nodes: BTreeMap<String, (Vec<IpNet>, Option<Origin>)>,
     external: PlanState,
@@ -90,7 +90,7 @@ impl Planner {
             if object::is_service(&object) {
                 let key = ServiceKey::of(&object);
                 planner.external.add_existing(&key, &object);
-                planner.existing.insert(key, None);
+                planner.existing.insert(Arc::new(key), None);
             } else if object::is_node(&object) {
                 planner.existing_nodes.insert(object::name(&object).to_owned(), (blocks_of(&object), None));
             }
@@ -100,7 +100,7 @@ impl Planner {
 
     /// Plans the selected Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks
     /// that exist already or that other Services name, are known before the first Service is planned. `progress` is called
-    /// after each Service and Node. The manifests of planned Services lose their fields.
+    /// after each Service and Node. The manifests of planned Services lose all but their kind and name.
     pub fn plan(
         mut self,
         manifests: &mut [Manifest<PlannedObject>],
@@ -181,9 +181,10 @@ impl Planner {
             Verdict::Allocated(addresses) => addresses.clone(),
             Verdict::Unchanged(_) | Verdict::Assigned(_) => addresses(&object),
         };
-        let external = decision.external.clone().map(|external| ExternalRow::new(external, &object, old.as_ref()));
+        let external = decision.external.clone();
+        let external = external.map(|external| Box::new(ExternalRow::new(external, &object, old.as_ref())));
         let mut row = Row { external, ..Row::new(index, &object, &decision, Given::ClusterIps(given), warnings) };
-        let key = planned_key(&object, index);
+        let key = Arc::new(planned_key(&object, index));
         decision.carry_out(&mut object);
         let mut placed = decision.denial().is_none().then_some(object);
         let refusal = |placed: &Value| self.api_server.refusal(&self.settings, &key, placed, old.as_ref());
@@ -197,12 +198,12 @@ impl Planner {
             self.external.set_planned(index, &key, placed.as_ref(), old.as_ref());
         }
         if let Some(mut placed) = placed {
-            self.api_server.add_planned(&key, &placed, &origin.to_string());
+            self.api_server.add_planned(&key, &placed, origin);
             if id.name.is_empty() {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                self.existing.entry(id).or_insert_with(|| Some(origin.clone()));
+                self.existing.entry(key).or_insert_with(|| Some(origin.clone()));
             }
             Snapshot::insert_in(&self.snapshot, &placed);
         }
@@ -265,7 +266,7 @@ pub struct Row {
     pub message: Option<String>,
     /// The planned result for its external addresses; `None` if the request is not about any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub external: Option<ExternalRow>,
+    pub external: Option<Box<ExternalRow>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -20,7 +20,7 @@ pub struct PlannedObject {
 impl PlannedObject {
     pub fn new(mut object: Value) -> Self {
         let (read, misspelled) = (ReadObject::new(&object), misspellings::of_fields(&object));
-        let (api_version, kind) = &read.kind;
+        let (api_version, kind) = &*read.kind;
         let is_whole =
             read.service().is_some() || matches!(kind.as_str(), "Node" | "ServiceCIDR") || is_settings_api(api_version);
         let whole = is_whole.then(|| {
@@ -42,24 +42,25 @@ impl PlannedObject {
     }
 
     pub(crate) fn is_node(&self) -> bool {
-        let (api_version, kind) = &self.read.kind;
+        let (api_version, kind) = &*self.read.kind;
         (api_version.as_str(), kind.as_str()) == ("v1", "Node")
     }
 
     /// Whether this is the same kind of object, with the same name.
     pub(crate) fn is_about(&self, object: &Value) -> bool {
         let ReadObject { kind, name, .. } = &self.read;
-        *kind == kind_of(object) && *name == object::name(object)
+        **kind == kind_of(object) && *name == object::name(object)
     }
 
-    /// Takes [`Self::value`] out of the object, which forgets it.
+    /// Takes [`Self::value`] out of the object, which forgets all but its kind and its name.
     pub(crate) fn take(&mut self) -> Option<CompactValue> {
+        self.read.forget();
         self.whole.take()
     }
 
     /// Its kind, its namespace, which is empty if it has none, and its name.
     pub(crate) fn shown(&self) -> String {
-        let ReadObject { kind: (_, kind), namespace, name, .. } = &self.read;
-        format!("{kind} {namespace}/{name}")
+        let ReadObject { kind, namespace, name, .. } = &self.read;
+        format!("{} {namespace}/{name}", kind.1)
     }
 }

@@ -32,7 +32,7 @@ pub fn table(plan: &Plan, layout: Layout) -> String {
         sums.push(format!("{}: {}{}", several(plan.rows.len(), "Service"), counts.text(), used(&plan.pools.services)));
     }
     if let Some(pools) = &plan.pools.external {
-        let rows = plan.rows.iter().filter_map(|row| Some((row, row.external.as_ref()?)));
+        let rows = plan.rows.iter().filter_map(|row| Some((row, row.external.as_deref()?)));
         // The reason of a denial is in the row of its Service above.
         let mut rows = rows.filter(|(row, _)| !row.decision.is_denied()).peekable();
         if rows.peek().is_some() {

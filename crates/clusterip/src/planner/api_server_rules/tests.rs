@@ -106,7 +106,8 @@ fn service_that_the_api_server_refuses_is_reported() {
     rules.add_existing(&ip_address("10.0.0.8", "gone"));
     rules.add_existing(&ip_address("10.0.0.6", "web"));
     let owner = |name: &str| ServiceKey::new("shop", name);
-    rules.add_planned(&owner("first"), &service("first", at("10.0.0.5")), "a.yaml: document 1, line 1");
+    let origin = Origin { source: 0, file: "a.yaml".into(), document: 1, line: 1 };
+    rules.add_planned(&Arc::new(owner("first")), &service("first", at("10.0.0.5")), &origin);
     for Case { name, old, spec, expected } in cases {
         let old = old.map(|spec| service("web", spec));
         let refusal = rules.refusal(&settings, &owner("web"), &service("web", spec), old.as_ref());
