@@ -168,9 +168,9 @@ pub(crate) fn of_text(
     settings: &Settings,
     namespaces: &LeaseNamespaces,
 ) -> anyhow::Result<AuditedCluster> {
-    let asked: Vec<Kind> = kinds::asked(settings).collect();
+    let (asked, callers): (Vec<Kind>, Vec<Kind>) = (kinds::asked(settings).collect(), kinds::callers().collect());
     let new = || Contents { cluster: empty(), kinds: SnapshotKinds::default(), namespaces: namespaces.clone() };
-    let read = |object| Part::read(object, &asked);
+    let read = |object| Part::read(object, &asked, &callers);
     let Contents { mut cluster, kinds, namespaces } = collected(text, new, read, Contents::add)?;
     let has_leases = namespaces.agents.is_some() && kinds.was_listed("coordination.k8s.io/v1", "Lease");
     if has_leases && cluster.holders.is_err() {
@@ -209,7 +209,7 @@ enum PartOf {
 }
 
 impl Part {
-    fn read(object: Value, asked: &[Kind]) -> Result<Self, serde_json::Error> {
+    fn read(object: Value, asked: &[Kind], callers: &[Kind]) -> Result<Self, serde_json::Error> {
         let mut kinds = SnapshotKinds::default();
         kinds.add(&object);
         let namespaces = snapshot_kinds::lease_namespaces(&object);
@@ -219,7 +219,7 @@ impl Part {
             serde_json::from_value(object).map_or(PartOf::Other, PartOf::Lease)
         } else if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
             PartOf::ServicePool(object)
-        } else if kinds::callers().any(|caller| caller == kind) {
+        } else if callers.contains(&kind) {
             PartOf::Caller(kind, object)
         } else if asked.contains(&kind) {
             let object: PartialObject = serde_json::from_value(object)?;
