@@ -1,6 +1,8 @@
 //! Escapes text from files and clusters before it is printed to a terminal or to the log of a pipeline.
 
 use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::mem;
 
 /// The text on one line, with every character escaped that would control the terminal, the layout, the reading
 /// direction or a pipeline.
@@ -29,6 +31,45 @@ pub fn harmless_json(json: String) -> String {
         })
     };
     json.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Passes JSON on as [`harmless_json`] returns it, some lines at a time: an output may have many megabytes. [`Self::flush`]
+/// passes on the last line.
+pub struct HarmlessJson<W> {
+    output: W,
+    waiting: Vec<u8>,
+}
+
+impl<W: Write> HarmlessJson<W> {
+    const PART: usize = 64 << 10;
+
+    pub fn new(output: W) -> Self {
+        Self { output, waiting: Vec::new() }
+    }
+
+    fn pass_on(&mut self, length: usize) -> io::Result<()> {
+        let rest = self.waiting.split_off(length);
+        let lines = String::from_utf8(mem::replace(&mut self.waiting, rest)).map_err(io::Error::other)?;
+        self.output.write_all(harmless_json(lines).as_bytes())
+    }
+}
+
+impl<W: Write> Write for HarmlessJson<W> {
+    fn write(&mut self, json: &[u8]) -> io::Result<usize> {
+        let before = self.waiting.len();
+        self.waiting.extend_from_slice(json);
+        if self.waiting.len() >= Self::PART
+            && let Some(end) = json.iter().rposition(|byte| *byte == b'\n')
+        {
+            self.pass_on(before + end + 1)?;
+        }
+        Ok(json.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pass_on(self.waiting.len())?;
+        self.output.flush()
+    }
 }
 
 /// Whether a line has certainly no such characters.
@@ -105,6 +146,23 @@ mod tests {
             let json = harmless_json(serde_json::to_string_pretty(&[text]).unwrap());
             assert!(!json.contains("##") && !json.contains(|c| steers(c) && c != '\n'), "{name}: {json}");
             assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text], "{name}");
+        }
+    }
+
+    #[test]
+    fn json_that_is_passed_on_in_parts_is_escaped_as_a_whole() {
+        let long = "ü".repeat(2 * HarmlessJson::<Vec<u8>>::PART);
+        let many = ["a", "##[x]", "\u{202e}", "世界"].repeat(HarmlessJson::<Vec<u8>>::PART / 16);
+        for (name, texts) in
+            [("none", vec![]), ("few", vec!["::error::a"]), ("a long one", vec!["a", &long]), ("many", many)]
+        {
+            let mut output = HarmlessJson::new(Vec::new());
+            serde_json::to_writer_pretty(&mut output, &texts).unwrap();
+            let before = output.output.len();
+            output.flush().unwrap();
+            let whole = harmless_json(serde_json::to_string_pretty(&texts).unwrap());
+            assert!(String::from_utf8(output.output).unwrap() == whole, "{name}");
+            assert_eq!(before > 0, name == "a long one" || name == "many", "{name}");
         }
     }
 }

@@ -199,7 +199,10 @@ impl AuditArguments {
                 self.scope.check(&Snapshot::read(&cluster.snapshot), namespace.as_deref(), None)?;
                 let audit = input.audit(&mut AuditCache::default());
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
-                super::output((announced + &self.render(&audit, about)?).as_bytes())?;
+                match self.output {
+                    Output::Json => super::output_json(&audit)?,
+                    _ => super::output((announced + &self.render(&audit, about)?).as_bytes())?,
+                };
                 Ok(self.status(&audit))
             }
         }

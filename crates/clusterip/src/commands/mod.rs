@@ -22,8 +22,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clusterip_cluster::manifests;
 use clusterip_cluster::manifests::{NamespaceRule, manifest_files};
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::report;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// Writes to standard output. Returns false if the reader has stopped reading (`| head`), which is not an error.
@@ -35,6 +37,15 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<bool> {
     } else {
         io::stdout().lock().write_all(bytes)
     };
+    finish(written)
+}
+
+/// As [`output`], for a value that is printed as indented JSON.
+pub fn output_json(value: &impl Serialize) -> anyhow::Result<bool> {
+    finish(report::write_json(value, io::stdout().lock()))
+}
+
+fn finish(written: io::Result<()>) -> anyhow::Result<bool> {
     match written.and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),

@@ -208,12 +208,14 @@ impl PlanArguments {
             row.message = row.message.take().map(|message| live.words(message));
         }
 
-        let text = match self.output {
-            Output::Table => announced + &report::plan::table(&plan, Layout::of_stdout(self.no_headers)),
-            Output::Json => report::plan::json(&plan)?,
-            Output::Yaml => filled_manifests::manifests(&sources, &manifests, &plan)?,
+        match self.output {
+            Output::Table => {
+                let table = report::plan::table(&plan, Layout::of_stdout(self.no_headers));
+                super::output((announced + &table).as_bytes())?
+            }
+            Output::Json => super::output_json(&report::plan::document(&plan))?,
+            Output::Yaml => super::output(filled_manifests::manifests(&sources, &manifests, &plan)?.as_bytes())?,
         };
-        super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }

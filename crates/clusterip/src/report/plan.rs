@@ -179,11 +179,12 @@ impl Serialize for Counts {
     }
 }
 
-pub fn json(plan: &Plan) -> Result<String, serde_json::Error> {
+/// What `-o json` prints.
+pub fn document(plan: &Plan) -> impl Serialize {
     let summary = Summary {
         services: Counts::of_objects(&plan.rows),
         external: plan.pools.external.as_ref().map(|_| Counts::of_external(&plan.rows)),
         nodes: plan.nodes.as_deref().map(Counts::of_objects),
     };
-    super::json(&Document { plan, summary })
+    Document { plan, summary }
 }
