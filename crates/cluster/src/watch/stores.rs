@@ -107,6 +107,8 @@ struct Inner {
 
 /// The lists of one kind so far: they decide how the next list is requested.
 struct Lists {
+    /// Whether the first list has begun. Before that, no object of the kind is stored.
+    begun: bool,
     complete: bool,
     page_objects: u32,
     /// How long the last complete list took.
@@ -343,7 +345,8 @@ impl Inner {
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
         let mut backoff = retry_backoff();
-        let mut lists = Lists { complete: false, page_objects: kinds::page_objects(kind), took: Duration::ZERO };
+        let page_objects = kinds::page_objects(kind);
+        let mut lists = Lists { begun: false, complete: false, page_objects, took: Duration::ZERO };
         let mut expiries = 0_u32;
         loop {
             let begin = Instant::now();
@@ -373,7 +376,8 @@ impl Inner {
         let mut look_for_room = begin + LIST_AGAIN_AFTER;
         let mut events = pin!(watcher(api.clone(), config));
         let asks = self.subscriptions.asks(kind);
-        // The objects that the current list has shown so far; `None` between two lists.
+        // The objects that the current list has shown so far; `None` between two lists. All others that are stored are
+        // forgotten at its end. So the first list, which all kinds have at the start, needs no such memory.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
         loop {
             let event = tokio::select! {
@@ -396,21 +400,25 @@ impl Inner {
             }
             match event {
                 Some(Ok(Event::Init)) => {
-                    listed = Some(BTreeSet::new());
+                    listed = lists.begun.then(BTreeSet::new);
+                    lists.begun = true;
                     self.set_listing(kind, true);
                 }
                 Some(Ok(Event::InitApply(object))) => {
                     let tell = lists.complete || self.begun.load(Ordering::SeqCst);
-                    if let Some(id) = self.apply(kind, object, tell) {
-                        listed.get_or_insert_default().insert(id);
+                    let id = self.apply(kind, object, tell);
+                    if let Some(listed) = &mut listed {
+                        listed.extend(id);
                     }
                 }
                 Some(Ok(Event::InitDone)) => {
                     list = None;
-                    self.forget_others(kind, &listed.take().unwrap_or_default());
+                    if let Some(listed) = listed.take() {
+                        self.forget_others(kind, &listed);
+                    }
                     self.set_listing(kind, false);
                     let page_objects = kinds::page_objects(kind);
-                    *lists = Lists { complete: true, page_objects, took: begin.elapsed() };
+                    *lists = Lists { begun: true, complete: true, page_objects, took: begin.elapsed() };
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }

@@ -99,6 +99,41 @@ async fn service_ends_its_own_reservation_and_none_of_those_that_it_names() {
     assert!(query.split('&').any(|part| part == format!("timeoutSeconds={WATCH_SECONDS}")), "{query}");
 }
 
+/// Also of the first list, which otherwise needs no memory of what it has shown.
+#[tokio::test]
+async fn objects_of_a_list_that_broke_off_are_forgotten_if_the_next_one_lacks_them() {
+    let service = |name: &str| {
+        let metadata = json!({"namespace": "shop", "name": name, "resourceVersion": "1"});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"type": "ClusterIP"}})
+    };
+    let (broke_off, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (was_broken, may_go_on) = (Arc::clone(&broke_off), Arc::clone(&goes_on));
+    let client = client(move |_, query| {
+        let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "it broke off"});
+        if query.contains("watch=true") {
+            (200, String::new())
+        } else if query.contains("continue=") {
+            was_broken.store(true, Ordering::SeqCst);
+            (500, status.to_string())
+        } else if !was_broken.load(Ordering::SeqCst) {
+            let metadata = json!({"resourceVersion": "1", "continue": "next"});
+            let page = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": [service("gone")]});
+            (200, page.to_string())
+        } else if may_go_on.load(Ordering::SeqCst) {
+            (200, list(&[service("web")]))
+        } else {
+            (500, status.to_string())
+        }
+    });
+    let names = |stores: &Stores| stores.read_snapshot().services(None);
+    let stores = stores(client, |_| ());
+    stores.watch_kinds([("v1".to_owned(), "Service".to_owned())]);
+    eventually("the list breaks off", || broke_off.load(Ordering::SeqCst)).await;
+    assert_eq!(names(&stores), [ServiceKey::new("shop", "gone")]);
+    goes_on.store(true, Ordering::SeqCst);
+    eventually("the next list", || names(&stores) == [ServiceKey::new("shop", "web")]).await;
+}
+
 #[tokio::test]
 async fn kind_that_cannot_be_listed_fails_only_its_own_look_ups() {
     let (forbidden, foo) = (Arc::new(AtomicBool::new(true)), "example.com/v1/Foo");
