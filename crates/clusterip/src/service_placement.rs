@@ -48,7 +48,8 @@ pub struct Placement {
     pub addresses: Vec<IpAddr>,
     /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
-    /// Whether the addresses lie in pools, and all these pools admit the Service, by its namespace and its labels.
+    /// Whether the addresses lie in pools, and all these pools admit the Service, by its namespace and its labels. Only
+    /// looked up if the Service does not lie in the pool that it belongs to.
     pub is_admitted: bool,
     /// The pool that the Service belongs to; `None` if no pool matches it, or if the policy names none.
     pub pool: Option<String>,
@@ -93,14 +94,14 @@ impl Placement {
     pub fn of(settings: &Settings, service: &StoredService, decision: &Decision, cluster: &dyn Cluster) -> Self {
         let addresses = service.addresses().to_vec();
         let lies_in = pools_of(settings, &addresses);
-        let is_excluded = || excludes_any(&lies_in, service, cluster);
-        let is_admitted = !lies_in.is_empty() && !is_excluded();
         let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
+        let is_there = pool.is_some() && addresses.iter().all(|address| fits(settings, pool, *address));
+        let is_admitted = !is_there && !lies_in.is_empty() && !excludes_any(&lies_in, service, cluster);
         let evidence = decision.evidence.clone().unwrap_or_default();
         let fit = match pool {
             None if !lies_in.is_empty() && (decision.unmatched || !is_admitted) => Fit::Unmatched,
             None => Fit::InPlace,
-            Some(_) if addresses.iter().all(|address| fits(settings, pool, *address)) => Fit::InPlace,
+            Some(_) if is_there => Fit::InPlace,
             // An operating system that is only assumed moves no Service out of a pool that might be the right one.
             Some(pool) if is_admitted && is_assumed(settings, pool, &evidence) => Fit::NotWhereAssumed,
             Some(_) => Fit::Misplaced,
