@@ -124,7 +124,7 @@ impl Bench {
     }
 
     /// Waits until the API server calls a webhook that gives the Services of the namespace `full` addresses of this range.
-    /// Without a webhook, it is unlikely that the addresses of three Services are in such a small range.
+    /// Without a webhook, it is unlikely that the addresses of three Services are in this range.
     pub async fn wait_for_addresses_in(&self, range: &str) {
         let path = format!("{}?dryRun=All", services("full"));
         self.namespace("full").await;

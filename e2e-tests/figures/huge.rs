@@ -90,8 +90,8 @@ impl Huge {
         };
         self.starts.times(table, &bounds);
         let [none, these] = [&self.admission_beside_none, &self.admission];
-        table.rounds("admission without the API server: with none", none, "ms", Bound::None);
-        table.rounds("admission without the API server: with 100,000", these, "ms", Bound::None);
+        table.rounds("admission without the API server: beside no Services", none, "ms", Bound::None);
+        table.rounds("admission without the API server: beside 100,000", these, "ms", Bound::None);
         table.rounds("  ratio, round by round", &ratios(these, none), "", Bound::AtMost(1.05));
     }
 }

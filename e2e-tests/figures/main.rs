@@ -3,7 +3,8 @@
 //! `tenants` and `huge`, such as `PARTS="load crowd" make bench-cluster`. Without `PARTS`, all parts except
 //! `huge` are measured.
 //! The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may be
-//! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
+//! busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions. Only the part
+//! `huge` compares two control planes, one of which has no Services.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]

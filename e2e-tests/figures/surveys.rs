@@ -10,8 +10,9 @@ use super::table::{Bound, Table, ratios};
 const NAMESPACE: &str = "shop";
 /// The number of Services of a load.
 const SERVICES: usize = 450;
-/// What the server logs after each survey, and when it has read new settings.
+/// The server logs this after each survey.
 const EXAMINED: &str = "all Services were examined";
+/// The server logs this when it uses new settings.
 const IN_USE: &str = "settings in use source=";
 /// The time that the server has to examine the Services after the last change of a load.
 const SETTLING: Duration = Duration::from_secs(3);

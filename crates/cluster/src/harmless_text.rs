@@ -33,14 +33,15 @@ pub fn harmless_json(json: String) -> String {
     json.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Passes JSON on as [`harmless_json`] returns it, some lines at a time: an output may have many megabytes. [`Self::flush`]
-/// passes on the last line.
+/// Writes JSON as [`harmless_json`] returns it, in parts of whole lines, so that an output of many megabytes is never
+/// completely in memory. [`Self::flush`] writes the last line.
 pub struct HarmlessJson<W> {
     output: W,
     waiting: Vec<u8>,
 }
 
 impl<W: Write> HarmlessJson<W> {
+    /// As soon as so many bytes wait, their complete lines are written.
     const PART: usize = 64 << 10;
 
     pub fn new(output: W) -> Self {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_passed_on_in_parts_is_escaped_as_a_whole() {
+    fn json_written_in_parts_equals_json_escaped_as_a_whole() {
         let long = "ü".repeat(2 * HarmlessJson::<Vec<u8>>::PART);
         let many = ["a", "##[x]", "\u{202e}", "世界"].repeat(HarmlessJson::<Vec<u8>>::PART / 16);
         for (name, texts) in

@@ -1,4 +1,4 @@
-//! How many requests a move costs the API server.
+//! How many requests to the API server a move causes.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn shown(seen: &Seen, uid: &str) -> String {
 }
 
 #[tokio::test]
-async fn move_costs_few_requests() {
+async fn move_causes_at_most_nine_requests() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(&cluster.plane).await;
     struct Case<'c> {
@@ -23,7 +23,7 @@ async fn move_costs_few_requests() {
         args: &'static [&'static str],
         expected: &'c [&'static str],
     }
-    // In the order of the alphabet.
+    // Sorted, because requests that are sent at once arrive in any order.
     const PLAIN: [&str; 8] = [
         "DELETE controllerrevisions/clusterip-move-UID",
         "GET services/web",

@@ -72,7 +72,7 @@ async fn misspelt_pool_is_told_everywhere_and_a_fence_that_nothing_enforces_by_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pool_that_is_not_ready_or_misplaces_services_is_told() {
+async fn users_are_told_of_a_pool_that_is_not_ready_or_misplaces_services() {
     let cluster = PoolCluster::lent().await;
     let folder = tempfile::tempdir().unwrap();
     cluster.apply(&[pool_of("first", "172.21.1.0/24", "first")]).await;

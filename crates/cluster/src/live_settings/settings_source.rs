@@ -12,7 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Error as WatchError, watch_object};
 use kube::{Client, Error as KubeError};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::settings_file::{SettingsFile, of_policy};
 use super::{WrittenSettings, in_lines, pool_objects};
@@ -30,8 +30,11 @@ const POLICY: &str = "ClusterAdmissionPolicy";
 const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                               definitions with kubectl apply -k deploy/api, or use --settings FILE";
 
-/// How often a file is read. Not every file system notifies of the symbolic links of a mounted ConfigMap.
-const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// The pause between two reads of a file. Files are not watched, because not every file system notifies of the symbolic
+/// links of a mounted ConfigMap.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a changed file must stay as it is until the change counts. A program may still write it.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub enum SettingsSource {
@@ -152,25 +155,35 @@ pub(super) fn versions(
 ) -> BoxStream<'static, Version> {
     match source {
         SettingsSource::File(file) => {
-            let next = |(file, before, mut known): (PathBuf, Version, Option<Result<String, String>>)| async move {
-                let mut seen = None;
+            // Standard input was read at the start, and does not change.
+            if manifests::is_standard_input(file) {
+                return stream::pending().boxed();
+            }
+            // `parsed` is the text that was parsed last, and `changed` another one, with the time when it was first read.
+            let next = |(file, before, mut parsed): (PathBuf, Version, Option<Result<String, String>>)| async move {
+                let mut changed: Option<(Result<String, String>, Instant)> = None;
                 loop {
-                    sleep(CHECK_INTERVAL).await;
+                    sleep(READ_INTERVAL).await;
                     let path = file.clone();
                     let Ok(text) = panics::catch_blocking(move || text_of_file(&path)).await else { continue };
-                    if known.as_ref() == Some(&text) {
-                        seen = None;
-                    } else if seen.as_ref() == Some(&text) {
-                        // An editor may be writing: a change counts only if the next check finds the same text.
-                        known = Some(text.clone());
-                        let read =
-                            panics::catch_blocking(move || text.and_then(|text| SettingsFile::read(&text))).await;
-                        let Ok(content) = read.map(Version::File) else { continue };
-                        if content != before {
-                            return Some((content.clone(), (file, content, known)));
+                    match &changed {
+                        _ if parsed.as_ref() == Some(&text) => changed = None,
+                        Some((same, since)) if *same == text => {
+                            if since.elapsed() < SETTLED_AFTER {
+                                continue;
+                            }
+                            let read = panics::catch_blocking(move || {
+                                let content = text.clone().and_then(|text| SettingsFile::read(&text));
+                                (text, content)
+                            });
+                            let Ok((text, content)) = read.await else { continue };
+                            let content = Version::File(content);
+                            parsed = Some(text);
+                            if content != before {
+                                return Some((content.clone(), (file, content, parsed)));
+                            }
                         }
-                    } else {
-                        seen = Some(text);
+                        _ => changed = Some((text, Instant::now())),
                     }
                 }
             };
@@ -192,5 +205,45 @@ pub(super) fn versions(
             };
             watch_object(policies(client), name).default_backoff().filter_map(version).boxed()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn changes(file: &Path) -> BoxStream<'static, Version> {
+        let source = SettingsSource::File(file.to_owned());
+        versions(&source, ClusterMetrics::default(), Version::File(of_file(file)))
+    }
+
+    #[tokio::test]
+    async fn change_of_a_file_counts_when_it_is_complete() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"services: {pools: []}\n").unwrap();
+        let mut changes = changes(file.path());
+        let (mut written, mut count) = (String::new(), 0);
+        for part in ["exempt", "Namespaces: ", "[kube-system]"] {
+            written += part;
+            std::fs::write(file.path(), &written).unwrap();
+            assert_eq!(tokio::time::timeout(Duration::from_millis(600), changes.next()).await.ok(), None);
+            count += 1;
+        }
+        assert_eq!((count, changes.next().await), (3, Some(Version::File(of_file(file.path())))));
+        // A change of the text alone is no new version.
+        std::fs::write(file.path(), format!("# a comment\n{written}")).unwrap();
+        assert_eq!(tokio::time::timeout(Duration::from_secs(2), changes.next()).await.ok(), None);
+    }
+
+    #[tokio::test]
+    async fn standard_input_does_not_change() {
+        let source = SettingsSource::File("-".into());
+        let first = Version::File(SettingsFile::read("{}"));
+        assert!(versions(&source, ClusterMetrics::default(), first).next().now_or_never().is_none());
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

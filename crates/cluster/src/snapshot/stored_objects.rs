@@ -134,9 +134,9 @@ impl ReadObject {
         self.stored.service()
     }
 
-    /// Forgets all but the kind and the name.
+    /// Forgets all but the kind, the namespace and the name.
     pub fn forget(&mut self) {
-        // Of an IPAddress, nothing else is stored.
+        // The variant without content.
         self.stored = Stored::IpAddress;
     }
 }

@@ -41,7 +41,7 @@ fn service(number: usize, address: Ipv4Addr) -> Value {
     })
 }
 
-/// A Deployment. Each hundredth one is in [`NAMESPACE`]. The Services of [`create`] select the Pods of the first one.
+/// A Deployment. Every hundredth Deployment is in [`NAMESPACE`]. The Services of [`create`] select the Pods of the first one.
 fn deployment(number: usize) -> Value {
     let namespace = if number.is_multiple_of(100) { NAMESPACE.to_owned() } else { format!("team-{:03}", number % 100) };
     let name = if number == 0 { "web".to_owned() } else { format!("web-{number:05}") };
@@ -119,13 +119,13 @@ impl HalfFull {
         Self { settings, usable, used }
     }
 
-    /// The objects of a cluster whose Services have the used addresses, with so many Deployments.
+    /// The objects of a cluster whose Services have the used addresses, and this number of Deployments.
     pub fn objects(&self, deployments: usize) -> impl Iterator<Item = Value> {
         let services = self.used.iter().enumerate().map(|(number, address)| service(number, *address));
         (0..deployments).map(deployment).chain(services)
     }
 
-    /// A cluster with one Deployment.
+    /// A cluster with one Deployment, whose Services have the used addresses.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for object in self.objects(1) {

@@ -24,21 +24,22 @@ pub const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
 /// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
 pub struct ApiServerRules {
-    taken: BTreeMap<IpAddr, Holder>,
+    taken: BTreeMap<IpAddr, TakenBy>,
     namespaces: BTreeSet<String>,
     /// Whether the objects of the cluster include Namespaces. Otherwise it is unknown which ones exist.
     knows_namespaces: bool,
 }
 
-/// What has an address. Large plans have many, so the words about it are only made for messages.
-enum Holder {
-    /// With the origin of a Service that is planned; `None` for one of the cluster.
+/// What has taken an address. A large plan has many addresses, so the text about each is made only when a message needs
+/// it.
+enum TakenBy {
+    /// A Service, with the origin of its manifest if it is planned; `None` if it is in the cluster.
     Service(Arc<ServiceKey>, Option<Origin>),
     /// An `IPAddress` of the cluster, with the Service that it names.
     IpAddress(Option<ServiceKey>),
 }
 
-impl Holder {
+impl TakenBy {
     fn service(&self) -> Option<&ServiceKey> {
         match self {
             Self::Service(service, _) => Some(service),
@@ -69,7 +70,7 @@ impl ApiServerRules {
             ("v1", "Service") => {
                 let owner = Arc::new(ServiceKey::of(object));
                 for address in addresses(object) {
-                    self.taken.insert(address, Holder::Service(Arc::clone(&owner), None));
+                    self.taken.insert(address, TakenBy::Service(Arc::clone(&owner), None));
                 }
             }
             ("networking.k8s.io/v1", "IPAddress") => {
@@ -77,7 +78,7 @@ impl ApiServerRules {
                 let parent = |key: &str| object::text(object, &["spec", "parentRef", key]).to_owned();
                 let is_service = parent("resource") == "services";
                 let owner = is_service.then(|| ServiceKey::new(parent("namespace"), parent("name")));
-                self.taken.entry(address).or_insert(Holder::IpAddress(owner));
+                self.taken.entry(address).or_insert(TakenBy::IpAddress(owner));
             }
             _ => {}
         }
@@ -90,7 +91,7 @@ impl ApiServerRules {
     /// Adds the addresses of a planned Service.
     pub fn add_planned(&mut self, owner: &Arc<ServiceKey>, service: &Value, origin: &Origin) {
         for address in addresses(service) {
-            let holder = || Holder::Service(Arc::clone(owner), Some(origin.clone()));
+            let holder = || TakenBy::Service(Arc::clone(owner), Some(origin.clone()));
             self.taken.entry(address).or_insert_with(holder);
         }
     }

@@ -100,7 +100,7 @@ impl Planner {
 
     /// Plans the selected Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks
     /// that exist already or that other Services name, are known before the first Service is planned. `progress` is called
-    /// after each Service and Node. The manifests of planned Services lose all but their kind and name.
+    /// after each Service and Node. The manifests of planned Services lose all but their kind, namespace and name.
     pub fn plan(
         mut self,
         manifests: &mut [Manifest<PlannedObject>],

@@ -52,7 +52,7 @@ impl PlannedObject {
         **kind == kind_of(object) && *name == object::name(object)
     }
 
-    /// Takes [`Self::value`] out of the object, which forgets all but its kind and its name.
+    /// Takes [`Self::value`] out of the object, which forgets all but its kind, namespace and name.
     pub(crate) fn take(&mut self) -> Option<CompactValue> {
         self.read.forget();
         self.whole.take()

@@ -64,7 +64,7 @@ impl Controller {
         }
         // Moves that have begun are finished.
         while jobs.join_next().await.is_some() {}
-        self.reconciler.events_written().await;
+        self.reconciler.wait_for_events().await;
         if self.temporary
             && let Err(error) =
                 stored_settings::remove(&self.reconciler.client, &self.reconciler.namespace, &self.in_use.leader).await
@@ -347,8 +347,8 @@ impl Controller {
     }
 }
 
-/// What to record about settings of which this number of Services wait for consent: a process that starts later must let
-/// these Services wait, too. `None` if the settings before stay recorded.
+/// What to record as carried out, if `waiting` Services wait for consent under the settings with this hash. A process that
+/// starts later must let these Services wait, too. `None` if the record stays as it is.
 fn to_record(hash: &str, waiting: usize, carried_out: Option<&str>) -> Option<String> {
     match (waiting, carried_out) {
         (0, _) => Some(hash.to_owned()),

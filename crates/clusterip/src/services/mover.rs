@@ -10,7 +10,7 @@
 //! - The Service is never deleted or created. Its UID stays, and so does everything that depends on it.
 //! - Nothing is changed if the API server refuses the first write, which is tried by a dry run.
 //! - Unless the order says so, no plain move begins while an endpoint can be reached at the present addresses. The API
-//!   server is asked while the record is written, right before the first write to the Service.
+//!   server is asked while the record is written, at most a second before the first write to the Service.
 //! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
 //!   nothing if nothing is left to do. Before it restores a new address or an external address, it asks the policy.
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
@@ -61,6 +61,8 @@ use self::records::{Records, UnfinishedMoves, refusal_of, text_of};
 use self::targets::{Attempt, Targets, same_families};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// A record may take several requests. If the answer about the endpoints is older then, they are listed again.
+const MAX_ANSWER_AGE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// For how many seconds after a move was recorded the status of a load balancer is restored. Later its addresses may
 /// belong to another load balancer, and then only its controller may write the status.
@@ -484,11 +486,14 @@ impl<T: Targets> Run<'_, T> {
         }
         let journal = Arc::new(journal);
         // The endpoints may have become ready since the Service was looked at. The API server may take longer to list
-        // them than to store the record, so it does both at once.
-        let asks = !order.interrupts && journal.seamless.is_none();
+        // the EndpointSlices than to store the record, so both requests are sent at once.
+        let asks_for_endpoints = !order.interrupts && journal.seamless.is_none();
         let mut reader = Run { since: self.since, ..Run::new(self.mover, self.id, self.uid, self.targets) };
-        let reachable = async { if asks { reader.is_reachable().await } else { Ok(false) } };
-        let (recorded, reachable) = future::join(self.record_journal(&journal), reachable).await;
+        let reachable = async {
+            let reachable = if asks_for_endpoints { reader.is_reachable().await } else { Ok(false) };
+            (reachable, Instant::now())
+        };
+        let (recorded, (reachable, asked)) = future::join(self.record_journal(&journal), reachable).await;
         if let Err(refusal) = recorded {
             return self.unreleased(&refusal).await;
         }
@@ -496,7 +501,11 @@ impl<T: Targets> Run<'_, T> {
             self.progress = Progress::of_first_run();
             return Ok(Some(self.finish_seamless(&journal, plan).await?));
         }
-        if reachable? {
+        let mut reachable = reachable?;
+        if asks_for_endpoints && !reachable && asked.elapsed() > MAX_ANSWER_AGE {
+            reachable = self.is_reachable().await?;
+        }
+        if reachable {
             return Err(Unmoved::Reachable.into());
         }
         match self.put("", body).await {

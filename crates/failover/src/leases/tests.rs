@@ -116,7 +116,7 @@ fn two_processes_can_never_hold_a_lease_at_once() {
 
 /// The policy for agents compares the times of all entries of `managedFields`.
 #[test]
-fn lease_replaces_earlier_managed_fields_by_an_old_entry() {
+fn written_lease_has_one_old_entry_of_managed_fields() {
     let entries = metadata("a".to_owned(), "external", []).managed_fields.expect("entries");
     let times: Vec<_> = entries.into_iter().map(|entry| (entry.operation, entry.time)).collect();
     assert_eq!(times, [(Some("Update".to_owned()), Some(Time(Timestamp::UNIX_EPOCH)))]);

@@ -49,7 +49,7 @@ fn answers_are_classified_by_code_and_message() {
 }
 
 #[test]
-fn answer_about_a_service_may_have_its_spec_twice_and_some_more() {
+fn answer_about_a_service_may_have_twice_its_size_and_16_kib() {
     for (bytes, expected) in [
         (16 << 10, Some((Size::Usual, 48 << 10))),
         ((16 << 10) + 1, Some((Size::Large, 528 << 10))),

@@ -248,7 +248,7 @@ impl Run<'_> {
         bar.finish_and_clear();
         results.extend(ended);
         self.end_seamless_moves(&ids, &mut results, by_server).await;
-        self.reconciler.events_written().await;
+        self.reconciler.wait_for_events().await;
         results
     }
 

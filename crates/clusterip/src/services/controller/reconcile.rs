@@ -103,8 +103,8 @@ pub struct Reconciler {
     pub agreement: Option<watch::Receiver<Agreement>>,
     pub brakes: Mutex<Brakes>,
     known: Mutex<BTreeMap<ServiceKey, Known>>,
-    /// The places for Events that are being written.
-    events: Arc<Semaphore>,
+    /// One place for each Event that may be written beside other work.
+    event_places: Arc<Semaphore>,
 }
 
 /// What this leader remembers of a Service that is or was misplaced.
@@ -165,7 +165,7 @@ impl Reconciler {
             agreement: None,
             brakes: Mutex::default(),
             known: Mutex::default(),
-            events: Arc::new(Semaphore::new(EVENTS_AT_ONCE as usize)),
+            event_places: Arc::new(Semaphore::new(EVENTS_AT_ONCE as usize)),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::services::service_metrics::{MoveResult, StayReason};
 /// How many reports about one Service may be written at once, and after which time one more may be written.
 const REPORTS_AT_ONCE: u32 = 4;
 const REPORTS_EVERY: Duration = Duration::from_secs(15 * 60);
-/// How many Events are written at once.
+/// How many Events are written at once beside other work.
 pub(super) const EVENTS_AT_ONCE: u32 = 8;
 
 impl Known {
@@ -106,29 +106,28 @@ impl Reconciler {
         }
     }
 
-    /// Writes an Event about a Service. It answers the request of an administrator, if there is one. Otherwise it is
-    /// written beside what follows, as long as few others are.
+    /// Writes an Event about a Service. If it answers the request of an administrator, or if [`EVENTS_AT_ONCE`] others are
+    /// being written, this function waits until it is written.
     pub(super) async fn publish_event(&self, id: &ServiceKey, content: EventContent<'_>) {
         let (kind, about) = (("v1", "Service"), (Some(&*id.namespace), &*id.name));
         let request = self.requests.considered(id);
-        // `clusterip move` reads the answer when its request is gone.
-        let is_answer = request.is_some();
+        // `clusterip move` reads the Event as soon as its request is deleted, so the Event must exist before.
+        let place = request.is_none().then(|| Arc::clone(&self.event_places).try_acquire_owned());
         let event = event_about(kind, about, "Move", content, request);
-        match Arc::clone(&self.events).acquire_owned().await {
-            Ok(place) if !is_answer => {
-                let client = self.client.clone();
-                tokio::spawn(async move {
-                    event_recorder::write(&client, &event).await;
-                    drop(place);
-                });
-            }
-            _ => event_recorder::write(&self.client, &event).await,
+        if let Some(Ok(place)) = place {
+            let client = self.client.clone();
+            tokio::spawn(async move {
+                event_recorder::write(&client, &event).await;
+                drop(place);
+            });
+        } else {
+            event_recorder::write(&self.client, &event).await;
         }
     }
 
     /// Waits until the Events so far are written.
-    pub async fn events_written(&self) {
-        let _ = self.events.acquire_many(EVENTS_AT_ONCE).await;
+    pub async fn wait_for_events(&self) {
+        let _ = self.event_places.acquire_many(EVENTS_AT_ONCE).await;
     }
 
     pub(super) async fn report_brake(
