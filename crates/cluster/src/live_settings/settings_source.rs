@@ -209,6 +209,7 @@ pub(super) fn versions(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::io::Write;
 
