@@ -141,11 +141,15 @@ async fn deployment_of_several_replicas_works() {
     let get = async |path: &str| send(&plane.client(), Method::GET, path, None).await.unwrap();
     let deployment = get("/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip").await;
     let spec = &deployment["spec"];
+    assert_eq!(
+        (&spec["replicas"], &spec["strategy"]),
+        (&json!(3), &json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}))
+    );
     let pod = &spec["template"]["spec"];
     let args: Vec<&str> =
         pod["containers"][0]["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
     let budget = get("/apis/policy/v1/namespaces/clusterip-policy/poddisruptionbudgets/clusterip").await;
-    assert_eq!(budget["spec"]["selector"], spec["selector"]);
+    assert_eq!((&budget["spec"]["maxUnavailable"], &budget["spec"]["selector"]), (&json!(1), &spec["selector"]));
 
     // Two replicas run with these arguments and permissions.
     let kubeconfig = plane.kubeconfig_of(NAMESPACE, "clusterip").await;
@@ -170,7 +174,10 @@ async fn deployment_of_several_replicas_works() {
         let list = get(&format!("{}?labelSelector=clusterip-policy/lease={kind}", leases(NAMESPACE))).await;
         list["items"].as_array().unwrap().len()
     };
-    assert_eq!((labelled("replica").await, labelled("claim").await), (2, 2));
+    eventually("a Lease and a claim of each replica", async || {
+        ((labelled("replica").await, labelled("claim").await) == (2, 2)).then_some(())
+    })
+    .await;
     let log = servers.iter().flat_map(Server::log).filter(|line| line.contains("forbidden")).collect::<Vec<_>>();
     assert_eq!(log, [""; 0]);
 
