@@ -91,8 +91,8 @@ impl ApiServerRules {
     /// Adds the addresses of a planned Service.
     pub fn add_planned(&mut self, owner: &Arc<ServiceKey>, service: &Value, origin: &Origin) {
         for address in addresses(service) {
-            let holder = || TakenBy::Service(Arc::clone(owner), Some(origin.clone()));
-            self.taken.entry(address).or_insert_with(holder);
+            let taken_by = || TakenBy::Service(Arc::clone(owner), Some(origin.clone()));
+            self.taken.entry(address).or_insert_with(taken_by);
         }
     }
 
@@ -136,8 +136,8 @@ impl ApiServerRules {
             return Some(format!("{address}: {}", range.why));
         }
         match self.taken.get(&address) {
-            Some(holder) if holder.service() != Some(owner) => {
-                Some(format!("{address} is already used by {}", holder.in_words(address)))
+            Some(taken_by) if taken_by.service() != Some(owner) => {
+                Some(format!("{address} is already used by {}", taken_by.in_words(address)))
             }
             _ => None,
         }
