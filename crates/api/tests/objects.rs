@@ -221,3 +221,84 @@ fn wrong_types_of_fields_that_the_document_lacks_are_mistakes() {
         }
     }
 }
+
+/// Objects that were stored by the first version of `v1alpha1`, with all its fields, mean the same in every later
+/// version. Add fields to new files only: an object that exists does not change with a release.
+#[test]
+fn objects_of_the_first_version_mean_the_same() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e-tests/fixtures/crds/accepted");
+    let read = |name| -> Value {
+        serde_saphyr::from_str(&fs::read_to_string(fixtures.join(format!("{name}-full.yaml"))).unwrap()).unwrap()
+    };
+    let stored = ["service-pool", "external-pool", "node-block-pool", "policy"].map(read).to_vec();
+    let expected = json!({
+        "services": {
+            "assumeOS": "linux",
+            "order": "lowest",
+            "explicit": "deny",
+            "whenFull": "unmanaged",
+            "unmatched": "outside",
+            "annotateReason": true,
+            "exemptNamespaces": ["kube-system"],
+            "evidence": {"kinds": ["Deployment", "argoproj.io/v1alpha1/Rollout"]},
+            "serviceCIDRs": ["10.96.0.0/12", "fd00::/108"],
+            "pools": [{
+                "name": "full",
+                "cidrs": ["10.96.1.0/24", "10.96.2.0/24", "fd00:1::/112"],
+                "reserved": 10,
+                "exclude": ["10.96.1.77", "10.96.2.32/27", "fd00:1::7"],
+                "bands": true,
+                "match": {
+                    "os": "linux",
+                    "nodeLabels": {"disk": "ssd"},
+                    "namespaces": ["shop"],
+                    "namespaceSelector": {
+                        "matchLabels": {"team": "a"},
+                        "matchExpressions": [
+                            {"key": "env", "operator": "NotIn", "values": ["prod"]},
+                            {"key": "tier", "operator": "Exists"},
+                        ],
+                    },
+                    "serviceSelector": {"matchExpressions": [
+                        {"key": "tier", "operator": "In", "values": ["front", "back"]},
+                        {"key": "legacy", "operator": "DoesNotExist"},
+                    ]},
+                },
+                "reservations": [
+                    {"address": "10.96.1.7", "namespace": "shop", "name": "web"},
+                    {"address": "fd00:1::8", "namespace": "shop", "name": "web"},
+                ],
+            }],
+        },
+        "external": {
+            "loadBalancerClass": "example.com/lan",
+            "default": true,
+            "pools": [{
+                "name": "full",
+                "cidrs": ["192.0.2.0/28", "10.0.9.10-10.0.9.40", "fd00:9::10 - fd00:9::40", "fd00:8::/64"],
+                "exclude": ["192.0.2.7", "10.0.9.20-10.0.9.22", "192.0.2.8/30"],
+                "match": {
+                    "namespaces": ["shop"],
+                    "namespaceSelector": {"matchLabels": {"team": "a"}},
+                    "serviceSelector": {"matchLabels": {"tier": "front"}},
+                },
+                "nodes": {"matchLabels": {"edge": "yes"}},
+            }],
+        },
+        "nodes": {
+            "explicit": "deny",
+            "pools": [{
+                "name": "full",
+                "cidrs": ["10.244.0.0/16", "fd00:244::/48"],
+                "blockSize": {"ipv4": 24, "ipv6": 64},
+                "exclude": ["10.244.7.0/24", "10.244.8.1"],
+                "match": {
+                    "os": "windows",
+                    "nodeLabels": {"disk": "ssd"},
+                    "nodeSelector": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]},
+                },
+            }],
+        },
+    });
+    assert_eq!(document("all fields", stored), expected);
+}

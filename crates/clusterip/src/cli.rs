@@ -45,6 +45,8 @@ enum Command {
     },
     /// Prints the manual page
     Man,
+    /// Prints the version, which scripts read as JSON
+    Version(commands::version::VersionArguments),
 }
 
 /// Exit status for input or settings that can't be used; clap uses the same for a wrong command line.
@@ -74,6 +76,7 @@ pub fn run() -> ExitCode {
             commands::output(&script).map(|_| ExitCode::SUCCESS)
         }
         Command::Man => manual(),
+        Command::Version(version) => version.run(),
     };
     done.unwrap_or_else(|error| {
         // An error may quote text from files and clusters.

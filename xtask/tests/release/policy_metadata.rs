@@ -63,6 +63,7 @@ fn metadata_and_package_agree() {
 
 #[test]
 fn package_says_how_to_install_this_version_and_what_changed() {
+    assert!(read("docs/operations.md").contains(&format!("\n| v{VERSION} | ")), "no upgrade note for v{VERSION}");
     let package = read_yaml("artifacthub-pkg.yml");
     let install = package["install"].as_str().unwrap();
     let registry = format!("registry://ghcr.io/{NAME}/{NAME}:v{VERSION}\n");

@@ -1,6 +1,8 @@
 //! The workflows run only pinned actions, with no more permissions than they need.
 
 use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -61,7 +63,7 @@ fn workflows_are_pinned_and_have_least_permissions() {
         names.push(name);
     }
     names.sort();
-    assert_eq!(names, ["ci.yml", "release.yml"]);
+    assert_eq!(names, ["ci.yml", "release.yml", "scorecard.yml"]);
 }
 
 #[test]
@@ -76,12 +78,72 @@ fn jobs_have_the_permissions_that_they_need() {
         "check": {"contents": "read"},
         "build": {"contents": "read"},
         "programs": {"contents": "read"},
-        "images": {"packages": "write", "id-token": "write"},
-        "push": {"packages": "write", "id-token": "write"},
-        "release": {"contents": "write", "id-token": "write"},
+        "images": {"packages": "write", "id-token": "write", "attestations": "write"},
+        "push": {"packages": "write", "id-token": "write", "attestations": "write"},
+        "release": {"contents": "write", "id-token": "write", "attestations": "write"},
         "artifacthub": {"contents": "write"},
     });
     assert_eq!(permissions("release.yml"), release);
+    let scorecard = json!({"score": {"contents": "read", "actions": "read", "id-token": "write"}});
+    assert_eq!(permissions("scorecard.yml"), scorecard);
+}
+
+/// The same list as the one of CycloneDX, with the identifiers and fields that SPDX 2.3 requires.
+#[test]
+fn list_of_contents_is_also_printed_as_spdx() {
+    let list = json!({
+        "metadata": {"component": {"name": "clusterip", "version": "1.2.3"}},
+        "components": [
+            {"name": "serde", "version": "1.0.1", "licenses": [{"expression": "MIT OR Apache-2.0"}], "purl": "pkg:cargo/serde@1.0.1"},
+            {"name": "libc6", "version": "2.41-1+b1", "purl": "pkg:deb/debian/libc6@2.41-1%2Bb1"},
+        ],
+    });
+    let mut script = Command::new(workspace().join("scripts/sbom-to-spdx"))
+        .env("SOURCE_DATE_EPOCH", "1795000000")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    script.stdin.take().unwrap().write_all(list.to_string().as_bytes()).unwrap();
+    let output = script.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let package = |id: &str, name: &str, version: &str, licence: &str| {
+        json!({
+            "SPDXID": id, "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
+            "licenseConcluded": "NOASSERTION", "licenseDeclared": licence, "copyrightText": "NOASSERTION",
+        })
+    };
+    let found_as = |mut package: Value, purl: &str| {
+        package["externalRefs"] =
+            json!([{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}]);
+        package
+    };
+    let mut program = package("SPDXRef-clusterip-1.2.3", "clusterip", "1.2.3", "NOASSERTION");
+    program["primaryPackagePurpose"] = json!("APPLICATION");
+    let relation = |from: &str, kind: &str, to: &str| {
+        json!({"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to})
+    };
+    let serde = package("SPDXRef-serde-1.0.1", "serde", "1.0.1", "MIT OR Apache-2.0");
+    let libc = package("SPDXRef-libc6-2.41-1-b1", "libc6", "2.41-1+b1", "NOASSERTION");
+    let expected = json!({
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": "clusterip-1.2.3",
+        "documentNamespace": "https://github.com/clusterip-policy/clusterip-policy/sbom/clusterip-1.2.3-2026-11-18T11:06:40Z",
+        "creationInfo": {"created": "2026-11-18T11:06:40Z", "creators": ["Organization: clusterip-policy"]},
+        "packages": [
+            program,
+            found_as(serde, "pkg:cargo/serde@1.0.1"),
+            found_as(libc, "pkg:deb/debian/libc6@2.41-1%2Bb1"),
+        ],
+        "relationships": [
+            relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-clusterip-1.2.3"),
+            relation("SPDXRef-clusterip-1.2.3", "CONTAINS", "SPDXRef-serde-1.0.1"),
+            relation("SPDXRef-clusterip-1.2.3", "CONTAINS", "SPDXRef-libc6-2.41-1-b1"),
+        ],
+    });
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), expected);
 }
 
 /// The programs that a release builds.

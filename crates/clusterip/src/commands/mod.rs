@@ -14,6 +14,7 @@ pub mod settings;
 pub mod snapshot;
 pub mod terminal;
 pub mod validate;
+pub mod version;
 
 use std::fs;
 use std::io::{self, Write};

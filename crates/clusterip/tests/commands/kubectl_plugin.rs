@@ -31,4 +31,16 @@ fn usage_shows_the_name_by_which_the_program_was_called() {
 #[test]
 fn plugin_has_the_name_and_the_version_of_the_program() {
     assert_eq!(called_as("kubectl-clusterip", &["--version"]), called_as("clusterip", &["--version"]));
+    assert_eq!(called_as("kubectl-clusterip", &["version"]), called_as("clusterip", &["--version"]));
+}
+
+/// The platform is in the name of a released program, so that a script can download the same one of another version.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn version_is_printed_as_json() {
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        "{{\n  \"version\": \"{version}\",\n  \"platform\": \"linux-amd64\",\n  \"apiVersion\": \"clusterip-policy.io/v1alpha1\"\n}}\n"
+    );
+    assert_eq!(called_as("clusterip", &["version", "-o", "json"]), (expected, String::new()));
 }
