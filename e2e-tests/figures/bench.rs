@@ -104,10 +104,15 @@ impl Bench {
         ServerBuilder::new(&self.plane).settings(&self.settings).args(&["--claims", claims]).registered()
     }
 
-    /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings.
+    /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings. The file is
+    /// replaced by a complete one, as kubelet replaces a mounted ConfigMap.
     pub fn change_settings(&self, server: &Server, number: usize) {
         let settings = format!("{}  exemptNamespaces: [spare-{number}]\n", self.settings);
-        std::fs::write(server.folder().join("settings.yaml"), settings).unwrap();
+        let [new, file] = ["settings.yaml.new", "settings.yaml"].map(|name| server.folder().join(name));
+        std::fs::write(&new, settings).unwrap();
+        // A file that was written and renamed at the same time counts as one that may still be written.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::rename(new, file).unwrap();
     }
 
     /// Starts a [`Self::server`], and waits until the API server calls it and until it has processed all objects.

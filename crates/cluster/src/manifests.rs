@@ -12,7 +12,7 @@ pub mod large_texts;
 pub mod manifest_edit;
 pub mod manifest_files;
 
-pub use self::manifest_files::{MAX_FILE, is_standard_input, read_at_most, read_file};
+pub use self::manifest_files::{MAX_FILE, is_standard_input, read_at_most, read_file, read_open_file};
 use crate::object;
 use crate::yaml::{self, Data, Node, YamlError};
 

@@ -6,6 +6,7 @@
 //!   metrics report it. An object that can't be used does not affect the others, and its status tells why.
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
+mod followed_file;
 mod follower;
 mod pool_objects;
 mod settings_file;

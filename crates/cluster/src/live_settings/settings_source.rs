@@ -12,8 +12,9 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Error as WatchError, watch_object};
 use kube::{Client, Error as KubeError};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use super::followed_file::{FollowedFile, ReadFile};
 use super::settings_file::{SettingsFile, of_policy};
 use super::{WrittenSettings, in_lines, pool_objects};
 use crate::api_error::{error_chain, failed};
@@ -33,8 +34,6 @@ const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API 
 /// The pause between two reads of a file. Files are not watched, because not every file system notifies of the symbolic
 /// links of a mounted ConfigMap.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
-/// How long a changed file must stay as it is until the change counts. A program may still write it.
-const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub enum SettingsSource {
@@ -88,12 +87,13 @@ fn of_file(file: &Path) -> Result<SettingsFile, String> {
 }
 
 fn text_of_file(file: &Path) -> Result<String, String> {
-    let source = manifests::read_file(file).map_err(|error| {
-        // Every message about settings names their source itself.
-        let (text, name) = (error.to_string(), format!("{}: ", file.display()));
-        text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
-    })?;
-    Ok(source.text)
+    manifests::read_file(file).map(|source| source.text).map_err(|error| without_name(&error, file))
+}
+
+/// The message without the name of the file. Every message about settings names their source itself.
+pub(super) fn without_name(error: &anyhow::Error, file: &Path) -> String {
+    let (text, name) = (error.to_string(), format!("{}: ", file.display()));
+    text.strip_prefix(&name).map(str::to_owned).unwrap_or(text)
 }
 
 /// The document of the current version. If the version consists of objects, they are compiled in the cluster of
@@ -159,35 +159,24 @@ pub(super) fn versions(
             if manifests::is_standard_input(file) {
                 return stream::pending().boxed();
             }
-            // `parsed` is the text that was parsed last, and `changed` another one, with the time when it was first read.
-            let next = |(file, before, mut parsed): (PathBuf, Version, Option<Result<String, String>>)| async move {
-                let mut changed: Option<(Result<String, String>, Instant)> = None;
+            let next = |(file, before, mut followed): (PathBuf, Version, FollowedFile)| async move {
                 loop {
                     sleep(READ_INTERVAL).await;
                     let path = file.clone();
-                    let Ok(text) = panics::catch_blocking(move || text_of_file(&path)).await else { continue };
-                    match &changed {
-                        _ if parsed.as_ref() == Some(&text) => changed = None,
-                        Some((same, since)) if *same == text => {
-                            if since.elapsed() < SETTLED_AFTER {
-                                continue;
-                            }
-                            let read = panics::catch_blocking(move || {
-                                let content = text.clone().and_then(|text| SettingsFile::read(&text));
-                                (text, content)
-                            });
-                            let Ok((text, content)) = read.await else { continue };
-                            let content = Version::File(content);
-                            parsed = Some(text);
-                            if content != before {
-                                return Some((content.clone(), (file, content, parsed)));
-                            }
-                        }
-                        _ => changed = Some((text, Instant::now())),
+                    let read = panics::catch_blocking(move || ReadFile::read(&path)).await;
+                    let Ok(read) = read else { continue };
+                    if !followed.is_complete(&read) {
+                        continue;
+                    }
+                    let content = panics::catch_blocking(move || read.text.and_then(|text| SettingsFile::read(&text)));
+                    let Ok(content) = content.await else { continue };
+                    let content = Version::File(content);
+                    if content != before {
+                        return Some((content.clone(), (file, content, followed)));
                     }
                 }
             };
-            stream::unfold((file.clone(), first, None), next).boxed()
+            stream::unfold((file.clone(), first, FollowedFile::default()), next).boxed()
         }
         SettingsSource::Pools { client } => pool_objects::versions(client, &metrics).map(Version::Objects).boxed(),
         SettingsSource::KubewardenPolicy { client, name } => {

@@ -177,22 +177,38 @@ pub fn read_file(path: &Path) -> anyhow::Result<ManifestText> {
     read_at_most(path, MAX_FILE)
 }
 
+/// As [`read_file`], of a file that is open already. Messages name `path`.
+pub fn read_open_file(file: fs::File, path: &Path) -> anyhow::Result<ManifestText> {
+    let name = shown(path);
+    let bytes = bytes_of(file, MAX_FILE).map_err(|error| anyhow!("{name}: {error}"))?;
+    text_of(bytes, name)
+}
+
 /// As [`read_file`] with another limit: there is none for files with the objects of a whole cluster.
 pub fn read_at_most(path: &Path, limit: u64) -> anyhow::Result<ManifestText> {
-    let (name, mut bytes) = (shown(path), Vec::new());
-    let failed = |error: io::Error| anyhow!("{name}: {error}");
-    if is_standard_input(path) {
-        io::stdin().read_to_end(&mut bytes).map_err(failed)?;
+    let name = shown(path);
+    let bytes = if is_standard_input(path) {
+        let mut bytes = Vec::new();
+        io::stdin().read_to_end(&mut bytes).map(|_| bytes)
     } else {
-        let file = fs::File::open(path).map_err(failed)?;
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
-        // Growing step by step would copy a large text several times. Not all files have the length that they claim.
-        let _ = bytes.try_reserve_exact(usize::try_from(length.min(limit)).unwrap_or_default());
-        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > limit {
-            return Err(failed(io::Error::other(format!("larger than {} MiB", limit >> 20))));
-        }
+        fs::File::open(path).and_then(|file| bytes_of(file, limit))
+    };
+    text_of(bytes.map_err(|error| anyhow!("{name}: {error}"))?, name)
+}
+
+fn bytes_of(file: fs::File, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    // Growing step by step would copy a large text several times. Not all files have the length that they claim.
+    let _ = bytes.try_reserve_exact(usize::try_from(length.min(limit)).unwrap_or_default());
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::other(format!("larger than {} MiB", limit >> 20)));
     }
+    Ok(bytes)
+}
+
+fn text_of(bytes: Vec<u8>, name: String) -> anyhow::Result<ManifestText> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let (valid, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
         let line = 1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count();
