@@ -7,7 +7,7 @@ use super::bench::{Bench, services};
 use super::etcd;
 use super::large::{Bounds, Large, Workloads, rounds};
 use super::manifests::is_windows;
-use super::pairs::admission_without_api_server;
+use super::pairs::admissions_without_api_server;
 use super::support::control_plane::Options;
 use super::table::{Bound, Table, ratios};
 
@@ -32,8 +32,8 @@ pub struct Huge {
     admission: Vec<f64>,
 }
 
-/// Fills a new control plane, and measures starts in it. Measures admissions in turns with another control plane, which
-/// is empty.
+/// Fills a new control plane, and measures starts in it. Then measures admissions there and in another control plane, which
+/// is empty, in turns.
 pub async fn measure(pairs: usize) -> Huge {
     let start = || {
         let options = Options { audit: false, service_ranges: vec![RANGE.to_owned()], ..Options::default() };
@@ -54,11 +54,7 @@ pub async fn measure(pairs: usize) -> Huge {
     }
     let starts = rounds(&bench, pairs).await;
     let empty = start().await;
-    let (mut admission_beside_none, mut admission) = (Vec::new(), Vec::new());
-    for _ in 0..pairs {
-        admission_beside_none.push(admission_without_api_server(&empty).await);
-        admission.push(admission_without_api_server(&bench).await);
-    }
+    let [admission_beside_none, admission] = admissions_without_api_server([&empty, &bench]).await;
     Huge { starts, admission_beside_none, admission }
 }
 
@@ -92,6 +88,6 @@ impl Huge {
         let [none, these] = [&self.admission_beside_none, &self.admission];
         table.rounds("admission without the API server: beside no Services", none, "ms", Bound::None);
         table.rounds("admission without the API server: beside 100,000", these, "ms", Bound::None);
-        table.rounds("  ratio, round by round", &ratios(these, none), "", Bound::AtMost(1.05));
+        table.rounds("  ratio, turn by turn", &ratios(these, none), "", Bound::AtMost(1.05));
     }
 }
