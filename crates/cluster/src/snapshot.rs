@@ -115,7 +115,11 @@ impl Snapshot {
         }
         let stored_kind = self.stored_kind(api_version, kind);
         let namespace = stored_kind.scope(&namespace);
-        if self.get(stored_kind, namespace, &name) == Some(&after) {
+        let is_same = match &after {
+            Stored::Service(service) => self.service_at(namespace, &name) == Some(service),
+            _ => self.get(stored_kind, namespace, &name) == Some(&after),
+        };
+        if is_same {
             return Insertion::Same;
         }
         let before = self.remove(api_version, kind, namespace, &name);
@@ -131,6 +135,10 @@ impl Snapshot {
         }
         self.revise(stored_kind, namespace);
         if is_kept { Insertion::Changed { before, after } } else { Insertion::LeftOut(before) }
+    }
+
+    fn service_at(&self, namespace: &str, name: &str) -> Option<&Arc<StoredService>> {
+        self.namespaces.get(namespace)?.service(name)
     }
 
     fn get(&self, kind: StoredKind, namespace: &str, name: &str) -> Option<&Stored> {
@@ -226,8 +234,7 @@ impl Snapshot {
         let inside =
             self.namespaces.range::<str, _>((Bound::Included(namespace.unwrap_or_default()), Bound::Unbounded));
         let inside = inside.take_while(move |(other, _)| namespace.is_none_or(|namespace| ***other == *namespace));
-        let services = inside.flat_map(|(_, of_namespace)| of_namespace.each(StoredKind::Service));
-        services.filter_map(|(_, stored)| stored.service())
+        inside.flat_map(|(_, of_namespace)| of_namespace.services())
     }
 
     pub fn services(&self, namespace: Option<&str>) -> Vec<ServiceKey> {
@@ -235,7 +242,7 @@ impl Snapshot {
     }
 
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<StoredService>> {
-        self.get(StoredKind::Service, &key.namespace, &key.name)?.service()
+        self.service_at(&key.namespace, &key.name)
     }
 
     fn of_cluster(&self, kind: StoredKind) -> impl Iterator<Item = &Stored> {
@@ -286,8 +293,10 @@ impl Snapshot {
             }
             Some(kind) => {
                 let each = self.namespaces.iter().flat_map(|(namespace, of_namespace)| {
-                    let bare = of_namespace.bare.keys().map(|name| &**name).filter(|_| kind == StoredKind::Service);
-                    let names = of_namespace.each(kind).map(|(name, _)| &**name).chain(bare);
+                    let services = of_namespace.services().map(|service| &*service.key().name);
+                    let services = services.chain(of_namespace.bare.keys().map(|name| &**name));
+                    let services = services.filter(|_| kind == StoredKind::Service);
+                    let names = of_namespace.each(kind).map(|(name, _)| &**name).chain(services);
                     names.map(|name| (namespace.to_string(), name.to_owned()))
                 });
                 each.collect()
@@ -316,19 +325,16 @@ impl Snapshot {
     }
 
     pub fn services_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Arc<StoredService>> {
-        self.after(StoredKind::Service, namespace, name).filter_map(|(_, stored)| stored.service())
+        self.namespaces.get(namespace).into_iter().flat_map(move |of_namespace| of_namespace.services_after(name))
     }
 
     pub fn pods_after(&self, namespace: &str, name: &str) -> impl Iterator<Item = (&str, &StoredWorkload)> {
-        let pods = self.known_kind("v1", "Pod").into_iter().flat_map(|pod| self.after(pod, namespace, name));
+        let of_namespace = self.known_kind("v1", "Pod").zip(self.namespaces.get(namespace)).into_iter();
+        let pods = of_namespace.flat_map(|(pod, of_namespace)| of_namespace.after(pod, name));
         pods.filter_map(|(name, stored)| match stored {
             Stored::Workload(pod) => Some((&**name, &**pod)),
             _ => None,
         })
-    }
-
-    fn after(&self, kind: StoredKind, namespace: &str, name: &str) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
-        self.namespaces.get(namespace).into_iter().flat_map(move |of_namespace| of_namespace.after(kind, name))
     }
 
     pub fn namespaces(&self) -> Vec<String> {

@@ -1,6 +1,8 @@
 //! The objects of one namespace, with a limit for the memory that they take.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -26,14 +28,45 @@ pub(super) struct Namespace {
     /// About how many bytes the objects take.
     pub(super) bytes: usize,
     kinds: BTreeMap<StoredKind, OfKind>,
+    services: BTreeSet<ByName>,
     /// The addresses of the Services that are left out.
     pub(super) bare: BTreeMap<Box<str>, Addresses>,
     /// The EndpointSlices by Service.
     slices: BTreeSet<(Box<str>, Arc<str>)>,
 }
 
+/// A Service in the order of its name, which is kept only once.
+struct ByName(Arc<StoredService>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        &self.0.key.name
+    }
+}
+
+impl Ord for ByName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key.name.cmp(&other.0.key.name)
+    }
+}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByName {}
+
 #[derive(Default)]
 struct OfKind {
+    /// Empty for Services.
     objects: BTreeMap<Arc<str>, Stored>,
     /// The workloads by the labels of their Pods.
     labelled: LabelIndex,
@@ -105,6 +138,10 @@ impl Namespace {
             return false;
         }
         self.bytes = bytes;
+        if let Stored::Service(service) = object {
+            self.services.insert(ByName(service));
+            return true;
+        }
         let name: Arc<str> = name.into();
         match &object {
             Stored::Workload(workload) => of_kind.labelled.add(&name, workload),
@@ -120,6 +157,11 @@ impl Namespace {
     pub(super) fn remove(&mut self, kind: StoredKind, name: &str) -> Option<Stored> {
         let of_kind = self.kinds.get_mut(&kind)?;
         of_kind.left_out.remove(&name_hash(name));
+        if kind == StoredKind::Service {
+            let service = Stored::Service(self.services.take(name)?.0);
+            self.bytes -= service.bytes(name);
+            return Some(service);
+        }
         let (name, object) = of_kind.objects.remove_entry(name)?;
         self.bytes -= object.bytes(&name);
         match &object {
@@ -132,16 +174,32 @@ impl Namespace {
         Some(object)
     }
 
+    pub(super) fn services(&self) -> impl Iterator<Item = &Arc<StoredService>> {
+        self.services.iter().map(|service| &service.0)
+    }
+
+    /// The Services whose names come after this one, in order.
+    pub(super) fn services_after(&self, name: &str) -> impl Iterator<Item = &Arc<StoredService>> {
+        let rest = (Bound::Excluded(name), Bound::Unbounded);
+        self.services.range::<str, _>(rest).map(|service| &service.0)
+    }
+
+    pub(super) fn service(&self, name: &str) -> Option<&Arc<StoredService>> {
+        self.services.get(name).map(|service| &service.0)
+    }
+
+    /// The objects of a kind, except for Services.
     pub(super) fn each(&self, kind: StoredKind) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
         self.kinds.get(&kind).into_iter().flat_map(|of_kind| &of_kind.objects)
     }
 
-    /// The objects of a kind whose names come after this one, in order.
+    /// The objects of a kind whose names come after this one, in order, except for Services.
     pub(super) fn after(&self, kind: StoredKind, name: &str) -> impl Iterator<Item = (&Arc<str>, &Stored)> {
         let rest = (Bound::Excluded(name), Bound::Unbounded);
         self.kinds.get(&kind).into_iter().flat_map(move |of_kind| of_kind.objects.range::<str, _>(rest))
     }
 
+    /// An object of any kind, except for Services.
     pub(super) fn get(&self, kind: StoredKind, name: &str) -> Option<&Stored> {
         self.kinds.get(&kind)?.objects.get(name)
     }

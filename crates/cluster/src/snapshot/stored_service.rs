@@ -1,5 +1,6 @@
 //! A Service as it is kept: its addresses, and the fields that decisions, moves and audits read.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use clusterip_failover::assignments::{Port, Protocol};
 use serde_json::{Map, Value, json};
 
 use super::compact_value::{ALLOCATED, CompactValue};
-use super::shared;
 use super::workloads::{LabelHashes, label_hashes};
 use crate::object::map;
 
@@ -60,6 +60,12 @@ pub(crate) const FIELDS: [(&str, usize); 15] = [
 /// These are not kept if they are what the API server writes for the addresses.
 const PLAIN: [&str; 3] = ["spec.clusterIP", "spec.clusterIPs", "spec.ipFamilies"];
 
+/// These are not kept if they are what most Services have.
+static USUAL: [(&str, CompactValue); 2] = [
+    ("spec.ipFamilyPolicy", CompactValue::Frequent("SingleStack")),
+    ("spec.type", CompactValue::Frequent("ClusterIP")),
+];
+
 /// The fields of a Service that decisions, moves and audits read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoredService {
@@ -68,6 +74,8 @@ pub struct StoredService {
     external: Box<[IpAddr]>,
     /// Which fields of [`PLAIN`] are not kept.
     is_plain: [bool; 3],
+    /// Which fields of [`USUAL`] are not kept.
+    is_usual: [bool; 2],
     pub(super) by_hand: Option<bool>,
     /// The labels of the Pods that the Service selects; empty if it selects none.
     selected: LabelHashes,
@@ -89,21 +97,33 @@ impl StoredService {
         let plain = plain(&addresses);
         let is_plain =
             |path: &str| plain.iter().flatten().any(|(other, plain)| *other == path && value(path) == Some(plain));
-        let field = |(index, (path, most)): (usize, &(&str, usize))| {
-            let field = value(path).filter(|_| !is_plain(path)).and_then(|value| kept(path, value, *most))?;
-            Some((u8::try_from(index).ok()?, field))
+        let is_usual = |path: &str| {
+            let usual = USUAL.iter().find(|(other, _)| *other == path);
+            usual.is_some_and(|(_, usual)| value(path).is_some_and(|value| value == usual.text()))
         };
+        let field = |(index, (path, most)): (usize, &(&str, usize))| {
+            let written = value(path).filter(|_| !is_plain(path) && !is_usual(path));
+            Some((u8::try_from(index).ok()?, written.and_then(|value| kept(path, value, *most))?))
+        };
+        let fields: Vec<_> = FIELDS.iter().enumerate().filter_map(field).collect();
         Self {
             key: Arc::new(ServiceKey::of(service)),
             addresses,
             external: in_use(service).into(),
             is_plain: PLAIN.map(is_plain),
+            is_usual: USUAL.each_ref().map(|(path, _)| is_usual(path)),
             by_hand: is_set_by_hand(service),
             // No Pod has more labels.
             selected: if selector.len() > MAX_LABELS { LabelHashes::default() } else { label_hashes(&selector) },
             ports: (!ports.is_empty()).then(|| ports.into_iter().collect()),
-            fields: FIELDS.iter().enumerate().filter_map(field).collect(),
+            // A copy: the allocator does not free the rest of a list that is made shorter.
+            fields: fields.as_slice().into(),
         }
+    }
+
+    /// As [`Self::key`], for many of them.
+    pub fn shared_key(&self) -> &Arc<ServiceKey> {
+        &self.key
     }
 
     pub fn key(&self) -> &ServiceKey {
@@ -124,8 +144,12 @@ impl StoredService {
         self.text("spec.externalName")
     }
 
-    pub fn uid(&self) -> &str {
-        self.text("metadata.uid")
+    pub fn uid(&self) -> Cow<'_, str> {
+        match self.field("metadata.uid") {
+            Some(uid) if let Some(text) = uid.as_text() => text.into(),
+            Some(uid @ CompactValue::Uuid(_)) if let Value::String(text) = uid.value() => text.into(),
+            _ => Cow::default(),
+        }
     }
 
     /// See [`is_set_by_hand`].
@@ -187,8 +211,9 @@ impl StoredService {
     pub(super) fn for_status(&self) -> Option<Self> {
         let kept = |(index, field): &(u8, CompactValue)| {
             let field = match (FIELDS[usize::from(*index)].0, field) {
-                ("metadata.annotations", CompactValue::Map(all)) => {
-                    CompactValue::Map(all.iter().filter(|(key, _)| **key == *RECORD_ANNOTATION).cloned().collect())
+                ("metadata.annotations", annotations) => {
+                    let record = annotations.entry(RECORD_ANNOTATION).map(|record| (RECORD_ANNOTATION, record));
+                    CompactValue::map_of(record.as_slice())
                 }
                 ("metadata.uid" | "spec.loadBalancerClass" | "spec.type" | "status.loadBalancer.ingress", field) => {
                     field.clone()
@@ -199,6 +224,7 @@ impl StoredService {
         };
         self.ingress().map(|_| Self {
             key: Arc::clone(&self.key),
+            is_usual: [false, self.is_usual[1]],
             fields: self.fields.iter().filter_map(kept).collect(),
             ..Self::default()
         })
@@ -222,7 +248,9 @@ impl StoredService {
         service.insert("metadata".to_owned(), metadata.into());
         let plain = plain(&self.addresses).into_iter().flatten().zip(self.is_plain);
         let plain = plain.filter_map(|(field, is_plain)| is_plain.then_some(field));
-        let fields = self.fields.iter().map(|(index, field)| (FIELDS[usize::from(*index)].0, field));
+        let usual = USUAL.iter().zip(self.is_usual).filter(|(_, is_usual)| *is_usual);
+        let usual = usual.map(|((path, field), _)| (*path, field));
+        let fields = self.fields.iter().map(|(index, field)| (FIELDS[usize::from(*index)].0, field)).chain(usual);
         let fields = fields.filter(|(path, _)| has(path)).map(|(path, field)| (path, field.value()));
         for (path, value) in fields.chain(plain.filter(|(path, _)| has(path))) {
             let Some((outer, last)) = path.rsplit_once('.') else { continue };
@@ -295,7 +323,7 @@ impl StoredService {
         const ENTRY: usize = 96;
         // External addresses have no entry in the set of used ones.
         const EXTERNAL: usize = 64;
-        let key = size_of::<ServiceKey>() + 2 * self.key.name.len() + self.key.namespace.len();
+        let key = size_of::<ServiceKey>() + self.key.name.len() + self.key.namespace.len();
         let addresses = (self.addresses.len() + self.external.len()) * size_of::<IpAddr>()
             + self.addresses.len() * ENTRY
             + self.external.len() * EXTERNAL;
@@ -335,8 +363,7 @@ impl StoredService {
     }
 
     fn entry(&self, path: &str, key: &str) -> Option<&str> {
-        let Some(CompactValue::Map(entries)) = self.field(path) else { return None };
-        entries.iter().find(|(other, _)| **other == *key)?.1.as_text()
+        self.field(path)?.entry(key)
     }
 
     fn text(&self, path: &str) -> &str {
@@ -344,7 +371,10 @@ impl StoredService {
     }
 
     fn field(&self, path: &str) -> Option<&CompactValue> {
-        self.fields.iter().find(|(index, _)| FIELDS[usize::from(*index)].0 == path).map(|(_, field)| field)
+        let mut usual = USUAL.iter().zip(self.is_usual).filter(|(_, is_usual)| *is_usual);
+        let usual = usual.find(|((other, _), _)| *other == path).map(|((_, field), _)| field);
+        let kept = || self.fields.iter().find(|(index, _)| FIELDS[usize::from(*index)].0 == path);
+        usual.or_else(|| kept().map(|(_, field)| field))
     }
 }
 
@@ -353,10 +383,10 @@ fn kept(path: &str, value: &Value, most: usize) -> Option<CompactValue> {
     match (path, value) {
         ("metadata.annotations", Value::Object(fields)) => {
             let kept = fields.iter().filter_map(|(key, value)| Some((&**key, shortened(key, value.as_str()?)?)));
-            let kept: Box<[_]> =
-                kept.map(|(key, value)| (shared::key(key), CompactValue::Text(value.into()))).collect();
-            (!kept.is_empty()).then_some(CompactValue::Map(kept))
+            let kept: Vec<_> = kept.collect();
+            (!kept.is_empty()).then(|| CompactValue::map_of(&kept))
         }
+        ("metadata.uid", Value::String(text)) => Some(CompactValue::uid(text)),
         ("spec.loadBalancerIP", Value::String(text)) => {
             Some(CompactValue::Text(cut(text, TOO_LONG_FOR_ADDRESSES).into()))
         }

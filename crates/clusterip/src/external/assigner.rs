@@ -80,11 +80,11 @@ impl Assigner {
             let ServiceKey { namespace, name } = asked.key();
             let subject = Subject { owner: Owner::new(namespace, name, ""), own: Vec::new(), dry_run: false };
             let update = |object: Service| Change { old: Some(object.clone()), object };
-            let request = |change| CoreRequest::of_change(asked.uid(), namespace, change);
+            let request = |change| CoreRequest::of_change(&asked.uid(), namespace, change);
             evaluator.evaluate_read(|| asked.in_request(|_| true).map(update).map(request), &subject)
         });
         let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        let (uid, record) = (service.uid().to_owned(), service.record());
+        let (uid, record) = (service.uid().into_owned(), service.record());
         let decision = &evaluation.decision;
         let warnings = decision.cut_warnings().join("; ");
         let external = decision.external.as_ref();

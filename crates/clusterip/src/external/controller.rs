@@ -242,7 +242,7 @@ impl Controller {
                     Some((service, is_written)) = writes.answered(client) => {
                         if is_written {
                             // Another program may take it over.
-                            served.remove(service.uid());
+                            served.remove(&*service.uid());
                         }
                     }
                     () = &mut again => break,
@@ -283,7 +283,7 @@ impl Controller {
     fn report_holders(&self, owners: &Owners, term: &mut Term) {
         let seen = owners.iter().map(|(address, service)| Assigned {
             address: *address,
-            uid: service.uid().to_owned(),
+            uid: service.uid().into_owned(),
             shown: service.shown().contains(address),
             holder: term.holders.get(address).cloned(),
         });
@@ -350,11 +350,11 @@ impl Look {
                     None if !service.record().is_empty() => lacking.push(Arc::clone(&service)),
                     None => {}
                 }
-                look.served.insert(service.uid().to_owned(), recorded);
+                look.served.insert(service.uid().into_owned(), recorded);
                 continue;
             }
             let shown = service.shown().into_iter().filter(|address| external.pool_of(*address).is_some());
-            look.served.insert(service.uid().to_owned(), shown.chain(has.iter().copied()).collect());
+            look.served.insert(service.uid().into_owned(), shown.chain(has.iter().copied()).collect());
             if has.is_empty() && !service.is_deleting() {
                 lacking.push(Arc::clone(&service));
             }
@@ -375,7 +375,7 @@ impl Look {
                 false => (BTreeSet::new(), recorded_addresses(service.record()).into_iter().collect()),
             };
             look.statuses.extend(without(&service, &others));
-            look.served.insert(service.uid().to_owned(), &of_pools | &others);
+            look.served.insert(service.uid().into_owned(), &of_pools | &others);
         }
         let snapshot = Snapshot::read(shared);
         for service in lacking {
@@ -396,7 +396,7 @@ fn has_pools(settings: &LiveSettings) -> bool {
 fn left_status(service: &Arc<StoredService>, external: &ExternalSettings, served: &Served) -> Option<Status> {
     let ours = ExternalSettings { default: false, pools: vec![ExternalPool::default()], ..external.clone() };
     let recorded = recorded_addresses(service.record()).into_iter().filter(|_| service.is_served(&ours));
-    let before = served.get(service.uid()).into_iter().flatten().copied();
+    let before = served.get(&*service.uid()).into_iter().flatten().copied();
     without(service, &recorded.chain(before).collect())
 }
 
@@ -465,7 +465,7 @@ impl Term {
         let before = std::mem::take(&mut self.moving);
         let mut again = None;
         lacking.retain(|id, Version { service, .. }| {
-            let is_known = unfinished.due(service.uid()).is_some();
+            let is_known = unfinished.due(&service.uid()).is_some();
             if service.record().is_empty() || !is_known && !is_moving(&service.value()) {
                 return true;
             }

@@ -243,11 +243,11 @@ impl Controller {
     }
 
     /// All Services. Those that are being moved come first, because they have no address.
-    fn all_services(&self) -> Vec<ServiceKey> {
+    fn all_services(&self) -> Vec<Arc<ServiceKey>> {
         let snapshot = self.reconciler.evaluator.stores().read_snapshot();
         let is_moving = |service: &&Arc<StoredService>| service.external_name() == MOVING_NAME;
         let (moving, others): (Vec<_>, Vec<_>) = snapshot.each_service(None).partition(is_moving);
-        moving.into_iter().chain(others).map(|service| service.key().clone()).collect()
+        moving.into_iter().chain(others).map(|service| Arc::clone(service.shared_key())).collect()
     }
 
     /// Begins to examine all Services, instead of a survey that has not ended. Until new settings have been examined,

@@ -170,7 +170,7 @@ pub fn inspect(
     };
     let belongs = placement.pool.as_ref().map_or("no pool matches it".to_owned(), |it| format!("belongs to pool {it}"));
     Ok(Inspection::Misplaced(Box::new(Misplaced {
-        uid: service.uid().to_owned(),
+        uid: service.uid().into_owned(),
         why: format!("it lies in {lies_in}, and {belongs}: {}", placement.why(id)),
         unmatched: if pool.is_none() { placement.lies_in } else { Vec::new() },
         from: placement.addresses,
@@ -312,7 +312,7 @@ pub fn last_resort(evaluator: &Evaluator, service: &ServiceKey, families: &[Fami
 
 /// Asks the policy. With `dry_run`, no address is reserved.
 fn ask(evaluator: &Evaluator, service: &StoredService, dry_run: bool) -> anyhow::Result<Evaluation> {
-    let create = |object| Request::of_change(service.uid(), &service.key().namespace, Change { object, old: None });
+    let create = |object| Request::of_change(&service.uid(), &service.key().namespace, Change { object, old: None });
     let subject = subject(service.key(), service.addresses().to_vec(), dry_run);
     evaluator.evaluate_read(|| as_if_created(service).map(create), &subject)
 }

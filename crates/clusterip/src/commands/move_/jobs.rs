@@ -117,7 +117,7 @@ impl Run<'_> {
             }
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator.clone(), Arc::clone(&service));
-            let request = self.request(&id, service.uid());
+            let request = self.request(&id, &service.uid());
             let inspect = move || misplaced::inspect(&evaluator, &at, &this.allowed, Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
@@ -385,7 +385,7 @@ async fn row(
         Inspection::InPlace => return Ok(None),
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
-            let uid = service.uid().to_owned();
+            let uid = service.uid().into_owned();
             let stays = match reconciler.mover.records.get(&uid, Size::Large).await {
                 Ok(Some(_)) => None,
                 Ok(None) => Some(Unmoved::NotRecorded.to_string()),

@@ -244,7 +244,7 @@ impl Reconciler {
                     return Next::After(rest);
                 }
                 if self.requests.considered(id).is_some() {
-                    let uid = record.uid();
+                    let uid = &record.uid();
                     let note = "not moved: with the server's settings, it is in its pool".to_owned();
                     self.publish_event(id, EventContent { uid, warning: false, reason: "AddressNotMoved", note }).await;
                 }
@@ -278,7 +278,7 @@ impl Reconciler {
     }
 
     async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Arc<StoredService>) -> anyhow::Result<Inspection> {
-        let request = self.requests.consider(id, service.uid());
+        let request = self.requests.consider(id, &service.uid());
         let this = Arc::clone(self);
         let inspect = move || misplaced::inspect(&this.evaluator, &service, &this.allowed, request.as_ref());
         background::run(&id.namespace, inspect).await?

@@ -36,8 +36,8 @@ pub struct Survey {
     pub would_move: WouldMove,
     /// How many of the examined Services are managed.
     pub managed: usize,
-    /// The Services that are not examined yet.
-    pub rest: Vec<ServiceKey>,
+    /// The Services that are not examined yet. They may be all Services of the cluster, so the keys are not copied.
+    pub rest: Vec<Arc<ServiceKey>>,
     /// How many of these are managed.
     pub managed_rest: usize,
     pub rounds: u32,
@@ -54,12 +54,12 @@ impl Survey {
         let most = FIRST_ROUND * 2_u32.saturating_pow(self.rounds.min(16));
         self.rounds += 1;
         self.managed_rest = 0;
-        let mut namespaces: BTreeMap<String, Vec<ServiceKey>> = BTreeMap::new();
+        let mut namespaces: BTreeMap<String, Vec<Arc<ServiceKey>>> = BTreeMap::new();
         for id in std::mem::take(&mut self.rest) {
             namespaces.entry(id.namespace.clone()).or_default().push(id);
         }
         for ids in namespaces.into_values() {
-            let (begin, ids, mut examined) = (Instant::now(), Arc::<[ServiceKey]>::from(ids), 0);
+            let (begin, ids, mut examined) = (Instant::now(), Arc::<[_]>::from(ids), 0);
             while examined < ids.len() && begin.elapsed() < most {
                 let (reconciler, rest) = (Arc::clone(&reconciler), Arc::clone(&ids));
                 match background::run_long(move || Self::of(&reconciler, &rest[examined..], is_first)).await {
@@ -70,7 +70,7 @@ impl Survey {
                         examined += count;
                     }
                     Err(_) => {
-                        self.open.extend_from_slice(&ids[examined..]);
+                        self.open.extend(ids[examined..].iter().map(|id| ServiceKey::clone(id)));
                         examined = ids.len();
                     }
                 }
@@ -88,7 +88,7 @@ impl Survey {
     /// Examines the first of these Services, as many as it can within [`PART`], and returns their number. No address is
     /// reserved, because Services are created meanwhile. So if a pool has fewer free addresses than Services that would
     /// move to it, all of them count.
-    fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> (Self, usize) {
+    fn of(reconciler: &Reconciler, ids: &[Arc<ServiceKey>], is_first: bool) -> (Self, usize) {
         let evaluator = &reconciler.evaluator;
         let settings = evaluator.settings();
         let (begin, mut survey) = (Instant::now(), Self::default());
@@ -148,7 +148,7 @@ impl Survey {
     }
 }
 
-fn managed(reconciler: &Reconciler, ids: &[ServiceKey]) -> usize {
+fn managed(reconciler: &Reconciler, ids: &[Arc<ServiceKey>]) -> usize {
     let evaluator = &reconciler.evaluator;
     let settings = evaluator.settings();
     let services = ids.iter().filter_map(|id| evaluator.stores().stored_service(id));

@@ -251,7 +251,7 @@ impl Reconciler {
     }
 
     fn stored_uid(&self, id: &ServiceKey) -> Option<String> {
-        Some(self.evaluator.stores().stored_service(id)?.uid().to_owned())
+        Some(self.evaluator.stores().stored_service(id)?.uid().into_owned())
     }
 
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
@@ -294,7 +294,7 @@ impl Reconciler {
                 let is_asked = self.requests.considered(id).is_some();
                 if self.must_report(id, StayReason::NotRecorded, &note, is_asked) {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
-                    let content = EventContent { uid: service.uid(), warning: true, reason: outcome.reason(), note };
+                    let content = EventContent { uid: &service.uid(), warning: true, reason: outcome.reason(), note };
                     self.publish_event(id, content).await;
                 }
                 Next::Change

@@ -117,7 +117,7 @@ async fn survey_finds_the_misplaced_among_many_services() {
         stores.snapshot().write().unwrap().insert(&object);
     }
     let ids = stores.read_snapshot().services(None);
-    let mut survey = Survey { rest: ids.clone(), ..Survey::default() };
+    let mut survey = Survey { rest: ids.iter().cloned().map(Arc::new).collect(), ..Survey::default() };
     while !survey.rest.is_empty() {
         survey = survey.next_round(Arc::clone(&reconciler), true).await;
     }
