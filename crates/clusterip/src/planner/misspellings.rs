@@ -70,10 +70,16 @@ pub(super) fn of_fields(object: &Value) -> Vec<String> {
 /// Whether two names differ by the case of letters, or by one character that is missing, added, another one, or has
 /// changed places with the next one.
 fn is_almost(known: &str, name: &str) -> bool {
-    // Most pairs of names need no further comparison.
+    // Most pairs of names need no further comparison. Longer names that differ by so little begin or end alike.
     let is_of_other_length = known.chars().count().abs_diff(name.chars().count()) > 1;
+    let alike = |one: Option<char>, other: Option<char>| match (one, other) {
+        (Some(one), Some(other)) => one.eq_ignore_ascii_case(&other),
+        _ => false,
+    };
+    let begin_or_end_alike =
+        || alike(known.chars().next(), name.chars().next()) || alike(known.chars().last(), name.chars().last());
     let differ = || damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
-    !is_of_other_length && known != name && differ() <= 1
+    !is_of_other_length && known != name && (known.len() < 3 || begin_or_end_alike()) && differ() <= 1
 }
 
 #[cfg(test)]
