@@ -271,7 +271,7 @@ pub(crate) const ASSUMED_OS: &str = "setting assumeOS";
 pub(crate) const SEPARATOR: &str = ", ";
 
 /// Evidence in the form that answers report.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Report {
     /// The source, such as `Deployment shop/web`. Without labels, the other conditions that led to the pool, such as
     /// `namespace shop`.

@@ -130,6 +130,11 @@ impl ReadObject {
         Self { stored: Stored::Service(Arc::new(after)), ..Self::new(service) }
     }
 
+    /// The same object, if it is this Service now.
+    pub fn with(&self, service: Arc<StoredService>) -> Self {
+        Self { stored: Stored::Service(service), ..self.clone() }
+    }
+
     pub fn service(&self) -> Option<&Arc<StoredService>> {
         self.stored.service()
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use clusterip_core::address::{Family, parse_address};
 use clusterip_core::annotations::{
-    MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, Move, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, shortened,
+    MOVE_ANNOTATION, MOVING_ANNOTATION, MOVING_NAME, Move, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, cut, is_read,
+    shortened,
 };
 use clusterip_core::external::claim::{MAX_EXTERNAL_IPS, in_use, shown};
 use clusterip_core::field_mask::MAX_VALUES;
@@ -81,7 +82,7 @@ pub struct StoredService {
     selected: LabelHashes,
     ports: Option<Arc<[Port]>>,
     /// The index in [`FIELDS`], and the value.
-    fields: Box<[(u8, CompactValue)]>,
+    fields: Arc<[(u8, CompactValue)]>,
 }
 
 impl StoredService {
@@ -124,6 +125,32 @@ impl StoredService {
     /// As [`Self::key`], for many of them.
     pub fn shared_key(&self) -> &Arc<ServiceKey> {
         &self.key
+    }
+
+    /// Whether the Service as JSON has everything that a decision about `service` may read, of which it was read: no field
+    /// was cut or left out.
+    pub fn has_all_of(&self, service: &Value) -> bool {
+        let value = |path: &str| path.split('.').try_fold(service, |value, key| value.get(key));
+        let is_whole = |(path, most): &(&str, usize)| match (*path, value(path)) {
+            ("metadata.annotations", Some(Value::Object(annotations))) => annotations.iter().all(|(key, value)| {
+                let kept = |text| shortened(key, text).map_or(!is_read(0, key), |kept| kept == text);
+                value.as_str().is_some_and(kept)
+            }),
+            ("spec.loadBalancerIP", Some(Value::String(text))) => cut(text, TOO_LONG_FOR_ADDRESSES) == *text,
+            (_, Some(Value::Array(items))) => items.len() <= *most,
+            (_, Some(Value::Object(fields))) => fields.len() <= *most,
+            _ => true,
+        };
+        // Without any such field, it is unknown whether `spec` is an object.
+        let mut of_spec = FIELDS.iter().filter(|(path, _)| path.starts_with("spec."));
+        !self.key.name.is_empty() && of_spec.any(|(path, _)| value(path).is_some()) && FIELDS.iter().all(is_whole)
+    }
+
+    /// The Service after it was given these addresses, if it named none before.
+    pub fn given(&self, addresses: &[IpAddr]) -> Option<Self> {
+        let is_new = self.addresses.is_empty() && PLAIN.iter().all(|path| self.field(path).is_none());
+        let is_plain = [true, addresses.len() > 1, false];
+        is_new.then(|| Self { addresses: addresses.into(), is_plain, ..self.clone() })
     }
 
     pub fn key(&self) -> &ServiceKey {
@@ -418,6 +445,8 @@ fn port(port: &Value) -> Option<Port> {
 
 #[cfg(test)]
 mod tests {
+    use clusterip_core::{Decision, Verdict};
+
     use super::*;
 
     #[test]
@@ -431,6 +460,73 @@ mod tests {
         assert_eq!(*ports_of("LoadBalancer"), expected);
         assert_eq!(*ports_of("ClusterIP"), []);
         assert_eq!(size_of::<Port>(), 4);
+    }
+
+    #[test]
+    fn a_service_of_which_nothing_is_cut_is_read_as_its_json() {
+        let many = |count: usize| -> Value {
+            (0..count).map(|key| (key.to_string(), json!(""))).collect::<Map<_, _>>().into()
+        };
+        let long = |count: usize| json!("x".repeat(count));
+        let annotation = |key: &str, value: Value| ("metadata.annotations", json!({ key: value }));
+        for (name, (path, value), has_all) in [
+            ("as it is", ("spec.type", json!("NodePort")), true),
+            ("a name that is yet to be generated", ("metadata.name", json!("")), false),
+            ("a spec that is no object", ("spec", json!("x")), false),
+            ("a spec without the fields that are kept", ("spec", json!({"ports": []})), false),
+            ("a label of a wrong type", ("metadata.labels", json!({"a": 1})), true),
+            ("the most labels", ("metadata.labels", many(MAX_LABELS)), true),
+            ("too many labels", ("metadata.labels", many(MAX_LABELS + 1)), false),
+            ("an object as type", ("spec.type", json!({"a": 1})), false),
+            ("a number as type", ("spec.type", json!(1)), true),
+            ("many external addresses", ("spec.externalIPs", json!(vec!["10.0.9.9"; MAX_EXTERNAL_IPS + 1])), false),
+            ("a long text for an address", ("spec.loadBalancerIP", long(TOO_LONG_FOR_ADDRESSES + 1)), false),
+            ("an annotation that is read", annotation("clusterip-policy/os", json!("linux")), true),
+            ("a long one", annotation("clusterip-policy/os", long(65)), false),
+            ("one that is warned of", annotation("clusterip-policy/oss", json!("linux")), false),
+            ("one of another program", annotation("a/b", long(1000)), true),
+            ("one of a wrong type", annotation("a/b", json!(1)), false),
+        ] {
+            let mut service = json!({
+                "metadata": {"name": "web", "namespace": "shop"}, "spec": {"selector": {"app": "web"}, "ports": []},
+            });
+            let at = path.split('.').fold(&mut service, |value, key| &mut value[key]);
+            *at = value;
+            let stored = StoredService::read(&service);
+            assert_eq!(stored.has_all_of(&service), has_all, "{name}");
+            if has_all {
+                let mut read = Service::read(&service, "request.object");
+                if let (Ok(read), ("metadata.annotations", true)) = (&mut read, (path, name.contains("other"))) {
+                    read.annotations = Labels::new().into();
+                }
+                assert_eq!(stored.in_request(|_| true), read, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_is_given_addresses_as_a_decision_writes_them() {
+        let (v4, v6) = (IpAddr::from([10, 0, 0, 7]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 7]));
+        for (name, spec, is_given) in [
+            (
+                "no addresses",
+                json!({"selector": {"app": "web"}, "type": "LoadBalancer", "ports": [{"port": 80}]}),
+                true,
+            ),
+            ("an empty address", json!({"clusterIP": ""}), false),
+            ("an empty list", json!({"clusterIPs": []}), false),
+            ("families", json!({"ipFamilies": ["IPv4"]}), false),
+            ("an address", json!({"clusterIP": "10.0.0.7"}), false),
+        ] {
+            let service = json!({"metadata": {"name": "web", "namespace": "shop", "labels": {"a": "b"}}, "spec": spec});
+            for addresses in [vec![v4], vec![v6, v4]] {
+                let given = StoredService::read(&service).given(&addresses);
+                assert_eq!(given.is_some(), is_given, "{name}");
+                let decision = Decision { verdict: Verdict::Allocated(addresses), ..Decision::default() };
+                let expected = StoredService::read(&decision.changed(&service).unwrap_or_default());
+                assert!(given.is_none_or(|given| given == expected), "{name}");
+            }
+        }
     }
 
     #[test]

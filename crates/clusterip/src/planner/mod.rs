@@ -5,7 +5,7 @@ pub(crate) mod misspellings;
 pub(crate) mod nodes;
 mod planned_object;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
@@ -14,7 +14,7 @@ use clusterip_cluster::in_order::in_order;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, blocks_of};
-use clusterip_cluster::snapshot::{CompactValue, Snapshot, addresses};
+use clusterip_cluster::snapshot::{ReadObject, Snapshot, addresses};
 use clusterip_core::decision::{External, RecordChange, Report};
 use clusterip_core::external::{HolderOf, claim};
 use clusterip_core::json::TypeMismatch;
@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use self::api_server_rules::{ADDRESS_FIELDS, ApiServerRules, is_namespace, misspelled_fields};
 use self::nodes::RangeUsage;
 pub use self::planned_object::PlannedObject;
+use self::planned_object::PlannedService;
 use crate::audit::services::MisplacedService;
 use crate::external::plan_state::PlanState;
 use crate::usage::{self, PoolUsage};
@@ -72,10 +73,12 @@ pub struct Planner {
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
     /// The Services that exist already, each with the manifest that it comes from; `None` for the cluster.
-    existing: BTreeMap<Arc<ServiceKey>, Option<Origin>>,
+    existing: HashMap<Arc<ServiceKey>, Option<Origin>>,
     /// The Nodes that exist already, each with its blocks, which it keeps, and with its manifest as above.
     existing_nodes: BTreeMap<String, (Vec<IpNet>, Option<Origin>)>,
     external: PlanState,
+    /// The evidence in the rows: most Services have the same as others, and it takes more memory than the rest of a row.
+    reports: HashSet<Arc<Report>>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
 }
@@ -102,12 +105,12 @@ impl Planner {
     /// that exist already or that other Services name, are known before the first Service is planned. `progress` is called
     /// after each Service and Node. The manifests of planned Services lose all but their kind, namespace and name.
     pub fn plan(
-        mut self,
+        &mut self,
         manifests: &mut [Manifest<PlannedObject>],
         is_selected: impl Fn(&Manifest<PlannedObject>) -> bool,
         mut progress: impl FnMut(),
     ) -> Plan {
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::new();
         for Manifest { object: PlannedObject { read, .. }, .. } in &*manifests {
             if is_namespace(&read.kind.0, &read.kind.1) {
                 self.api_server.add_namespace(&read.name);
@@ -133,15 +136,13 @@ impl Planner {
             services().filter(|(_, manifest)| is_selected(manifest)).map(|(index, _)| index).collect();
         let mut rows = Vec::with_capacity(selected.len());
         for some in selected.chunks(AT_ONCE) {
-            let some: Vec<_> = some.iter().map(|index| (*index, manifests[*index].object.take())).collect();
+            let taken = |index: &usize| Some((*index, manifests[*index].object.take()?));
+            let some: Vec<_> = some.iter().filter_map(taken).collect();
             in_order(
                 &some,
-                |(index, service)| {
-                    let object = service.as_ref().map(CompactValue::value).unwrap_or_default();
-                    (Request::of_service(&format!("plan-{index}"), &object, None), object)
-                },
-                |(index, _), (create, object)| {
-                    rows.push(self.plan_service(*index, create, object, &manifests[*index].origin));
+                |(index, service)| service.create(*index),
+                |(index, service), create| {
+                    rows.push(self.plan_service(*index, service, create, &manifests[*index]));
                     progress();
                 },
             );
@@ -155,17 +156,17 @@ impl Planner {
     }
 
     /// Plans the Service of a manifest in the present state of the plan, and adds it to that state. `create` is the request
-    /// to create it, if it does not exist already.
+    /// to create it, if it does not exist already, and the object of the request.
     fn plan_service(
         &mut self,
         index: usize,
-        create: Result<Request, TypeMismatch>,
-        mut object: Value,
-        origin: &Origin,
+        service: &PlannedService,
+        (create, mut object): (Result<Request, TypeMismatch>, Value),
+        Manifest { object: manifest, origin }: &Manifest<PlannedObject>,
     ) -> Row {
-        let id = ServiceKey::of(&object);
-        let existing = self.existing.get(&id).filter(|_| !id.name.is_empty());
-        let old = existing.and_then(|_| Some(Snapshot::read(&self.snapshot).service(&id)?.value()));
+        let id = service.read.key();
+        let existing = self.existing.get(id).filter(|_| !id.name.is_empty());
+        let old = existing.and_then(|_| Some(Snapshot::read(&self.snapshot).service(id)?.value()));
         if let Some(old) = &old {
             keep_addresses(&mut object, old);
         }
@@ -175,7 +176,8 @@ impl Planner {
             Some(old) => Request::of_service(&format!("plan-{index}"), &object, Some(old)),
             None => create,
         };
-        let decision = self.decide(request, &object);
+        let mut decision = self.decide(request, &object);
+        let evidence = decision.evidence.take().map(|report| self.shared(report));
         let given = match &decision.verdict {
             Verdict::Denied(_) => Vec::new(),
             Verdict::Allocated(addresses) => addresses.clone(),
@@ -183,8 +185,9 @@ impl Planner {
         };
         let external = decision.external.clone();
         let external = external.map(|external| Box::new(ExternalRow::new(external, &object, old.as_ref())));
-        let mut row = Row { external, ..Row::new(index, &object, &decision, Given::ClusterIps(given), warnings) };
-        let key = Arc::new(planned_key(&object, index));
+        let mut row =
+            Row { external, evidence, ..Row::new(index, &object, &decision, Given::ClusterIps(given), warnings) };
+        let key = if id.name.is_empty() { Arc::new(planned_key(&object, index)) } else { Arc::clone(service.read.shared_key()) };
         decision.carry_out(&mut object);
         let mut placed = decision.denial().is_none().then_some(object);
         let refusal = |placed: &Value| self.api_server.refusal(&self.settings, &key, placed, old.as_ref());
@@ -199,15 +202,32 @@ impl Planner {
         }
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, origin);
-            if id.name.is_empty() {
+            let only_addresses = old.is_none() && changes_only_addresses(&decision);
+            let read = if id.name.is_empty() {
                 // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
+                None
             } else {
                 self.existing.entry(key).or_insert_with(|| Some(origin.clone()));
-            }
-            Snapshot::insert_in(&self.snapshot, &placed);
+                match decision.allocated() {
+                    _ if !only_addresses => None,
+                    Some(addresses) => service.read.given(addresses).map(Arc::new),
+                    None => Some(Arc::clone(&service.read)),
+                }
+            };
+            let read = read.map_or_else(|| ReadObject::new(&placed), |read| manifest.read.with(read));
+            Snapshot::write(&self.snapshot).add(read);
         }
         row
+    }
+
+    fn shared(&mut self, report: Report) -> Arc<Report> {
+        if let Some(known) = self.reports.get(&report) {
+            return Arc::clone(known);
+        }
+        let report = Arc::new(report);
+        self.reports.insert(Arc::clone(&report));
+        report
     }
 
     fn decide(&self, request: Result<Request, TypeMismatch>, object: &Value) -> Decision {
@@ -220,6 +240,10 @@ impl Planner {
         let in_use = InUse { blocks: None, external: holder_of.as_ref().map(|holder_of| holder_of as &HolderOf<'_>) };
         clusterip_core::decide(&request, &self.settings, in_use, &StoredCluster::new(&self.snapshot, object))
     }
+}
+
+fn changes_only_addresses(decision: &Decision) -> bool {
+    decision.note.is_none() && !decision.external.as_ref().is_some_and(External::changes)
 }
 
 /// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
@@ -259,7 +283,8 @@ pub struct Row {
     pub decision: Verdict,
     pub pool: Option<String>,
     /// Why the object belongs to its pool: node labels, or conditions such as its namespace.
-    pub evidence: Option<Report>,
+    #[serde(serialize_with = "of_report")]
+    pub evidence: Option<Arc<Report>>,
     #[serde(flatten)]
     pub given: Given,
     pub warnings: Vec<String>,
@@ -315,7 +340,7 @@ impl Row {
             name: shown_name(object),
             decision: decision.verdict.clone(),
             pool: decision.pool.clone(),
-            evidence: decision.evidence.clone(),
+            evidence: decision.evidence.clone().map(Arc::new),
             given,
             warnings,
             message: decision.verdict.reason().map(str::to_owned),
@@ -340,6 +365,10 @@ impl ExternalRow {
         };
         Self { decision: outcome, pool, addresses, source, message: reason }
     }
+}
+
+fn of_report<S: Serializer>(report: &Option<Arc<Report>>, serializer: S) -> Result<S::Ok, S::Error> {
+    report.as_deref().serialize(serializer)
 }
 
 fn by_name<S: Serializer>(outcome: &RecordChange, serializer: S) -> Result<S::Ok, S::Error> {
