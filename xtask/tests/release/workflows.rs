@@ -120,9 +120,7 @@ fn list_of_contents_is_also_printed_as_spdx() {
     };
     let mut program = package("SPDXRef-clusterip-1.2.3", "clusterip", "1.2.3", "NOASSERTION");
     program["primaryPackagePurpose"] = json!("APPLICATION");
-    let relation = |from: &str, kind: &str, to: &str| {
-        json!({"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to})
-    };
+    let relation = |from: &str, kind: &str, to: &str| json!({"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to});
     let serde = package("SPDXRef-serde-1.0.1", "serde", "1.0.1", "MIT OR Apache-2.0");
     let libc = package("SPDXRef-libc6-2.41-1-b1", "libc6", "2.41-1+b1", "NOASSERTION");
     let expected = json!({

@@ -187,7 +187,11 @@ impl Planner {
         let external = external.map(|external| Box::new(ExternalRow::new(external, &object, old.as_ref())));
         let mut row =
             Row { external, evidence, ..Row::new(index, &object, &decision, Given::ClusterIps(given), warnings) };
-        let key = if id.name.is_empty() { Arc::new(planned_key(&object, index)) } else { Arc::clone(service.read.shared_key()) };
+        let key = if id.name.is_empty() {
+            Arc::new(planned_key(&object, index))
+        } else {
+            Arc::clone(service.read.shared_key())
+        };
         decision.carry_out(&mut object);
         let mut placed = decision.denial().is_none().then_some(object);
         let refusal = |placed: &Value| self.api_server.refusal(&self.settings, &key, placed, old.as_ref());
