@@ -15,6 +15,7 @@ use super::{
 };
 use crate::in_order::in_order;
 use crate::object;
+use crate::watch::partial_object::PartialObject;
 use crate::yaml::{self, DocumentGroup, Node};
 
 const MIN_SIZE: usize = 1 << 20;
@@ -88,12 +89,17 @@ struct Item<'t> {
 /// with what `read` makes of each, in their order. Returns whether the text is in JSON. If it returns false, for an
 /// invalid text too, the objects that were visited don't count; the YAML parser reads the text again and reports where a
 /// mistake is.
-pub fn visit<R: Send>(text: &str, namespace: &str, read: impl Fn(Value) -> R + Sync, mut visit: impl FnMut(R)) -> bool {
+pub fn visit<R: Send>(
+    text: &str,
+    namespace: &str,
+    read: impl Fn(ObjectText<'_>) -> Option<R> + Sync,
+    mut visit: impl FnMut(R),
+) -> bool {
     let Some(items) = items_of_list(text, |_| true).or_else(|| documents(text)) else { return false };
     let mut is_json = true;
     in_order(
         &items,
-        |item| object(item.text, namespace).map(&read),
+        |item| read(ObjectText { text: item.text, namespace }),
         |_, item| match item {
             Some(item) => visit(item),
             None => is_json = false,
@@ -115,7 +121,7 @@ fn parse_json<T: Send>(
     let file: Arc<str> = source.name.as_str().into();
     let items = items_of_list(text, |api_version| !api_version.is_empty()).or_else(|| documents(text))?;
     let read = |item: &Item<'_>| {
-        let object = object(item.text, namespace)?;
+        let object = ObjectText { text: item.text, namespace }.whole()?;
         let is_right = check_type(&object).is_ok() && !is_kustomization(&object, &file);
         let origin = Origin { source: index, file: Arc::clone(&file), document: item.document, line: item.line };
         is_right.then(|| Some(manifest(object, origin, rule).ok()?.map(keep))).flatten()
@@ -161,9 +167,28 @@ fn lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// The object with this text; `None` if it is no object with a type and a name.
-fn object(item: &str, namespace: &str) -> Option<Value> {
-    let mut item: Value = serde_json::from_str(item).ok()?;
+/// An object in JSON, and its namespace if it names none.
+pub struct ObjectText<'t> {
+    text: &'t str,
+    namespace: &'t str,
+}
+
+/// Both are `None` if the text is no object with a type and a name.
+impl ObjectText<'_> {
+    pub fn whole(&self) -> Option<Value> {
+        object(serde_json::from_str(self.text).ok()?, self.namespace)
+    }
+
+    /// See [`PartialObject::fields`].
+    pub fn fields(&self) -> Option<Value> {
+        let mut reader = serde_json::Deserializer::from_str(self.text);
+        let fields = PartialObject::fields(&mut reader).ok()?;
+        reader.end().ok()?;
+        object(fields, self.namespace)
+    }
+}
+
+fn object(mut item: Value, namespace: &str) -> Option<Value> {
     let (kind, name) = (object::kind(&item), object::name(&item));
     if kind.is_empty() || kind.ends_with("List") || object::api_version(&item).is_empty() || name.is_empty() {
         return None;
@@ -204,7 +229,7 @@ mod tests {
         ] {
             let mut seen = Vec::new();
             let shown = |item| format!("{}/{}", object::namespace(&item), object::name(&item));
-            let is_json = visit(&text, "default", shown, |item| seen.push(item));
+            let is_json = visit(&text, "default", |item| item.whole().map(shown), |item| seen.push(item));
             assert_eq!(is_json.then(|| seen.join(", ")).as_deref(), expected, "{name}");
         }
     }

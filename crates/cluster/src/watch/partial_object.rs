@@ -41,11 +41,14 @@ impl PartialObject {
         object["kind"] = kind.as_str().into();
         Some(object)
     }
-}
 
-impl<'de> Deserialize<'de> for PartialObject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut object = MaskedReader::new(&OF_ALL_KINDS).deserialize(deserializer)?;
+    /// The fields of an object that are used, of whatever kind it is.
+    pub fn fields<'de, D: Deserializer<'de>>(object: D) -> Result<Value, D::Error> {
+        MaskedReader::new(&OF_ALL_KINDS).deserialize(object)
+    }
+
+    /// The object with these fields, which [`Self::fields`] has returned.
+    pub fn with_fields<E: Error>(mut object: Value) -> Result<Self, E> {
         let fields = object.as_object_mut().ok_or_else(|| Error::custom("expected an object of the API"))?;
         let mut metadata = ObjectMeta::default();
         if let Some(Value::Object(read)) = fields.get_mut("metadata") {
@@ -66,6 +69,12 @@ impl<'de> Deserialize<'de> for PartialObject {
             }
         }
         Ok(Self { metadata, object })
+    }
+}
+
+impl<'de> Deserialize<'de> for PartialObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::with_fields(Self::fields(deserializer)?)
     }
 }
 

@@ -9,7 +9,8 @@ use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
 use clusterip_cluster::kinds::{self, Kind, State};
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
-use clusterip_cluster::manifests::{self, ManifestText, large_texts};
+use clusterip_cluster::manifests::large_texts::{self, ObjectText};
+use clusterip_cluster::manifests::{self, ManifestText};
 use clusterip_cluster::snapshot::service_ranges::ServiceRanges;
 use clusterip_cluster::snapshot::{ReadObject, Snapshot};
 use clusterip_cluster::watch::api_server_lists;
@@ -133,32 +134,61 @@ pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
 }
 
 pub(crate) fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool + Sync) -> Vec<Value> {
-    let part = |object| Ok(Some(object).filter(&is_part));
+    let part = |object: WrittenObject<'_>| Some(Ok(Some(object.whole()?).filter(&is_part)));
     let parts = collected(text, Vec::new, part, |found: &mut Vec<Value>, part| found.extend(part));
     parts.unwrap_or_default()
 }
 
-/// Adds what `read` makes of each object of a snapshot to what `new` returns.
+/// An object of a snapshot, as it is read.
+enum WrittenObject<'t> {
+    Json(ObjectText<'t>),
+    Yaml(Value),
+}
+
+impl WrittenObject<'_> {
+    fn fields(&self) -> Option<Value> {
+        match self {
+            Self::Json(object) => object.fields(),
+            Self::Yaml(object) => PartialObject::fields(object).ok(),
+        }
+    }
+
+    fn whole(self) -> Option<Value> {
+        match self {
+            Self::Json(object) => object.whole(),
+            Self::Yaml(object) => Some(object),
+        }
+    }
+}
+
+/// Adds what `read` makes of each object of a snapshot to what `new` returns. `None` leaves the object to the YAML parser.
 fn collected<T, R: Send>(
     source: &ManifestText,
     new: impl Fn() -> T,
-    read: impl Fn(Value) -> Result<R, serde_json::Error> + Sync,
+    read: impl Fn(WrittenObject<'_>) -> Option<Result<R, serde_json::Error>> + Sync,
     add: impl Fn(&mut T, R),
 ) -> anyhow::Result<T> {
     let (mut all, mut is_right) = (new(), true);
-    let is_list = large_texts::visit(&source.text, "default", &read, |part| match part {
-        Ok(part) => add(&mut all, part),
-        Err(_) => is_right = false,
-    });
+    let is_list = large_texts::visit(
+        &source.text,
+        "default",
+        |text| read(WrittenObject::Json(text)),
+        |part| match part {
+            Ok(part) => add(&mut all, part),
+            Err(_) => is_right = false,
+        },
+    );
     if is_list && is_right {
         return Ok(all);
     }
     // The YAML parser knows where a mistake is.
     let (mut all, mut wrong) = (new(), None);
-    let streamed = manifests::stream(source, "default", &mut |manifest| match read(manifest.object) {
-        Ok(part) => add(&mut all, part),
-        Err(error) => drop(wrong.get_or_insert_with(|| anyhow::anyhow!("{}: {error}", manifest.origin))),
-    });
+    let streamed =
+        manifests::stream(source, "default", &mut |manifest| match read(WrittenObject::Yaml(manifest.object)) {
+            None => {}
+            Some(Ok(part)) => add(&mut all, part),
+            Some(Err(error)) => drop(wrong.get_or_insert_with(|| anyhow::anyhow!("{}: {error}", manifest.origin))),
+        });
     streamed.and(wrong.map_or(Ok(all), Err)).context("snapshot")
 }
 
@@ -170,7 +200,7 @@ pub(crate) fn of_text(
 ) -> anyhow::Result<AuditedCluster> {
     let (asked, callers): (Vec<Kind>, Vec<Kind>) = (kinds::asked(settings).collect(), kinds::callers().collect());
     let new = || Contents { cluster: empty(), kinds: SnapshotKinds::default(), namespaces: namespaces.clone() };
-    let read = |object| Part::read(object, &asked, &callers);
+    let read = |object: WrittenObject<'_>| Part::read(object, &asked, &callers);
     let Contents { mut cluster, kinds, namespaces } = collected(text, new, read, Contents::add)?;
     let has_leases = namespaces.agents.is_some() && kinds.was_listed("coordination.k8s.io/v1", "Lease");
     if has_leases && cluster.holders.is_err() {
@@ -209,25 +239,36 @@ enum PartOf {
 }
 
 impl Part {
-    fn read(object: Value, asked: &[Kind], callers: &[Kind]) -> Result<Self, serde_json::Error> {
+    fn read(object: WrittenObject<'_>, asked: &[Kind], callers: &[Kind]) -> Option<Result<Self, serde_json::Error>> {
+        let fields = object.fields()?;
+        let kind = snapshot_kinds::kind_of(&fields);
+        let is_lease = (kind.0.as_str(), kind.1.as_str()) == ("coordination.k8s.io/v1", "Lease");
+        let is_pool = ObjectKey::of(&fields).is_some_and(|key| key.kind == PoolKind::ServicePool);
+        let is_caller = callers.contains(&kind);
+        let is_asked = !is_lease && !is_pool && !is_caller && asked.contains(&kind);
+        // Most objects are asked for, and are never read completely.
+        let object = if is_asked { fields } else { object.whole()? };
         let mut kinds = SnapshotKinds::default();
         kinds.add(&object);
         let namespaces = snapshot_kinds::lease_namespaces(&object);
-        let kind = snapshot_kinds::kind_of(&object);
-        let of = if (kind.0.as_str(), kind.1.as_str()) == ("coordination.k8s.io/v1", "Lease") {
+        let of = if is_lease {
             // Leases of other programs need not be readable.
             serde_json::from_value(object).map_or(PartOf::Other, PartOf::Lease)
-        } else if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
+        } else if is_pool {
             PartOf::ServicePool(object)
-        } else if callers.contains(&kind) {
+        } else if is_caller {
             PartOf::Caller(kind, object)
-        } else if asked.contains(&kind) {
-            let object: PartialObject = serde_json::from_value(object)?;
-            object.value(&kind).map_or(PartOf::Other, |object| PartOf::Object(ReadObject::new(&object)))
+        } else if is_asked {
+            match PartialObject::with_fields::<serde_json::Error>(object) {
+                Ok(object) => {
+                    object.value(&kind).map_or(PartOf::Other, |object| PartOf::Object(ReadObject::new(&object)))
+                }
+                Err(error) => return Some(Err(error)),
+            }
         } else {
             PartOf::Other
         };
-        Ok(Self { kinds, namespaces, of })
+        Some(Ok(Self { kinds, namespaces, of }))
     }
 }
 

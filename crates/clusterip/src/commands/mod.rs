@@ -89,9 +89,9 @@ fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
         (manifest_files::load(&folder, rule, |object| object).context("snapshot")?.manifests, false)
     } else {
         let source = manifests::read_at_most(file, u64::MAX).context("snapshot")?;
-        let is_empty_list = manifests::is_empty_list(&source);
-        let read = manifest_files::load_text(source, rule, |object| object);
-        (read.context("snapshot")?.manifests, is_empty_list)
+        let read = manifest_files::load_text(source, rule, |object| object).context("snapshot")?;
+        let is_empty_list = read.manifests.is_empty() && read.sources.iter().all(manifests::is_empty_list);
+        (read.manifests, is_empty_list)
     };
     let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object).collect();
     // Such a text is written on purpose, unlike a file that a failed command left empty.
