@@ -93,9 +93,9 @@ BUILD_KUBERNETES := $(GO_BUILD) -gcflags all=-dwarf=false -ldflags "-s -w \
 	$(foreach package,k8s.io/component-base k8s.io/client-go/pkg,-X $(package)/version.gitVersion=$(KUBERNETES) \
 	-X $(package)/version.gitMajor=$(word 1,$(KUBERNETES_NUMBERS)) -X $(package)/version.gitMinor=$(word 2,$(KUBERNETES_NUMBERS)))"
 
-# The program is also tested on these versions of Kubernetes: the oldest one, which has no IPAddress, and the first
-# one that has. etcd and kubectl are those of the control plane.
-COMPATIBLE := v1.31.0 v1.33.13
+# The program is also tested on these versions of Kubernetes: the oldest one, which has no IPAddress, the first one that
+# has, and the first one with MutatingAdmissionPolicy. etcd and kubectl are those of the control plane.
+COMPATIBLE := v1.31.0 v1.33.13 v1.36.3
 COMPATIBLE_SOURCES := $(addprefix e2e-tests/control-plane/,build-version kube-apiserver/main.go kube-controller-manager/main.go)
 COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPATIBLE_SOURCES) | sha256sum | head -c 12))
 
@@ -349,7 +349,7 @@ $(UPSTREAM_TESTS): | go control-plane
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/ginkgo
 
 .PHONY: test-compat
-test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all supported versions of Kubernetes; the first run builds them, which takes an hour
+test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all supported versions of Kubernetes; the first run builds them, which takes 20 minutes each
 	@failed=; for assets in $(COMPATIBLE_BUILT) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \

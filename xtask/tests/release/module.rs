@@ -13,8 +13,10 @@ use crate::support::{annotated, metadata, module};
 
 /// The sections of a module: kind and bytes.
 fn sections(module: &[u8]) -> Vec<(u8, &[u8])> {
-    let section =
-        |payload: Payload<'_>| payload.as_section().map(|(id, Range { start, end })| (id, &module[start..end]));
+    let section = |payload: Payload<'_>| {
+        let bytes = |Range { start, end }: Range<u64>| &module[start.try_into().unwrap()..end.try_into().unwrap()];
+        payload.as_section().map(|(id, range)| (id, bytes(range)))
+    };
     Parser::new(0).parse_all(module).filter_map(|payload| section(payload.unwrap())).collect()
 }
 

@@ -20,7 +20,7 @@ pub fn object(name: &str, label: &str, data: &impl Serialize) -> ControllerRevis
     let labels = [(MOVE_OBJECT_LABEL, label), ("app.kubernetes.io/name", "clusterip")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-    ControllerRevision { metadata, revision: 0, data: Some(RawExtension(json!(data))) }
+    ControllerRevision { metadata, revision: Some(0), data: RawExtension(json!(data)) }
 }
 
 /// What `read` returns for the metadata of the objects with this value of [`MOVE_OBJECT_LABEL`]. In other namespaces,

@@ -184,7 +184,7 @@ impl Requests {
 
     fn note(&self, object: ControllerRevision) -> Option<ServiceKey> {
         let about = object.object_ref(&());
-        let request: MoveRequest = serde_json::from_value(object.data?.0)
+        let request: MoveRequest = serde_json::from_value(object.data.0)
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
         let id = ServiceKey::new(&request.namespace, &request.name);
@@ -208,7 +208,7 @@ mod tests {
         let arrives = |control_plane: bool| {
             let (namespace, name, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
             let request = MoveRequest { namespace, name, uid, control_plane, seamless: None };
-            let data = Some(RawExtension(serde_json::to_value(request).unwrap()));
+            let data = RawExtension(serde_json::to_value(request).unwrap());
             requests.note(ControllerRevision { data, ..ControllerRevision::default() }).unwrap()
         };
         let id = arrives(false);

@@ -84,7 +84,7 @@ impl SettingsInUse {
 
     /// The settings in an object; `None` if a leader did not write the object.
     fn of(object: ControllerRevision) -> Option<Self> {
-        let in_use: Self = serde_json::from_value(object.data?.0).ok()?;
+        let in_use: Self = serde_json::from_value(object.data.0).ok()?;
         (object.metadata.name? == name(&in_use.leader)).then_some(in_use)
     }
 }
@@ -184,7 +184,7 @@ mod tests {
             "source": {"kubewardenPolicy": "clusterip"},
             "agentsNamespace": "agents",
         });
-        assert_eq!(object.data.as_ref().unwrap().0, expected);
+        assert_eq!(object.data.0, expected);
         assert_eq!(object.metadata.name.as_deref(), Some("clusterip-server-00000000000000ab"));
         assert!(is_name(object.metadata.name.as_deref().unwrap()));
         assert_eq!(SettingsInUse::of(object), Some(in_use()));
@@ -208,7 +208,7 @@ mod tests {
         for Case { name, object, data } in cases {
             let mut revision = in_use().object();
             revision.metadata.name = Some(object.to_owned());
-            revision.data.as_mut().unwrap().0 = data;
+            revision.data.0 = data;
             assert_eq!(SettingsInUse::of(revision), None, "{name}");
         }
         for name in ["clusterip-server-5f6d7c8b9a", "clusterip-server-00000000000000AB", "clusterip-server-", "web"] {

@@ -108,8 +108,7 @@ impl Records {
 
     fn journal(&self, found: ControllerRevision) -> Result<Journal, Refusal> {
         let object = found.metadata.name.unwrap_or_default();
-        let data = found.data.map_or(Value::Null, |data| data.0);
-        let reason = match serde_json::from_value::<Journal>(data) {
+        let reason = match serde_json::from_value::<Journal>(found.data.0) {
             Ok(journal) if object == name(&journal.uid) => return Ok(journal),
             Ok(journal) => format!("it is about the UID {}", journal.uid),
             Err(error) => error.to_string(),
