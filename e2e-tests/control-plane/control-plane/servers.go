@@ -118,9 +118,11 @@ func (p *plane) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Tests write Nodes and Pods. Without kubelets, the controllers would consider them dead and delete them. No load
-	// balancers are created, and up to Kubernetes 1.31 their controller panics without a cloud.
-	controllers := "*,-service-lb-controller,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
+	controllers := "*"
+	if p.hasLoadBalancerController() {
+		// No load balancers are created, and up to Kubernetes 1.31 their controller panics without a cloud.
+		controllers += ",-service-lb-controller"
+	}
 	args := []string{
 		"--kubeconfig", kubeconfig,
 		"--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
@@ -130,8 +132,10 @@ func (p *plane) startManager(ctx context.Context) error {
 		"--bind-address", "127.0.0.1", "--secure-port", "0",
 		"--leader-elect=false",
 	}
-	if p.options.nodes > 0 {
-		controllers = "*,-service-lb-controller"
+	if p.options.nodes == 0 {
+		// Tests write Nodes and Pods. Without kubelets, the controllers would consider them dead and delete them.
+		controllers += ",-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
+	} else {
 		args = append(args, "--allocate-node-cidrs", "--cluster-cidr", podRange, "--service-cluster-ip-range", p.options.serviceRange)
 	}
 	p.manager, err = launch(p.program(managerName), p.folder, p.died, append(args, "--controllers", controllers)...)
@@ -143,4 +147,12 @@ func (p *plane) startManager(ctx context.Context) error {
 		_, err := p.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
 		return err
 	})
+}
+
+// hasLoadBalancerController says whether the controller manager has the controller of cloud load balancers, as before
+// Kubernetes 1.37. A name that it does not know is an error.
+func (p *plane) hasLoadBalancerController() bool {
+	var major, minor int
+	_, err := fmt.Sscanf(p.version, "v%d.%d", &major, &minor)
+	return err == nil && minor < 37
 }
