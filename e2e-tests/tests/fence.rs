@@ -9,3 +9,4 @@ mod moves;
 mod parser;
 mod service_addresses;
 pub(crate) mod support;
+mod written;

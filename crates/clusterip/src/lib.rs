@@ -5,6 +5,7 @@ pub mod audit;
 pub mod cli;
 mod commands;
 mod external;
+mod fence_policies;
 pub mod leader;
 mod lease_namespaces;
 pub mod map_server;

@@ -79,6 +79,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&options.audit, "audit", false, "write an audit log of Services, with the audit annotations of webhooks, to audit.log in the folder")
 	flags.BoolVar(&options.controllerManager, "controller-manager", false, "run kube-controller-manager too")
 	flags.StringVar(&options.webhookClient, "webhook-client", "", "the host and port of a webhook to which the API server shows a client certificate; its authority is "+webhookClientAuthority+" in the folder")
+	flags.StringVar(&options.policies, "policies", "", "a folder with ValidatingAdmissionPolicies that the API server reads from files")
 	flags.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; by default a temporary one")
 	flags.IntVar(&options.nodes, "nodes", 0, "run a whole cluster with this number of nodes, as root")
 	flags.IntVar(&options.windowsNodes, "windows-nodes", 0, "register this number of Windows nodes, on which nothing runs")

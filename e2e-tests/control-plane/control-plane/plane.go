@@ -26,6 +26,7 @@ type options struct {
 	controllerManager bool
 	audit             bool
 	webhookClient     string
+	policies          string
 	folder            string
 	port              int
 

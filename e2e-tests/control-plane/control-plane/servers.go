@@ -99,8 +99,19 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 	if !p.options.controllerManager {
 		args = append(args, "--disable-admission-plugins", "ServiceAccount")
 	}
+	var plugins []object
 	if p.options.webhookClient != "" {
-		configuration, err := writeWebhookClient(p.folder, p.options.webhookClient)
+		plugin, err := webhookClientPlugin(p.folder, p.options.webhookClient)
+		if err != nil {
+			return err
+		}
+		plugins = append(plugins, plugin)
+	}
+	if p.options.policies != "" {
+		plugins = append(plugins, policiesPlugin(p.options.policies))
+	}
+	if len(plugins) > 0 {
+		configuration, err := writeAdmission(p.folder, plugins)
 		if err != nil {
 			return err
 		}

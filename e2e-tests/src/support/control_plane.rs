@@ -2,6 +2,7 @@
 //! [`PROGRAM`] to its path.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub struct Options {
     pub audit: bool,
     /// The host and port of a webhook to which the API server shows a client certificate.
     pub webhook_client: Option<String>,
+    /// A folder with ValidatingAdmissionPolicies that the API server reads from files.
+    pub policies: Option<PathBuf>,
     /// The number of nodes on which Pods run. With nodes, the cluster has a scheduler, kube-proxy and a DNS server too,
     /// and needs root: see [`WholeCluster`](super::whole_cluster::WholeCluster).
     pub nodes: usize,
@@ -57,6 +60,7 @@ impl Default for Options {
             controller_manager: false,
             audit: true,
             webhook_client: None,
+            policies: None,
             nodes: 0,
             proxy_mode: "nftables".to_owned(),
             images: Vec::new(),
@@ -125,6 +129,7 @@ impl ControlPlane {
             .arg(format!("-controller-manager={}", options.controller_manager))
             .arg(format!("-audit={}", options.audit))
             .args(options.webhook_client.iter().flat_map(|webhook| ["-webhook-client", webhook]))
+            .args(options.policies.iter().flat_map(|folder| [OsStr::new("-policies"), folder.as_os_str()]))
             .arg(format!("-nodes={}", options.nodes))
             .arg(format!("-proxy-mode={}", options.proxy_mode))
             .arg(format!(
@@ -145,7 +150,7 @@ impl ControlPlane {
         &self.about.server
     }
 
-    /// The version of Kubernetes, such as `v1.36.3`.
+    /// The version of Kubernetes, such as `v1.37.2`.
     pub fn version(&self) -> &str {
         &self.about.version
     }
@@ -153,8 +158,23 @@ impl ControlPlane {
     /// Whether the API server has `IPAddress` and `ServiceCIDR`, as Kubernetes does since 1.33. In older versions, only
     /// Services show which addresses are used, and only the settings contain the Service ranges.
     pub fn tells_addresses(&self) -> bool {
-        let minor = self.version().split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
-        minor.unwrap_or_else(|| panic!("no version: {}", self.version())) >= 33
+        self.minor() >= 33
+    }
+
+    /// Whether the API server has MutatingAdmissionPolicy v1, as Kubernetes does since 1.36.
+    pub fn mutates_by_policy(&self) -> bool {
+        self.minor() >= 36
+    }
+
+    /// Whether the API server reads policies from files by default, as Kubernetes does since 1.37.
+    pub fn reads_policies_from_files(&self) -> bool {
+        self.minor() >= 37
+    }
+
+    /// The 37 of Kubernetes 1.37.2.
+    pub fn minor(&self) -> u32 {
+        let minor = self.version().split('.').nth(1).and_then(|minor| minor.parse().ok());
+        minor.unwrap_or_else(|| panic!("no version: {}", self.version()))
     }
 
     /// Reports that a check does not apply to this version of Kubernetes, which lacks `IPAddress` and `ServiceCIDR`.

@@ -3,13 +3,19 @@
 use serde_json::{Value, json};
 
 use super::support::{
-    Change, UNFENCED, create, dry_run, fenced, fenced_pool, outcome, patch, service_at, tenant, unfenced_service,
-    until_refused,
+    Change, Fenced, UNFENCED, by_each_fence, create, dry_run, fenced_pool, outcome, patch, service_at, tenant,
+    unfenced_service, until_refused,
 };
 use crate::support::eventually::eventually;
 use crate::support::pools::pool;
 use crate::support::service_webhook_rules::{Call, assert_calls};
 use crate::support::webhook_cluster::service;
+
+by_each_fence!(
+    pools_of_both_kinds_admit_by_namespaces_and_labels,
+    service_keeps_the_addresses_that_it_has,
+    warn_lets_the_service_through_with_a_warning,
+);
 
 /// A pool, and a Service that gets an address of the pool.
 struct Admission {
@@ -74,10 +80,8 @@ fn admissions(namespace: &str) -> Vec<Admission> {
     ]
 }
 
-#[tokio::test]
-async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "admitted").await;
+async fn pools_of_both_kinds_admit_by_namespaces_and_labels(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "admitted").await;
     plane.kubectl(&["label", "namespace", &namespace, "team=a"]).await.ok();
     let rows = admissions(&namespace);
     let mut pools = Vec::new();
@@ -113,10 +117,8 @@ async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
     assert_calls(seen);
 }
 
-#[tokio::test]
-async fn service_keeps_the_addresses_that_it_has() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "keeps").await;
+async fn service_keeps_the_addresses_that_it_has(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "keeps").await;
     let mut old = service_at("old", "172.21.0.65");
     old["spec"]["externalIPs"] = json!(["198.19.1.7"]);
     old["metadata"]["annotations"] = json!({"metallb.io/loadBalancerIPs": "198.19.1.8"});
@@ -157,9 +159,7 @@ async fn service_keeps_the_addresses_that_it_has() {
     assert_calls(seen);
 }
 
-#[tokio::test]
-async fn warn_lets_the_service_through_with_a_warning() {
-    let plane = fenced().await;
+async fn warn_lets_the_service_through_with_a_warning(plane: &Fenced) {
     let namespace = plane.namespace("warned").await;
     let only_others = |cidr: &str| json!({"cidrs": [cidr], "fence": "Warn", "match": {"namespaces": ["another-team"]}});
     plane.apply(&pool("ServicePool", "warned", only_others("172.21.14.0/24")).to_string()).await;
@@ -167,25 +167,27 @@ async fn warn_lets_the_service_through_with_a_warning() {
     let rows = [
         (
             json!({"clusterIP": "172.21.14.7"}),
-            "Warning: Validation failed for ValidatingAdmissionPolicy \
-            'service-fence-warning.clusterip-policy.io' with binding 'service-fence-warning.clusterip-policy.io': \
-            172.21.14.7 lies in ServicePool \"warned\", which does not admit this Service of namespace warned",
+            "service-fence-warning",
+            "172.21.14.7 lies in ServicePool \"warned\", which does not admit this Service of namespace warned",
         ),
         (
             json!({"clusterIP": UNFENCED, "externalIPs": ["198.19.2.7"]}),
-            "Warning: Validation failed for ValidatingAdmissionPolicy \
-            'external-fence-warning.clusterip-policy.io' with binding 'external-fence-warning.clusterip-policy.io': \
-            spec.externalIPs: 198.19.2.7 lies in ExternalPool \"warned\", which does not admit this Service of \
-            namespace warned",
+            "external-fence-warning",
+            "spec.externalIPs: 198.19.2.7 lies in ExternalPool \"warned\", which does not admit this Service of \
+             namespace warned",
         ),
     ];
-    for (spec, expected) in rows {
+    for (spec, fence, why) in rows {
+        let policy = plane.policy("warned", fence);
+        let expected = format!(
+            "Warning: Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': {why}"
+        );
         let web = service("web", spec).to_string();
         let arguments = ["create", "--dry-run=server", "--namespace", namespace.as_str(), "--filename", "-"];
-        eventually(expected, async || {
+        eventually(&expected, async || {
             let created = plane.kubectl_with(&arguments, &web).await;
             assert_eq!(created.status, 0, "{}", created.stderr);
-            created.stderr.contains(expected).then_some(())
+            created.stderr.contains(&expected).then_some(())
         })
         .await;
     }

@@ -4,11 +4,17 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{
-    Change, UNFENCED, create, dry_run, fenced, fenced_pool, outcome, send, tenant, unfenced_service, until_refused,
+    Change, Fenced, UNFENCED, by_each_fence, create, dry_run, fenced_pool, outcome, send, tenant, unfenced_service,
+    until_refused,
 };
 use crate::support::move_helpers::path;
 use crate::support::service_webhook_rules::{Call, assert_calls};
 use crate::support::webhook_cluster::{annotated, service};
+
+by_each_fence!(
+    external_addresses_of_a_pool_can_not_be_claimed_from_outside,
+    load_balancer_writes_no_address_of_a_pool_into_the_status_of_another_service,
+);
 
 /// A Service that claims an external address.
 struct Claim {
@@ -71,11 +77,9 @@ fn claims() -> Vec<Claim> {
     ]
 }
 
-#[tokio::test]
-async fn external_addresses_of_a_pool_can_not_be_claimed_from_outside() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "outside").await;
-    let (owner, of_owner) = tenant(&plane, "owner").await;
+async fn external_addresses_of_a_pool_can_not_be_claimed_from_outside(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "outside").await;
+    let (owner, of_owner) = tenant(plane, "owner").await;
     let cidrs = ["192.0.2.16/28", "10.0.9.10-10.0.10.5", "fd00:9::10 - fd00:9::1:40", "fd00:8::/64"];
     plane.apply(&fenced_pool("ExternalPool", "edge", &cidrs, &owner).to_string()).await;
     until_refused(&client, &namespace, &unfenced_service("web", json!({"externalIPs": ["192.0.2.20"]}))).await;
@@ -101,11 +105,9 @@ async fn external_addresses_of_a_pool_can_not_be_claimed_from_outside() {
     }
 }
 
-#[tokio::test]
-async fn load_balancer_writes_no_address_of_a_pool_into_the_status_of_another_service() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "balanced").await;
-    let (owner, of_owner) = tenant(&plane, "balanced-owner").await;
+async fn load_balancer_writes_no_address_of_a_pool_into_the_status_of_another_service(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "balanced").await;
+    let (owner, of_owner) = tenant(plane, "balanced-owner").await;
     for (namespace, client, address) in [(&namespace, &client, "172.21.0.201"), (&owner, &of_owner, "172.21.0.202")] {
         let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none", "clusterIP": address});
         create(client, namespace, &service("web", spec)).await.unwrap();

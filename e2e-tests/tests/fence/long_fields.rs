@@ -4,13 +4,15 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::support::{
-    BEFORE_THE_FENCE, UNFENCED, dry_run, fenced, fenced_pool, outcome, send, service_at, tenant, unfenced_service,
-    until_refused,
+    BEFORE_THE_FENCE, Fenced, UNFENCED, by_each_fence, dry_run, fenced_pool, outcome, send, service_at, tenant,
+    unfenced_service, until_refused,
 };
 use crate::support::costly_services::addresses_outside;
 use crate::support::move_helpers::path;
 use crate::support::service_webhook_rules::{Call, assert_calls};
 use crate::support::webhook_cluster::annotated;
+
+by_each_fence!(long_fields_are_refused_unread, long_fields_from_before_the_fence_do_not_block_a_service,);
 
 /// A Service with a field, and a text of the message that refuses it; none if it is allowed.
 struct LongField {
@@ -21,11 +23,9 @@ struct LongField {
 }
 
 /// The API server must not compare a long list before it refuses the list, and must not run out of its budget either.
-#[tokio::test]
-async fn long_fields_are_refused_unread() {
+async fn long_fields_are_refused_unread(plane: &Fenced) {
     const TOO_LONG: &str = " has more than 64 addresses or 255 characters, and cannot be compared with ";
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "long").await;
+    let (namespace, client) = tenant(plane, "long").await;
     plane.apply(&fenced_pool("ServicePool", "long", &["172.21.22.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "long", &["198.19.4.0/24"], "another-team").to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.22.7")).await;
@@ -93,10 +93,8 @@ async fn long_fields_are_refused_unread() {
     assert_calls(seen);
 }
 
-#[tokio::test]
-async fn long_fields_from_before_the_fence_do_not_block_a_service() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "long-before").await;
+async fn long_fields_from_before_the_fence_do_not_block_a_service(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "long-before").await;
     let controller = plane.client();
     plane.apply(&fenced_pool("ServicePool", "long-before", &["172.21.23.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "long-before", &["198.19.5.0/24"], "another-team").to_string()).await;

@@ -5,8 +5,8 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::support::{
-    BY_POLICY, UNFENCED, create, dry_run, fenced, fenced_pool, outcome, patch, send, service_at, tenant,
-    unfenced_service, until_refused,
+    BY_POLICY, Fenced, UNFENCED, by_each_fence, create, dry_run, fenced, fenced_pool, outcome, patch, send, service_at,
+    tenant, unfenced_service, until_refused,
 };
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::path;
@@ -14,16 +14,24 @@ use crate::support::pools::pool;
 use crate::support::service_webhook_rules::{Call, assert_calls};
 use crate::support::webhook_cluster::{addresses, annotated, service, within};
 
+by_each_fence!(
+    many_creates_of_a_tenant_get_no_address_of_another_team,
+    both_families_count,
+    reserved_address_is_kept_for_its_service,
+    address_of_a_pool_is_no_external_address_of_others,
+    service_of_the_api_server_is_exempt,
+    temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_service,
+    address_that_an_external_name_service_keeps_is_new_when_it_becomes_a_cluster_ip,
+);
+
 /// How many requests run at once.
 const AT_ONCE: usize = 16;
 
-#[tokio::test]
-async fn many_creates_of_a_tenant_get_no_address_of_another_team() {
+async fn many_creates_of_a_tenant_get_no_address_of_another_team(plane: &Fenced) {
     const RANGE: &str = "172.21.8.0/22";
-    let plane = fenced().await;
     plane.namespace("blue").await;
     plane.apply(&fenced_pool("ServicePool", "blue", &[RANGE], "blue").to_string()).await;
-    let (namespace, mallory) = tenant(&plane, "mallory").await;
+    let (namespace, mallory) = tenant(plane, "mallory").await;
     until_refused(&mallory, &namespace, &service_at("trial", "172.21.8.1")).await;
 
     let address = |nth: usize| format!("172.21.{}.{}", 8 + nth % 4, 1 + 4 * nth);
@@ -69,10 +77,8 @@ async fn many_creates_of_a_tenant_get_no_address_of_another_team() {
     create(&plane.client(), "blue", &service_at("web", "172.21.8.7")).await.unwrap();
 }
 
-#[tokio::test]
-async fn both_families_count() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "families").await;
+async fn both_families_count(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "families").await;
     plane.apply(&fenced_pool("ServicePool", "families", &["fd00:21::f00/120"], "another-team").to_string()).await;
     let dual = |second: &str| {
         service(
@@ -113,10 +119,8 @@ async fn edit_of_a_pool_takes_effect() {
     until("allowed").await;
 }
 
-#[tokio::test]
-async fn reserved_address_is_kept_for_its_service() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "reserves").await;
+async fn reserved_address_is_kept_for_its_service(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "reserves").await;
     let reservation = json!({"address": "172.21.20.7", "namespace": namespace, "name": "web"});
     let spec = json!({"cidrs": ["172.21.20.0/24"], "fence": "Deny", "reservations": [reservation]});
     plane.apply(&pool("ServicePool", "reserves", spec).to_string()).await;
@@ -150,11 +154,9 @@ async fn reserved_address_is_kept_for_its_service() {
 }
 
 /// kube-proxy sends the traffic of an external address to the Pods of the Service, also if the address is a ClusterIP.
-#[tokio::test]
-async fn address_of_a_pool_is_no_external_address_of_others() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "external-use").await;
-    let (owner, of_owner) = tenant(&plane, "external-owner").await;
+async fn address_of_a_pool_is_no_external_address_of_others(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "external-use").await;
+    let (owner, of_owner) = tenant(plane, "external-owner").await;
     let cidrs = ["172.21.24.0/24", "fd00:21::e00/120"];
     plane.apply(&fenced_pool("ServicePool", "external-use", &cidrs, &owner).to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.24.7")).await;
@@ -278,10 +280,8 @@ async fn pool_of_service_cidrs_has_the_ranges_of_its_status() {
 }
 
 /// The API server creates this Service itself, and would have no address for its clients otherwise.
-#[tokio::test]
-async fn service_of_the_api_server_is_exempt() {
-    let plane = fenced().await;
-    let (namespace, client) = tenant(&plane, "beside-kubernetes").await;
+async fn service_of_the_api_server_is_exempt(plane: &Fenced) {
+    let (namespace, client) = tenant(plane, "beside-kubernetes").await;
     plane.apply(&fenced_pool("ServicePool", "first", &["172.21.0.0/29"], "another-team").to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.0.7")).await;
     // In a dry run, the API server does not pick an address, but shows the first one of the range.
@@ -303,11 +303,9 @@ async fn service_of_the_api_server_is_exempt() {
 
 /// The old address of a Service may be in a pool that no longer admits the Service, and the new one may be reserved for
 /// the Service.
-#[tokio::test]
-async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_service() {
+async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_service(plane: &Fenced) {
     const LABEL: &str = "clusterip-policy/temporary";
-    let plane = fenced().await;
-    let (namespace, mallory) = tenant(&plane, "temporary").await;
+    let (namespace, mallory) = tenant(plane, "temporary").await;
     let reservation = json!({"address": "172.21.21.7", "namespace": namespace, "name": "web"});
     let reserves = json!({"cidrs": ["172.21.21.0/24"], "fence": "Deny", "reservations": [reservation]});
     plane.apply(&pool("ServicePool", "temporary-reserves", reserves).to_string()).await;
@@ -339,10 +337,8 @@ async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_ser
 
 /// The API server stores any `clusterIP` of an ExternalName Service, and fills in its `clusterIPs` before it evaluates the
 /// fence.
-#[tokio::test]
-async fn address_that_an_external_name_service_keeps_is_new_when_it_becomes_a_cluster_ip() {
-    let plane = fenced().await;
-    let (namespace, mallory) = tenant(&plane, "leftover").await;
+async fn address_that_an_external_name_service_keeps_is_new_when_it_becomes_a_cluster_ip(plane: &Fenced) {
+    let (namespace, mallory) = tenant(plane, "leftover").await;
     plane.apply(&fenced_pool("ServicePool", "leftover", &["172.21.34.0/24"], "another-team").to_string()).await;
     until_refused(&mallory, &namespace, &service_at("trial", "172.21.34.7")).await;
     let mut calls = Vec::new();

@@ -4,12 +4,15 @@ use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, REQUES
 use serde_json::{Value, json};
 
 use crate::fence::support::{
-    create, dry_run, fenced, fenced_pool, outcome, patch, service_at, tenant, unfenced_service, until_refused,
+    Fenced, by_each_fence, create, dry_run, fenced_pool, outcome, patch, service_at, tenant, unfenced_service,
+    until_refused,
 };
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::costly_services::{costly, fenced_pools};
 use crate::support::service_webhook_rules::{assert_calls, call};
 use crate::support::webhook_cluster::{annotated, service};
+
+by_each_fence!(no_fenced_address_in_two_writes, text_that_moves_to_another_field_is_new,);
 
 /// What a tenant writes before the address itself. `A` stands for the address.
 const FIRST: [(&str, &str); 16] = [
@@ -39,10 +42,8 @@ fn field(key: &str, text: &str) -> Value {
     }
 }
 
-#[tokio::test]
-async fn no_fenced_address_in_two_writes() {
-    let plane = fenced().await;
-    let (namespace, mallory) = tenant(&plane, "two-writes").await;
+async fn no_fenced_address_in_two_writes(plane: &Fenced) {
+    let (namespace, mallory) = tenant(plane, "two-writes").await;
     plane.apply(&fenced_pool("ServicePool", "two-writes", &["172.21.27.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "two-writes", &["198.19.7.0/24"], "another-team").to_string()).await;
     until_refused(&mallory, &namespace, &service_at("web", "172.21.27.7")).await;
@@ -92,10 +93,8 @@ async fn no_fenced_address_in_two_writes() {
 }
 
 /// The texts of all fields, one after the other with commas, are the same before and after these writes.
-#[tokio::test]
-async fn text_that_moves_to_another_field_is_new() {
-    let plane = fenced().await;
-    let (namespace, mallory) = tenant(&plane, "other-field").await;
+async fn text_that_moves_to_another_field_is_new(plane: &Fenced) {
+    let (namespace, mallory) = tenant(plane, "other-field").await;
     plane.apply(&fenced_pool("ServicePool", "other-field", &["172.21.28.0/24"], "another-team").to_string()).await;
     plane.apply(&fenced_pool("ExternalPool", "other-field", &["198.19.8.0/24"], "another-team").to_string()).await;
     until_refused(&mallory, &namespace, &service_at("web", "172.21.28.7")).await;

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::given_settings::{self, GivenSettings};
 use super::terminal::{TerminalOptions, warn};
+use crate::fence_policies::fence_policies;
 use crate::report;
 
 const HELP: &str = "\
@@ -29,6 +30,9 @@ Examples:
   Print a policy for Kubewarden, with a module in your own registry:
     clusterip settings settings.yaml --to policy \\
       --module registry://registry.example.com/clusterip-policy:v0.1.0
+  Write the fences of the pools of a cluster into a file of its API server:
+    kubectl get servicepools,externalpools,servicecidrs -o yaml |
+      clusterip settings - --to static-admission --output-file fences.yaml
 
 Settings have three forms: the settings document, objects of clusterip-policy.io in a cluster, and the \
 ClusterAdmissionPolicy of Kubewarden. FILE may have any of them, or a ConfigMap with the document in its key \
@@ -36,6 +40,9 @@ settings.yaml. Objects may be several documents, or a List. Every setting must b
 
 A document has no spec.fence. Instead of spec.serviceCIDRSelector, it has the ranges of the selected ServiceCIDRs. \
 Objects have no evidence.lookups and no unusableServiceCIDRs. A warning names each setting that is lost.
+
+The forms static-admission and admission are for the API server alone: ValidatingAdmissionPolicies that have each pool \
+with spec.fence Warn or Deny written into them. They need objects.
 
 Exit status: 0; 2 if the settings can't be read or have mistakes, or the result can't be written.";
 
@@ -69,6 +76,10 @@ pub enum Form {
     Document,
     /// A ClusterAdmissionPolicy of Kubewarden
     Policy,
+    /// The fences of the pools, as files for the API server (Kubernetes 1.37)
+    StaticAdmission,
+    /// The same fences, as policies for kubectl
+    Admission,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -125,14 +136,28 @@ impl SettingsArguments {
                         own.iter().filter(|object| is_settings_object(object)).map(as_written).collect()
                     }
                 };
-                match self.output {
-                    Output::Yaml => {
-                        let texts: Result<Vec<String>, _> = objects.iter().map(serde_saphyr::to_string).collect();
-                        Ok(texts?.join("---\n"))
-                    }
-                    Output::Json => self.text_of(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
-                }
+                self.text_of_objects(&objects)
             }
+            Form::StaticAdmission | Form::Admission => {
+                let SettingsFile::Objects(objects) = &given.content else {
+                    bail!("{}: a document has no spec.fence: give pool objects", given.name);
+                };
+                let policies = fence_policies(objects, &settings, self.to == Form::StaticAdmission)?;
+                if policies.is_empty() {
+                    bail!("{}: no pool has spec.fence: Warn or Deny", given.name);
+                }
+                self.text_of_objects(&policies)
+            }
+        }
+    }
+
+    fn text_of_objects(&self, objects: &[Value]) -> anyhow::Result<String> {
+        match self.output {
+            Output::Yaml => {
+                let texts: Result<Vec<String>, _> = objects.iter().map(serde_saphyr::to_string).collect();
+                Ok(texts?.join("---\n"))
+            }
+            Output::Json => self.text_of(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
         }
     }
 

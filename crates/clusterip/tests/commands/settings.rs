@@ -153,6 +153,18 @@ fn settings_are_converted_between_a_document_and_objects() {
             "--to objects --module registry://example.com/policy:v1",
             Done::refused("--module needs --to policy"),
         ),
+        case(
+            "a document to policies of the API server",
+            DOCUMENT,
+            "--to static-admission",
+            Done::refused("-: a document has no spec.fence: give pool objects"),
+        ),
+        case(
+            "pools without a fence to policies of the API server",
+            OBJECTS,
+            "--to admission",
+            Done::refused("-: no pool has spec.fence: Warn or Deny"),
+        ),
     ];
     let folder = Folder::new("settings-conversion");
     for Case { name, input, args, expected } in cases {
@@ -160,6 +172,22 @@ fn settings_are_converted_between_a_document_and_objects() {
     }
     assert_eq!(folder.piped("settings - --to objects --output-file pools.yaml", DOCUMENT), Done::ok(""));
     assert_eq!(std::fs::read_to_string(folder.path("pools.yaml")).unwrap(), OBJECTS);
+}
+
+/// `fence_policies.rs` has tests of the expressions.
+#[test]
+fn policies_have_the_ranges_of_selected_service_cidrs() {
+    let folder = Folder::new("settings-fences");
+    for (form, end) in [("static-admission", "static.k8s.io"), ("admission", "io")] {
+        let done = folder.piped(&format!("settings - --to {form} -o json"), FENCED);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{done:?}");
+        let list: Value = serde_json::from_str(&done.stdout).unwrap();
+        let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|it| it["metadata"]["name"].clone()).collect();
+        let name = format!("team.service-fence.clusterip-policy.{end}");
+        assert_eq!(names, [json!(name), json!(name)]);
+        let pool = r#"{"kind": dyn("ServicePool"), "metadata": dyn({"name": dyn("team")}), "spec": dyn({"cidrs": dyn(["10.97.0.0/24"]), "fence": dyn("Deny"), "match": dyn({})})}"#;
+        assert_eq!(list["items"][0]["spec"]["variables"][0]["expression"], pool);
+    }
 }
 
 #[test]
